@@ -1,0 +1,1 @@
+"""The data side: captions -> relevance -> sampled shards -> a Hugging Face dataset."""

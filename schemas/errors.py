@@ -1,0 +1,40 @@
+"""The one error users see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class InputError(Exception):
+    """Something the user gave is wrong: what, in which file and row, and what to do about it.
+
+    `capgrade` prints it as one line and exits with status 2; nothing already computed is lost.
+    `row` is what an editor shows: lines of a text file count from 1 (a header is row 1); entries of a JSON
+    list or of an Arrow table are named by their index from 0, as a string such as "annotations[17]".
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | Path | None = None,
+        row: int | str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem, self.file, self.row, self.remedy = problem, file, row, remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else str(self.file)
+        if self.row is not None:
+            where += f" row {self.row}" if where else f"row {self.row}"
+        text = f"{where}: {self.problem}" if where else self.problem
+        return f"{text} -> {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (self.problem, self.file, self.row, self.remedy)
+
+
+def _rebuild(problem: str, file: str | Path | None, row: int | str | None, remedy: str | None) -> InputError:
+    """Unpickle with every field, so that an error raised in a worker process arrives whole."""
+    return InputError(problem, file=file, row=row, remedy=remedy)

@@ -1,0 +1,1 @@
+"""The training side: metrics, losses and models over graded relevance."""
