@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import InputError
+from schemas.files import metadata_of, read_arrow, read_manifest
 from schemas.params import CaptionsParams
+
+FILE = "captions.arrow"
+SCHEMA = pa.schema(
+    [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("caption_id", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("caption", pa.string(), nullable=False),
+        pa.field("tokens", pa.list_(pa.string()), nullable=False),
+        pa.field("image_file", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +51,80 @@ class SourceReader(Protocol):
     empty captions, images without captions) are the stage's; a source refuses what only it can see."""
 
     def __call__(self, params: CaptionsParams) -> Iterator[Caption]: ...
+
+
+@dataclass(frozen=True)
+class Captions:
+    """The captions of one split, and which image each belongs to.
+
+    Images are numbered in order of first appearance, captions in the order of the table; every relevance
+    matrix has these as its rows and columns. Image i's reference set is the captions
+    `refs[ref_ptr[i]:ref_ptr[i + 1]]`.
+    """
+
+    table: pa.Table
+    split: str
+    tokenizer: str
+    digest: str  # SHA-256 of the captions file it came from
+
+    @cached_property
+    def _image_codes(self) -> pa.DictionaryArray:
+        return pc.dictionary_encode(self.table["image_id"].combine_chunks())
+
+    @cached_property
+    def image_ids(self) -> list[str]:
+        return self._image_codes.dictionary.to_pylist()
+
+    @cached_property
+    def caption_ids(self) -> list[str]:
+        return self.table["caption_id"].to_pylist()
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return self.table["caption"].to_pylist()
+
+    @cached_property
+    def owner(self) -> np.ndarray:
+        """int64 [n_captions]: the image of each caption."""
+        return self._image_codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    @cached_property
+    def ref_ptr(self) -> np.ndarray:
+        """int64 [n_images + 1]: where each image's reference set starts in `refs`."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self.owner, minlength=self.n_images))])
+
+    @cached_property
+    def refs(self) -> np.ndarray:
+        """int64 [n_captions]: caption rows grouped by image, in table order within an image."""
+        return np.argsort(self.owner, kind="stable")
+
+    @property
+    def n_images(self) -> int:
+        return len(self.image_ids)
+
+    @property
+    def n_captions(self) -> int:
+        return self.table.num_rows
+
+    def words(self) -> tuple[pa.Array, np.ndarray]:
+        """All tokens in one string array, and int64 [n_captions + 1] saying where each caption starts."""
+        tokens = self.table["tokens"].combine_chunks()
+        return tokens.flatten(), np.concatenate([[0], np.cumsum(pc.list_value_length(tokens).to_numpy())])
+
+
+def read_captions(folder: Path, split: str | None = None) -> Captions:
+    """Read one split of a captions folder; `split` may be left out when there is only one.
+
+    Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
+    """
+    manifest = read_manifest(folder, "captions")
+    table = read_arrow(folder / FILE)
+    splits = pc.unique(table["split"]).to_pylist()
+    if split is None and len(splits) > 1:
+        raise InputError(f"several splits: {', '.join(splits)}", file=folder, remedy="choose one with --split")
+    split = split if split is not None else splits[0]
+    if split not in splits:
+        raise InputError(f"no split '{split}'", file=folder, remedy=f"choose one of: {', '.join(splits)}")
+    table = table.filter(pc.equal(table["split"], split)) if len(splits) > 1 else table
+    tokenizer = metadata_of(table.schema)["tokenizer"]
+    return Captions(table.combine_chunks(), split, tokenizer, manifest["files"][FILE]["sha256"])

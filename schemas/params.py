@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -16,6 +17,7 @@ SelfReference = Literal["included", "left_out"]
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Block(BaseModel):
@@ -61,3 +63,149 @@ class CaptionsParams(Block):
         if self.source != "scenes" and self.input is None:
             raise ValueError(f"source {self.source} needs an input")
         return self
+
+
+class CiderParams(Block):
+    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
+
+    document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
+    sigma: Annotated[float, Field(gt=0)] = 6.0
+    self_reference: SelfReference = "included"
+
+
+class RougeParams(Block):
+    """ROUGE-L: beta of the F-score and how the references of an image are combined."""
+
+    beta: Annotated[float, Field(gt=0)] = 1.2
+    references: Literal["max", "mean"] = "max"
+    self_reference: SelfReference = "included"
+
+
+class SbertParams(Block):
+    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
+
+    model: str = "all-MiniLM-L6-v2"
+    references: Literal["max", "mean", "first"] = "max"
+    self_reference: SelfReference = "included"
+
+
+class MeasuresParams(Block):
+    """Parameters of every measure, shared by the stages that compute relevance."""
+
+    cider: CiderParams = CiderParams()
+    rouge_l: RougeParams = RougeParams()
+    sbert: SbertParams = SbertParams()
+    imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
+
+
+class RelevanceParams(Block):
+    """`capgrade relevance`: the dense matrix of each measure for an evaluation split."""
+
+    split: str | None = None
+    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
+    dtype: Literal["float32", "float16"] = "float32"
+    block_images: Positive = 64  # images a Beam element
+
+
+class WindowsParams(Block):
+    """Stratified sample: `per_window` captions from each window of `width`, shifted by `stride`.
+
+    Both are shares of the measure's range. The default gives Sentence-BERT, on [-1, 1], the windows of BCLS:
+    width 0.2, stride 0.1.
+    """
+
+    width: Share = 0.1
+    stride: Share = 0.05
+    per_window: Natural = 4
+
+
+class ShardsParams(Block):
+    """`capgrade shards`: the sampled subset of captions that each training image keeps."""
+
+    split: str | None = None
+    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
+    top: Natural = 64  # captions of highest relevance, by each measure
+    windows: WindowsParams = WindowsParams()
+    uniform: Natural = 64  # captions drawn uniformly
+    seed: Natural = 0
+    target_mb: Positive = 64  # size of a shard, about
+    block_images: Positive = 64
+
+
+class PublishParams(Block):
+    """`capgrade publish`: what the dataset card says that the data cannot."""
+
+    name: str = "capgrade-scenes"
+    license: str | None = None  # required to publish
+    language: str = "en"
+    description: str = ""
+
+
+class Params(Block):
+    """params.yaml, whole: a block a stage, under the stage's name."""
+
+    captions: CaptionsParams = CaptionsParams()
+    measures: MeasuresParams = MeasuresParams()
+    relevance: RelevanceParams = RelevanceParams()
+    shards: ShardsParams = ShardsParams()
+    publish: PublishParams = PublishParams()
+
+
+def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Params:
+    """Read params.yaml (None: every default) and apply overrides such as `measures.sbert.references=mean`.
+
+    Raises InputError naming the file, the key, what is wrong with it and what would be right.
+    """
+    tree = {} if path is None else _read_yaml(path)
+    for override in overrides:
+        _override(tree, override)
+    return validated(Params, tree, file=path)
+
+
+def validated(model: type[_Model], values: dict, *, file: str | Path | None = None) -> _Model:
+    """Build a block from plain values; the first thing wrong with them becomes one InputError."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise _first_problem(error, model, file) from error
+
+
+def _read_yaml(path: Path) -> dict:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"not valid YAML: {' '.join(str(error).split())}", file=path) from error
+    if not isinstance(tree, dict):
+        raise InputError("not a mapping of stages to their parameters", file=path)
+    return tree
+
+
+def _override(tree: dict, override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise InputError(f"'{override}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
+    *parents, last = key.split(".")
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"'{key}': '{parent}' is a value, not a block")
+    tree[last] = yaml.safe_load(text)
+
+
+def _first_problem(error: ValidationError, model: type[BaseModel], file: str | Path | None) -> InputError:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_fields_at(model, first["loc"][:-1]))
+        return InputError(f"unknown parameter '{key}'", file=file, remedy=f"known here: {known}")
+    message = first["msg"].removeprefix("Value error, ")
+    problem = f"parameter '{key}' is {first['input']!r}: {message}" if key else message
+    return InputError(problem, file=file)
+
+
+def _fields_at(model: type[BaseModel], path: tuple) -> list[str]:
+    for name in path:
+        model = model.model_fields[name].annotation  # type: ignore[assignment]
+    return sorted(model.model_fields)

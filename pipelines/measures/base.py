@@ -1,0 +1,90 @@
+"""What a measure is: fit it on the captions of a split, then score blocks of images against all captions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+
+from schemas.captions import Captions
+from schemas.errors import InputError
+
+
+class Fitted(Protocol):
+    """A measure fitted on captions: everything a worker needs, as plain arrays."""
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """Relevance of captions to images' reference sets: float32 [len(images), n_captions or len(captions)].
+
+        `images` are int64 image numbers of the fitted captions; `captions` int64 caption rows, None for all.
+        """
+        ...
+
+
+class Measure(Protocol):
+    """A relevance measure with its parameters; `low` and `high` bound its values."""
+
+    low: float
+    high: float
+
+    def fit(self, captions: Captions) -> Fitted: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayState:
+    """A frozen dataclass of arrays and numbers that any number of workers can open from one folder.
+
+    Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
+    """
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                np.save(folder / f"{name}.npy", value, allow_pickle=False)
+        scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+        (folder / "scalars.json").write_text(json.dumps(scalars))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        scalars = json.loads((folder / "scalars.json").read_text())
+        # Copy on write: kernels are compiled once, for writable arrays.
+        arrays = {
+            path.stem: np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+            for path in sorted(folder.glob("*.npy"))
+        }
+        return cls(**scalars, **arrays)
+
+
+def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row in `images` and caption of every pair of an image with one of its own captions: int64, int64."""
+    sizes = ref_ptr[images + 1] - ref_ptr[images]
+    rows = np.repeat(np.arange(len(images)), sizes)
+    captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
+    return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
+
+
+def put_own(
+    out: np.ndarray, rows: np.ndarray, own: np.ndarray, values: np.ndarray, captions: np.ndarray | None
+) -> None:
+    """Overwrite own pairs in a block whose columns are all captions (None) or the given caption rows."""
+    if captions is None:
+        out[rows, own] = values
+        return
+    for row, caption, value in zip(rows, own, values, strict=True):
+        out[row, captions == caption] = value
+
+
+def require_two_references(captions: Captions) -> None:
+    """Refuse to leave a caption out of a reference set that has no other."""
+    lonely = np.flatnonzero(np.diff(captions.ref_ptr) < 2)
+    if len(lonely):
+        raise InputError(
+            f"{len(lonely)} image(s) have one caption, '{captions.image_ids[lonely[0]]}' the first: with "
+            "self_reference left_out no reference remains",
+            remedy="set self_reference to included, or drop these images",
+        )

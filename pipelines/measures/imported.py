@@ -1,0 +1,120 @@
+"""A relevance matrix that someone else computed, as a measure.
+
+Read are: a relevance file of ours (Arrow); `.npy` as images x captions or captions x images; and TERAN's
+`{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map of captions x images
+with -1 where nothing has been computed (compute_relevance.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.measures.base import ArrayState
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.relevance import read_relevance
+
+NPY_MAGIC = b"\x93NUMPY"
+ARROW_MAGIC = b"ARROW1"
+NOT_COMPUTED = -1.0
+
+
+@dataclass(frozen=True)
+class FittedImported(ArrayState):
+    """The matrix stays in its file, opened by memory map."""
+
+    path: str
+    n_images: int
+    n_captions: int
+    layout: str
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """Values of the file, float32 [len(images), n_captions or len(captions)]. InputError for a value that is
+        not finite, or not yet computed in TERAN's file."""
+        rows = self._rows(images)
+        bad = ~np.isfinite(rows)
+        if self.layout == "teran":
+            bad |= rows == NOT_COMPUTED
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise InputError(
+                f"image {images[row]}, caption {column} holds {rows[row, column]}: not a relevance",
+                file=self.path, remedy="finish computing the matrix, or leave this measure out",
+            )  # fmt: skip
+        return rows if captions is None else rows[:, captions]
+
+    def _rows(self, images: np.ndarray) -> np.ndarray:
+        if self.layout == "arrow":
+            return read_relevance(Path(self.path)).rows(images)
+        matrix: np.ndarray
+        if self.layout == "teran":
+            matrix = np.memmap(self.path, np.float32, "r", shape=(self.n_captions, self.n_images)).T
+        else:
+            matrix = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            matrix = matrix.T if self.layout == "captions x images" else matrix
+        return np.ascontiguousarray(matrix[images], np.float32)
+
+
+class Imported:
+    """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name, self.path = name, path
+        self.low, self.high = 0.0, 1.0
+
+    def fit(self, captions: Captions) -> FittedImported:
+        """Check shape and ids against the captions. InputError when they do not match."""
+        path = Path(self.path)
+        if not path.is_file():
+            raise InputError(f"measure '{self.name}': no such file", file=path)
+        layout = _layout(path, captions)
+        fitted = FittedImported(str(path), captions.n_images, captions.n_captions, layout)
+        self.low, self.high = _range(fitted)
+        return fitted
+
+
+def _layout(path: Path, captions: Captions) -> str:
+    with path.open("rb") as f:
+        magic = f.read(6)
+    if magic == ARROW_MAGIC:
+        read_relevance(path).require(captions)
+        return "arrow"
+    if magic == NPY_MAGIC:
+        return _npy_layout(path, captions)
+    size, expected = path.stat().st_size, 4 * captions.n_captions * captions.n_images
+    if size != expected:
+        raise InputError(
+            f"{size} bytes: neither Arrow nor .npy, and a headerless float32 matrix of {captions.n_captions} "
+            f"captions x {captions.n_images} images has {expected}",
+            file=path, remedy="give the file that was computed for these captions",
+        )  # fmt: skip
+    return "teran"
+
+
+def _npy_layout(path: Path, captions: Captions) -> str:
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise InputError(f"not a whole .npy file of numbers ({error})", file=path) from error
+    layouts = {
+        (captions.n_images, captions.n_captions): "images x captions",
+        (captions.n_captions, captions.n_images): "captions x images",
+    }
+    if matrix.dtype.kind not in "fiu" or matrix.shape not in layouts:
+        raise InputError(
+            f"{matrix.dtype} of shape {matrix.shape}, where the captions have {captions.n_images} images and "
+            f"{captions.n_captions} captions",
+            file=path, remedy="give float images x captions or captions x images",
+        )  # fmt: skip
+    return layouts[matrix.shape]
+
+
+def _range(fitted: FittedImported) -> tuple[float, float]:
+    low, high = np.inf, -np.inf
+    for start in range(0, fitted.n_images, 256):
+        block = fitted.score(np.arange(start, min(start + 256, fitted.n_images)))
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+    return low, max(high, low + 1e-6)

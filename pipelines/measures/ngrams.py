@@ -1,0 +1,124 @@
+"""N-grams of tokenised captions as integer ids, and their document frequencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
+
+MAX_ORDER = 4
+FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.string()), pa.field("images", pa.int32())])
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """Counts of n-grams (n = 1..4) by caption: compressed rows, ids ascending within a row.
+
+    ptr int64 [n_captions + 1]; gram int32 and count int32 [nonzeros]; order int8 [n_grams] is n - 1;
+    text: string array [n_grams], the words joined by a space; words int64 [n_captions], the caption lengths.
+    """
+
+    ptr: np.ndarray
+    gram: np.ndarray
+    count: np.ndarray
+    order: np.ndarray
+    text: pa.Array
+    words: np.ndarray
+
+
+def count_ngrams(captions: Captions) -> Ngrams:
+    """Count the n-grams of every caption's tokens, n = 1..4, as pycocoevalcap's `precook`."""
+    flat, start = captions.words()
+    words = np.diff(start)
+    row = np.repeat(np.arange(len(words)), words)
+    left = start[row + 1] - np.arange(len(flat))  # words from here to the caption's end
+    codes = pc.dictionary_encode(flat)
+    word_text = codes.dictionary
+    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    prefix, texts, keys, orders, base = word.copy(), word_text, [], [], 0
+    order_texts = []
+    for n in range(1, MAX_ORDER + 1):
+        at = np.flatnonzero(left >= n)
+        if n > 1:
+            pairs, ids = np.unique(prefix[at] * len(word_text) + word[at + n - 1], return_inverse=True)
+            texts = _extend(texts, word_text, pairs)
+            prefix[at] = ids
+        keys.append(np.stack([row[at], prefix[at] + base]))
+        orders.append(np.full(len(texts), n - 1, np.int8))
+        order_texts.append(texts)
+        base += len(texts)
+    rows, grams = np.concatenate(keys, axis=1)
+    cells, count = np.unique(rows * max(base, 1) + grams, return_counts=True)
+    ptr = np.searchsorted(cells, np.arange(len(words) + 1) * max(base, 1))
+    gram = (cells % max(base, 1)).astype(np.int32)
+    return Ngrams(ptr, gram, count.astype(np.int32), np.concatenate(orders), pa.concat_arrays(order_texts), words)
+
+
+def _extend(texts: pa.Array, words: pa.Array, pairs: np.ndarray) -> pa.Array:
+    """Texts of (prefix id, word id) pairs, each pair coded as prefix * len(words) + word."""
+    size = max(len(words), 1)
+    return pc.binary_join_element_wise(texts.take(pairs // size), words.take(pairs % size), " ")
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """In how many images' reference sets each n-gram occurs: ngram string [n], images int32 [n]."""
+
+    ngram: pa.Array
+    images: np.ndarray
+    n_images: int
+    corpus: str  # what it was counted on, for metadata
+
+    def of(self, ngram: pa.Array) -> np.ndarray:
+        """int64 [len(ngram)]: the document frequency of each n-gram, 0 when unseen."""
+        at = pc.index_in(ngram, value_set=self.ngram)
+        found = np.append(self.images, 0)
+        return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
+
+    def save(self, path: Path) -> None:
+        metadata = {"kind": "document_frequencies", "n_images": self.n_images, "corpus": self.corpus}
+        schema = with_metadata(FREQUENCY_SCHEMA, metadata)
+        write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
+
+
+def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> DocumentFrequencies:
+    """Count document frequencies over a split's reference sets, as pycocoevalcap's `compute_doc_freq`."""
+    ngrams = ngrams or count_ngrams(captions)
+    row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
+    size = max(len(ngrams.text), 1)
+    cells = np.unique(captions.owner[row] * size + ngrams.gram)
+    images = np.bincount(cells % size, minlength=len(ngrams.text)).astype(np.int32)
+    corpus = f"captions {captions.digest} split {captions.split} tokenizer {captions.tokenizer}"
+    return DocumentFrequencies(ngrams.text, images, captions.n_images, corpus)
+
+
+def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencies:
+    """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade frequencies` wrote.
+
+    Raises InputError when they were counted with another tokenizer.
+    """
+    folder, _, split = source.partition("#")
+    if Path(folder).is_dir():
+        captions = read_captions(Path(folder), split or None)
+        if captions.tokenizer != tokenizer:
+            raise InputError(
+                f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}",
+                file=folder, remedy="tokenise both alike",
+            )  # fmt: skip
+        return document_frequencies(captions)
+    reader = open_arrow(Path(source))
+    metadata = metadata_of(reader.schema)
+    if metadata.get("kind") != "document_frequencies":
+        raise InputError("not a file of document frequencies", file=source, remedy="write one: capgrade frequencies")
+    if f"tokenizer {tokenizer}" not in metadata["corpus"]:
+        raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
+    table = reader.read_all().combine_chunks()
+    images = table["images"].to_numpy()
+    return DocumentFrequencies(table["ngram"].combine_chunks(), images, metadata["n_images"], metadata["corpus"])

@@ -1,0 +1,299 @@
+"""ROUGE-L of every caption with every image's reference set.
+
+The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS). The kernel is the
+bit-parallel LCS (Crochemore et al. 2001): one step a caption token updates a whole reference held in the bits of
+a word. Here a reference of up to 16 tokens is one 16-bit lane, and the lanes of many images stand side by side,
+so one vector instruction steps 32 references; a caption token that no reference of the block contains costs
+nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 64-bit words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit, prange
+from numba.extending import intrinsic
+
+from pipelines.measures.base import ArrayState, own_pairs, put_own, require_two_references
+from schemas.captions import Captions
+from schemas.params import RougeParams
+
+SHORT = 16  # bits of a short lane
+IMAGES = 32  # images whose lanes stand side by side, as many as fit LANES
+LANES = 256
+
+
+@intrinsic
+def _ones(typing, x):  # type: ignore[no-untyped-def]
+    """Number of set bits (LLVM's ctpop), which numpy and numba do not offer on scalars."""
+    return x(x), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@njit(cache=True)
+def _number_words(first, last, images, ref_ptr, refs, ptr, word, long, local):
+    """Number the words of the short (or long) references of images[first:last] in `local`; how many there are,
+    how many such references, and the longest one's chain of 64-bit words."""
+    n_words, n_lanes, chain = 0, 0, 0
+    for b in range(first, last):
+        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
+            start, end = ptr[refs[q]], ptr[refs[q] + 1]
+            if (end - start > SHORT) == long:
+                n_lanes += 1
+                chain = max(chain, (end - start + 63) // 64)
+                for p in range(start, end):
+                    if local[word[p]] < 0:
+                        local[word[p]] = n_words
+                        n_words += 1
+    return n_words, n_lanes, chain
+
+
+@njit(cache=True)
+def _short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots):
+    """Bit masks uint16 [words, slots * width] and lengths float32 [slots * width] of the short references."""
+    n_words, _, _ = _number_words(first, last, images, ref_ptr, refs, ptr, word, False, local)
+    mask = np.zeros((n_words, slots * width), np.uint16)
+    length = np.ones(slots * width, np.float32)
+    for b in range(first, last):
+        start = ref_ptr[images[b]]
+        for q in range(start, ref_ptr[images[b] + 1]):
+            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
+            if size <= SHORT:
+                lane = (q - start) * width + b - first
+                length[lane] = size
+                for p in range(size):
+                    mask[local[word[at + p]], lane] |= np.uint16(1 << p)
+    return mask, length
+
+
+@njit(cache=True)
+def _long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
+    """Bit masks uint64 [words, chain, lanes], lengths and images [lanes] of the long references."""
+    n_words, n_lanes, chain = _number_words(first, last, images, ref_ptr, refs, ptr, word, True, local)
+    mask = np.zeros((n_words, chain, n_lanes), np.uint64)
+    length, image = np.empty(n_lanes, np.float32), np.empty(n_lanes, np.int64)
+    lane = 0
+    for b in range(first, last):
+        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
+            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
+            if size > SHORT:
+                for p in range(size):
+                    mask[local[word[at + p]], p // 64, lane] |= np.uint64(1) << np.uint64(p % 64)
+                length[lane], image[lane] = size, b - first
+                lane += 1
+    return mask, length, image
+
+
+@njit(cache=True)
+def _step_short(state, mask, row):
+    for k in range(state.shape[0]):
+        s = state[k]
+        u = np.uint16(s & mask[row, k])
+        state[k] = np.uint16(np.uint16(s + u) | np.uint16(s - u))
+
+
+@njit(cache=True)
+def _step_long(state, mask, row, carry):
+    if state.shape[0] == 1:  # references of up to 64 tokens: nothing to carry
+        for k in range(state.shape[1]):
+            s = state[0, k]
+            u = s & mask[row, 0, k]
+            state[0, k] = (s + u) | (s - u)
+        return
+    carry[:] = 0
+    for w in range(state.shape[0]):
+        for k in range(state.shape[1]):
+            s = state[w, k]
+            u = s & mask[row, w, k]
+            t = s + u
+            total = t + carry[k]
+            carry[k] = np.uint64(t < s) | np.uint64(total < t)
+            state[w, k] = total | (s - u)
+
+
+@njit(cache=True)
+def _long_lcs(state, lane):
+    zeros = 0
+    for w in range(state.shape[0]):
+        zeros += np.int64(_ones(~state[w, lane]))
+    return np.float32(zeros)
+
+
+@njit(cache=True)
+def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f):
+    """F of the largest precision and the largest recall of each image, into f float32 [width]."""
+    best_lcs[:] = 0
+    f[:] = 0  # the largest recall, until the end
+    for s in range(slots):
+        for k in range(width):
+            lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
+            best_lcs[k] = max(best_lcs[k], lcs)
+            f[k] = max(f[k], lcs * inverse[s * width + k])
+    for x in range(long_length.shape[0]):
+        lcs = _long_lcs(long_state, x)
+        best_lcs[long_image[x]] = max(best_lcs[long_image[x]], lcs)
+        f[long_image[x]] = max(f[long_image[x]], lcs / long_length[x])
+    for k in range(width):
+        below = n * f[k] + beta2 * best_lcs[k]
+        f[k] = (np.float32(1) + beta2) * best_lcs[k] * f[k] / max(below, np.float32(1e-30))
+
+
+@njit(cache=True)
+def _finish_mean(state, length, long_state, long_length, long_image, n, beta2, width, slots, f):
+    """Sum over the references of F of each, into f float32 [width]."""
+    f[:] = 0
+    for s in range(slots):
+        for k in range(width):
+            lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
+            f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * length[s * width + k])
+    for x in range(long_length.shape[0]):
+        lcs = _long_lcs(long_state, x)
+        f[long_image[x]] += (np.float32(1) + beta2) * lcs / (n + beta2 * long_length[x])
+
+
+@njit(parallel=True, cache=True)
+def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
+    for blk in prange((images.shape[0] + width - 1) // width):
+        first, last = blk * width, min((blk + 1) * width, images.shape[0])
+        local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
+        short, short_length = _short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
+        long, long_length, long_image = _long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
+        inverse = np.float32(1) / short_length
+        state = np.empty(slots * width, np.uint16)
+        long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
+        carry = np.empty(long.shape[2], np.uint64)
+        best_lcs, f = np.empty(width, np.float32), np.empty(width, np.float32)
+        for column in range(captions.shape[0]):
+            c = captions[column]
+            state[:] = np.uint16(0xFFFF)
+            for p in range(ptr[c], ptr[c + 1]):
+                row = local[word[p]]
+                if row >= 0:
+                    _step_short(state, short, row)
+            if long.shape[2] > 0:
+                long_state[:] = ~np.uint64(0)
+                for p in range(ptr[c], ptr[c + 1]):
+                    row = local_long[word[p]]
+                    if row >= 0:
+                        _step_long(long_state, long, row, carry)
+            n = np.float32(ptr[c + 1] - ptr[c])
+            if mean:
+                _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
+                for k in range(last - first):
+                    out[first + k, column] = f[k] / (ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]])
+            else:
+                _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f)
+                for k in range(last - first):
+                    out[first + k, column] = f[k]
+
+
+@njit(cache=True)
+def _lcs(a, b):
+    """Longest common subsequence by the textbook table; for the few pairs that leave a reference out."""
+    row = np.zeros(b.shape[0] + 1, np.int64)
+    for x in a:
+        diagonal = 0
+        for j in range(b.shape[0]):
+            above = row[j + 1]
+            row[j + 1] = diagonal + 1 if x == b[j] else max(above, row[j])
+            diagonal = above
+    return row[-1]
+
+
+@njit(cache=True)
+def _leave_out_self(rows, own, images, ref_ptr, refs, ptr, word, beta2, mean, out):
+    for k in range(rows.shape[0]):
+        i, c = images[rows[k]], own[k]
+        hypothesis = word[ptr[c] : ptr[c + 1]]
+        precision, recall, total = 0.0, 0.0, 0.0
+        for q in range(ref_ptr[i], ref_ptr[i + 1]):
+            r = refs[q]
+            if r != c:
+                reference = word[ptr[r] : ptr[r + 1]]
+                lcs = _lcs(hypothesis, reference)
+                precision = max(precision, lcs / len(hypothesis))
+                recall = max(recall, lcs / len(reference))
+                total += (1 + beta2) * lcs / (len(hypothesis) + beta2 * len(reference))
+        if mean:
+            out[k] = total / (ref_ptr[i + 1] - ref_ptr[i] - 1)
+        else:
+            below = recall + beta2 * precision
+            out[k] = (1 + beta2) * precision * recall / below if below > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class FittedRougeL(ArrayState):
+    """Captions as word numbers."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    word: np.ndarray  # int32 [words]
+    n_vocabulary: int
+    beta: float
+    mean: bool
+    leave_out: bool
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """ROUGE-L, 0..1, float32 [len(images), n_captions or len(captions)]."""
+        columns = np.arange(len(self.ptr) - 1) if captions is None else captions
+        out = np.empty((len(images), len(columns)), np.float32)
+        if len(images):
+            slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max())
+            width = int(np.clip(LANES // slots, 1, IMAGES))
+            _score(
+                images, columns, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
+                np.float32(self.beta**2), self.mean, width, slots, out,
+            )  # fmt: skip
+        if self.leave_out:
+            rows, own = own_pairs(self.ref_ptr, self.refs, images)
+            values = np.empty(len(own), np.float32)
+            _leave_out_self(
+                rows,
+                own,
+                images,
+                self.ref_ptr,
+                self.refs,
+                self.ptr,
+                self.word,
+                self.beta**2,
+                self.mean,
+                values,
+            )
+            put_own(out, rows, own, values, captions)
+        return out
+
+
+class RougeL:
+    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS / reference words.
+
+    `references: max` takes the largest P and the largest R over the references independently, as
+    pycocoevalcap `rouge/rouge.py`; `mean` averages F over the references, as the TERAN paper says.
+    A caption without tokens counts as one empty word, as the reference code's split(" ") gives.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: RougeParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedRougeL:
+        """Number the words. InputError when `left_out` leaves an image without references."""
+        leave_out = self.params.self_reference == "left_out"
+        if leave_out:
+            require_two_references(captions)
+        ptr, word, n_vocabulary = _word_numbers(captions)
+        mean = self.params.references == "mean"
+        return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, n_vocabulary, self.params.beta, mean, leave_out)
+
+
+def _word_numbers(captions: Captions) -> tuple[np.ndarray, np.ndarray, int]:
+    """Starts int64 [n_captions + 1], word numbers int32, and how many words there are."""
+    flat, start = captions.words()
+    codes = flat.dictionary_encode()
+    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    empty = np.flatnonzero(np.diff(start) == 0)
+    nothing = len(codes.dictionary)
+    word = np.insert(word, start[empty], nothing).astype(np.int32)
+    ptr = np.concatenate([[0], np.cumsum(np.maximum(np.diff(start), 1))])
+    return ptr, word, nothing + 1

@@ -1,0 +1,92 @@
+"""Dense relevance: one Arrow file a measure, one row an image, a fixed-size list over all captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.files import metadata_of, open_arrow, with_metadata
+
+DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
+
+
+def relevance_schema(n_captions: int, dtype: str, metadata: dict[str, Any]) -> pa.Schema:
+    """image_id, and relevance: fixed-size list [n_captions] in the order of the captions table."""
+    fields = [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("relevance", pa.list_(pa.field("item", DTYPES[dtype], nullable=False), n_captions), nullable=False),
+    ]
+    return with_metadata(pa.schema(fields), {"kind": "relevance", **metadata})
+
+
+def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
+    """One record batch from float32 [len(image_ids), n_captions]."""
+    kind = schema.field("relevance").type
+    flat = pa.array(values.astype(kind.value_type.to_pandas_dtype(), copy=False).ravel())
+    # `type=` keeps the item field's name and nullability
+    lists = pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    return pa.record_batch([pa.array(image_ids, pa.string()), lists], schema=schema)
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """A dense relevance file, opened by memory map: rows are read when asked for."""
+
+    path: Path
+    batches: list[pa.RecordBatch]
+    schema: pa.Schema
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What made it: measure, parameters, captions digest, versions."""
+        return metadata_of(self.schema)
+
+    @property
+    def n_captions(self) -> int:
+        return self.schema.field("relevance").type.list_size
+
+    @property
+    def image_ids(self) -> list[str]:
+        return [i for batch in self.batches for i in batch["image_id"].to_pylist()]
+
+    def rows(self, images: np.ndarray) -> np.ndarray:
+        """float32 [len(images), n_captions]: the rows of these image numbers."""
+        ends = np.cumsum([batch.num_rows for batch in self.batches])
+        out = np.empty((len(images), self.n_captions), np.float32)
+        for k, i in enumerate(images):
+            b = int(np.searchsorted(ends, i, side="right"))
+            row = int(i - (ends[b] - self.batches[b].num_rows))
+            values = self.batches[b]["relevance"]
+            out[k] = values.flatten().to_numpy()[row * self.n_captions : (row + 1) * self.n_captions]
+        return out
+
+    def matrix(self) -> np.ndarray:
+        """float32 [n_images, n_captions], all in memory."""
+        return self.rows(np.arange(sum(batch.num_rows for batch in self.batches)))
+
+    def require(self, captions: Captions) -> None:
+        """Refuse a file made for other captions: InputError when sizes, image ids or the digest differ."""
+        if self.n_captions != captions.n_captions:
+            problem = f"{self.n_captions} captions a row, where the captions table has {captions.n_captions}"
+        elif self.image_ids != captions.image_ids:
+            problem = "its image ids are not those of the captions table, in the same order"
+        elif self.metadata.get("captions", captions.digest) != captions.digest:
+            problem = "computed for another version of the captions table (the checksums differ)"
+        else:
+            return
+        raise InputError(problem, file=self.path, remedy="compute it for these captions: capgrade relevance")
+
+
+def read_relevance(path: Path) -> Relevance:
+    """Open a dense relevance file. InputError when it is missing, truncated or of another kind."""
+    reader = open_arrow(path)
+    if reader.schema.names != ["image_id", "relevance"] or not pa.types.is_fixed_size_list(reader.schema.types[1]):
+        raise InputError(f"not a relevance file (columns {', '.join(reader.schema.names)})", file=path)
+    return Relevance(path, [reader.get_batch(k) for k in range(reader.num_record_batches)], reader.schema)
