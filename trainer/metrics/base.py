@@ -1,0 +1,254 @@
+"""What a metric sees: queries as rows, candidates as columns, a block of queries at a time, ranked once.
+
+A metric is a function from a `Block` to one float64 a query (NaN: this query is not part of the metric).
+Blocks are made and scored on threads, so memory does not grow with the number of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numba
+import numpy as np
+
+from schemas.errors import InputError
+from trainer.metrics.ranking import Array, Ranking, Ties, rank
+
+Score: TypeAlias = "Callable[[Block], Array]"
+CELLS = 4_000_000  # of a block: 16 MB of float32 and a few times that in rankings, a thread
+
+
+@dataclass(frozen=True)
+class Positives:
+    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]]."""
+
+    indptr: Array  # (n_queries + 1,) int64
+    indices: Array  # int64, candidates
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int] | Array]) -> Positives:
+        """One list of candidates a query; an empty list leaves the query out of the metric."""
+        indptr = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(items) for items in lists], out=indptr[1:])
+        flat = [np.asarray(items, np.int64) for items in lists]
+        return cls(indptr, np.concatenate(flat) if flat else np.zeros(0, np.int64))
+
+    def rows(self, start: int, stop: int) -> Positives:
+        """The queries start..stop."""
+        low, high = self.indptr[start], self.indptr[stop]
+        return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high])
+
+    def lists(self) -> list[Array]:
+        """One array of candidates a query."""
+        return np.split(self.indices, self.indptr[1:-1])
+
+
+def own_positives(query_group: Array, candidate_group: Array) -> Positives:
+    """Each query's own items: the candidates of its group, any number, in any order."""
+    order = np.argsort(candidate_group, kind="stable")
+    groups = candidate_group[order]
+    low = np.searchsorted(groups, query_group, side="left")
+    sizes = np.searchsorted(groups, query_group, side="right") - low
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+    return Positives(indptr, order[np.repeat(low, sizes) + within].astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Queries:
+    """One direction of retrieval. Every array may be a view; nothing is copied whole.
+
+    similarity (n_queries, n_candidates); `query_group` and `candidate_group` say which items belong together (the
+    image of each); `relevance` named matrices of the same shape; `positives` named lists; `codes` the class
+    vectors (queries, candidates) as 0/1 rows, a row of zeros for an image without annotation.
+    """
+
+    similarity: Array
+    query_group: Array | None = None
+    candidate_group: Array | None = None
+    relevance: Mapping[str, Array] = field(default_factory=dict)
+    positives: Mapping[str, Positives] = field(default_factory=dict)
+    codes: tuple[Array, Array] | None = None
+    ties: Ties = "expected"
+    clip: bool = False  # negative relevance counts as no gain, instead of being refused
+
+    def __post_init__(self) -> None:
+        _check_matrix("similarity", self.similarity)
+        for name, matrix in self.relevance.items():
+            _check_relevance(name, matrix, self.similarity.shape)
+        if self.query_group is not None and self.candidate_group is not None:
+            _check_groups(self.similarity.shape, self.query_group, self.candidate_group)
+        for positives in self.positives.values():
+            _check_positives(self.similarity.shape, positives)
+        if self.ties not in ("expected", "reference"):
+            raise InputError(f"ties {self.ties!r} is not known", remedy="use 'expected' or 'reference'")
+
+    @cached_property
+    def own(self) -> Positives:
+        """The own items of every query, from the groups."""
+        if self.query_group is None or self.candidate_group is None:
+            raise InputError("the metric needs own items", remedy="give the image index of each caption")
+        return own_positives(self.query_group, self.candidate_group)
+
+
+def _check_matrix(name: str, matrix: Array) -> None:
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
+        shape = getattr(matrix, "shape", type(matrix).__name__)
+        raise InputError(f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty")
+    if matrix.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {matrix.dtype}", remedy="give real numbers")
+
+
+def _check_relevance(name: str, matrix: Array, shape: tuple[int, ...]) -> None:
+    label = f"relevance {name}".rstrip()
+    _check_matrix(label, matrix)
+    if matrix.shape != shape:
+        hint = "transpose it" if matrix.shape[::-1] == shape else "score the same queries and candidates"
+        raise InputError(f"{label} is {matrix.shape}, similarity is {shape}", remedy=hint)
+
+
+def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> None:
+    if (len(queries), len(candidates)) != shape:
+        given = (len(queries), len(candidates))
+        raise InputError(f"images are given for {given}, similarity is {shape}", remedy="give one a row and column")
+    missing = ~np.isin(queries, candidates)
+    if missing.any():
+        where = int(np.argmax(missing))
+        raise InputError(
+            f"query {where} (image {queries[where]}) has no own candidate; {int(missing.sum())} such queries",
+            remedy="drop images without captions, and captions without images, from both tables",
+        )
+
+
+def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
+    if len(positives.indptr) != shape[0] + 1:
+        count = len(positives.indptr) - 1
+        raise InputError(f"{count} lists of positives for {shape[0]} queries", remedy="give one list a query")
+    if positives.indices.size and not 0 <= positives.indices.min() <= positives.indices.max() < shape[1]:
+        raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
+
+
+@dataclass
+class Graded:
+    """A block of relevance with its own ranking: the ideal order, and the tie groups of the labels."""
+
+    values: Array  # (b, n)
+    ranking: Ranking
+
+    @cached_property
+    def least(self) -> float:
+        """The least label."""
+        return float(self.values.min())
+
+
+@dataclass
+class Block:
+    """The queries start..stop of a task, ranked once for every metric."""
+
+    queries: Queries
+    start: int
+    stop: int
+    _ranking: Ranking | None = None
+    _graded: dict[str, Graded] = field(default_factory=dict)
+    _clipped: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Number of candidates."""
+        return int(self.queries.similarity.shape[1])
+
+    @cached_property
+    def similarity(self) -> Array:
+        """(b, n) C-contiguous."""
+        return _dense(self.queries.similarity[self.start : self.stop])
+
+    def ranking(self, depth: int | None = None) -> Ranking:
+        """By similarity, under the task's tie rule; at least the first `depth` positions, all by default."""
+        depth = self.width if depth is None else min(depth, self.width)
+        if self._ranking is None or self._ranking.depth < depth:
+            self._ranking = rank(self.similarity, self.queries.ties, depth=depth, first=self.start)
+        return self._ranking
+
+    def graded(self, name: str, depth: int | None = None) -> Graded:
+        """The named relevance and its ranking, at least `depth` deep; NaN and infinity are refused."""
+        depth = self.width if depth is None else min(depth, self.width)
+        if name not in self._graded or self._graded[name].ranking.depth < depth:
+            values, label = self._relevance(name), f"relevance {name}".rstrip()
+            ranking = rank(values, self.queries.ties, depth=depth, what=label, first=self.start)
+            if not np.isfinite([values.min(), values.max()]).all():
+                raise InputError(f"{label} holds infinity", remedy="give finite labels")
+            self._graded[name] = Graded(values, ranking)
+        return self._graded[name]
+
+    def gains(self, name: str, depth: int) -> Graded:
+        """The named relevance for metrics that add it up: never negative, or an ideal normalises nothing."""
+        graded = self.graded(name, depth)
+        if graded.least >= 0:
+            return graded
+        if not self.queries.clip:
+            raise InputError(
+                f"relevance {name} goes down to {graded.least:g}, gains are at least 0".replace("  ", " "),
+                remedy="clip it: numpy.clip(relevance, 0, None)",
+            )
+        if name not in self._clipped:
+            self._clipped[name] = np.maximum(graded.values, 0)
+        return Graded(self._clipped[name], graded.ranking)
+
+    def _relevance(self, name: str) -> Array:
+        if name not in self.queries.relevance:
+            have = ", ".join(self.queries.relevance) or "none"
+            raise InputError(f"no relevance {name!r}", remedy=f"given: {have}")
+        return _dense(self.queries.relevance[name][self.start : self.stop])
+
+    def positives(self, name: str | None = None) -> Positives:
+        """The named lists, or the own items when there is no name."""
+        if name is None:
+            return self.queries.own.rows(self.start, self.stop)
+        if name not in self.queries.positives:
+            raise InputError(f"no list of positives {name!r}", remedy=f"given: {', '.join(self.queries.positives)}")
+        return self.queries.positives[name].rows(self.start, self.stop)
+
+    def groups(self, remove: bool) -> tuple[Array, Array]:
+        """Query and candidate groups for a kernel that leaves own items out; all different when they stay."""
+        if not remove:
+            return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
+        if self.queries.query_group is None or self.queries.candidate_group is None:
+            raise InputError("own items cannot be removed", remedy="give the image index of each caption")
+        own = self.queries.query_group[self.start : self.stop]
+        return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
+
+
+def _dense(rows: Array) -> Array:
+    """Contiguous float32, or float64 where float32 could not tell two scores apart."""
+    exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
+    return np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
+
+
+def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Array:
+    """Run a metric over all queries, block by block on numba's number of threads; float64, in query order.
+
+    `score` returns (b,) or (b, m). `rows` is the number of queries of a block, by default what fits `CELLS`.
+    """
+    total, width = queries.similarity.shape
+    step = rows or max(1, min(CELLS // width, -(-total // numba.get_num_threads())))
+    spans = [(start, min(start + step, total)) for start in range(0, total, step)]
+    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        return np.concatenate(list(pool.map(lambda span: score(Block(queries, *span)), spans)))
+
+
+def check_k(k: int, least: int = 1) -> int:
+    """A cut-off is a whole number of at least `least`."""
+    if k != int(k) or k < least:
+        raise InputError(f"cut-off {k} is not a whole number of at least {least}", remedy="use 1, 5, 10")
+    return int(k)
+
+
+def check_choice(what: str, value: str, known: Sequence[str]) -> str:
+    """A named form: unknown ones list what there is."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known", remedy=f"use one of: {', '.join(known)}")
+    return value

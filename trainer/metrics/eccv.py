@@ -1,0 +1,102 @@
+"""mAP@R and R-Precision over lists of positives, and the lists of ECCV Caption and CxC for MS-COCO 5K."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from schemas.errors import InputError
+from trainer.metrics.base import Block, Positives, check_choice, per_query
+from trainer.metrics.ranking import Array, Ties
+from trainer.metrics.recall import longest, share_in_top, with_positives
+
+SETS = ("eccv", "cxc", "original")
+
+
+@njit(cache=True, nogil=True)
+def _map_kernel(order, end, indptr, indices):  # type: ignore[no-untyped-def]
+    rows, n = order.shape
+    out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
+    for row in range(rows):
+        own = indices[indptr[row] : indptr[row + 1]]
+        if own.size == 0:
+            continue
+        mark[own] = True
+        pos, before, total = 0, 0, 0.0
+        while pos < min(own.size, n):
+            stop, found = end[row, pos], 0
+            for p in range(pos, stop):
+                found += mark[order[row, p]]
+            size = stop - pos
+            rest = (found - 1.0) / (size - 1.0) if size > 1 else 0.0  # chance of another hit beside a hit
+            for p in range(pos, min(stop, own.size)):
+                total += found / size * (before + 1.0 + (p - pos) * rest) / (p + 1.0)
+            before += found
+            pos = stop
+        out[row] = total / own.size
+        mark[own] = False
+    return out
+
+
+def map_of(block: Block, lists: str) -> Array:
+    """`map_at_r` of a block."""
+    own = block.positives(lists)
+    ranking = block.ranking(longest(own))
+    return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices)
+
+
+def map_at_r(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
+    """mAP@R = (1/R) sum over r = 1..R of [item r is positive] * precision@r, R the query's number of positives.
+
+    Per query, in [0, 1]; NaN for a query without positives. Under ties its exact expectation. Musgrave et al. 2020;
+    Chun et al. 2022 "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+    """
+    return per_query(with_positives(similarity, positives, ties), lambda block: map_of(block, ""))
+
+
+def r_precision(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
+    """R-Precision = share of positives among the first R retrieved, R their number; per query, in [0, 1]."""
+    return per_query(with_positives(similarity, positives, ties), lambda block: share_in_top(block, 0, ""))
+
+
+def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:
+    """The positives that the `eccv_caption` package carries, in the order of these ids: (of images, of captions).
+
+    `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
+    has an empty list, which leaves it out. Every id of the set must be present: a gallery that lacks some would
+    score other numbers than the published ones.
+    """
+    check_choice("set of human positives", name, SETS)
+    images = {str(item): index for index, item in enumerate(image_ids)}
+    captions = {str(item): index for index, item in enumerate(caption_ids)}
+    return (
+        _mapped(_read(f"{name}_image_to_caption.json"), images, captions),
+        _mapped(_read(f"{name}_caption_to_image.json"), captions, images),
+    )
+
+
+def _read(name: str) -> dict[str, list[int]]:
+    spec = find_spec("eccv_caption")
+    if spec is None or spec.origin is None:
+        raise InputError("the ECCV Caption lists are not installed", remedy="pip install eccv-caption")
+    path = Path(spec.origin).parent / "data" / name
+    return dict(json.loads(path.read_text()))
+
+
+def _mapped(lists: Mapping[str, list[int]], queries: Mapping[str, int], candidates: Mapping[str, int]) -> Positives:
+    rows: list[Array] = [np.zeros(0, np.int64) for _ in queries]
+    for query, items in lists.items():
+        unknown = [item for item in [query] if item not in queries]
+        unknown += [str(item) for item in items if str(item) not in candidates]
+        if unknown:
+            raise InputError(
+                f"id {unknown[0]} of the human positives is not in the captions table",
+                remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
+            )
+        rows[queries[query]] = np.array([candidates[str(item)] for item in items], np.int64)
+    return Positives.from_lists(rows)

@@ -1,0 +1,113 @@
+"""Plausible-match R-Precision: positives are the items whose image has (nearly) the same object classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from schemas.errors import InputError
+from trainer.metrics.base import Block, Queries, per_query
+from trainer.metrics.ranking import Array, Ties
+
+ZETAS = (0, 1, 2)
+CLASSES = 90  # of COCO: category ids are 1..90 with gaps
+
+
+@njit(cache=True, nogil=True)
+def _kernel(order, end, distance, image, zetas):  # type: ignore[no-untyped-def]
+    """distance (b, n_images), below 0 for an image that is left out; image (n,) the image of each candidate."""
+    rows, n = order.shape
+    out = np.full(rows, np.nan)
+    for row in range(rows):
+        total = 0.0
+        for zeta in zetas:
+            wanted = 0
+            for i in range(n):
+                wanted += 0 <= distance[row, image[i]] <= zeta
+            pos, filled, hits = 0, 0, 0.0
+            while filled < wanted:
+                size, found = 0, 0
+                for p in range(pos, end[row, pos]):
+                    d = distance[row, image[order[row, p]]]
+                    size += d >= 0
+                    found += 0 <= d <= zeta
+                if size > 0:
+                    places = min(size, wanted - filled)
+                    hits += found * places / size
+                    filled += places
+                pos = end[row, pos]
+            if wanted > 0:
+                total += hits / wanted
+            else:
+                total = np.nan
+        out[row] = total / len(zetas)
+    return out
+
+
+def pmrp_of(block: Block, zetas: Sequence[int] = ZETAS) -> Array:
+    """`pmrp` of a block; the task's codes are (of queries, of candidates)."""
+    if block.queries.codes is None:
+        raise InputError("PMRP needs class vectors", remedy="give COCO's instances json or a matrix of 0 and 1")
+    queries, candidates = block.queries.codes
+    unique, image = np.unique(candidates, axis=0, return_inverse=True)
+    distance = hamming(queries[block.start : block.stop], unique)
+    annotated = queries[block.start : block.stop].any(axis=1)
+    distance[:, ~unique.any(axis=1)] = -1
+    ranking = block.ranking()
+    scores = _kernel(ranking.order, ranking.end, distance, image.ravel(), np.array(zetas))
+    return np.where(annotated, scores, np.nan)
+
+
+def hamming(left: Array, right: Array) -> Array:
+    """Number of classes that one has and the other lacks, (len(left), len(right)) int32."""
+    x, y = left.astype(np.float32), right.astype(np.float32)
+    return (x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)).round().astype(np.int32)
+
+
+def pmrp(
+    similarity: Array,
+    query_codes: Array,
+    candidate_codes: Array,
+    *,
+    zetas: Sequence[int] = ZETAS,
+    ties: Ties = "expected",
+) -> Array:
+    """PMRP = mean over zeta of R-Precision, a candidate being positive if its classes differ in at most zeta places.
+
+    similarity (n_queries, n_candidates); codes 0/1, one row a query or candidate, (., n_classes); per query, in
+    [0, 1]. As evaluate_pmrp_coco.py of PCME (Chun et al. 2021): images without annotation (a row of zeros) are
+    dropped, as queries (NaN) and from the gallery; own items stay and always match.
+    """
+    for name, codes, rows in (("query", query_codes, 0), ("candidate", candidate_codes, 1)):
+        if codes.ndim != 2 or len(codes) != similarity.shape[rows] or not np.isin(codes, (0, 1)).all():
+            problem = f"{name} class vectors {codes.shape} for a similarity {similarity.shape}"
+            raise InputError(problem, remedy="give one row of 0 and 1 each")
+    queries = Queries(similarity, codes=(query_codes, candidate_codes), ties=ties)
+    return per_query(queries, lambda block: pmrp_of(block, zetas))
+
+
+def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
+    """Class vectors (n_images, 90) from a COCO instances json, category_id - 1; zeros where nothing is annotated."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("no such instances json", file=path, remedy="give COCO's instances_val2014.json")
+    try:
+        annotations = json.loads(path.read_text())["annotations"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"not COCO instances: {error!r}", file=path, remedy="it needs 'annotations'") from error
+    rows = {str(item): row for row, item in enumerate(image_ids)}
+    codes = np.zeros((len(rows), CLASSES), np.uint8)
+    for number, annotation in enumerate(annotations):
+        row, category = rows.get(str(annotation["image_id"])), int(annotation["category_id"])
+        if not 1 <= category <= CLASSES:
+            where = f"annotations[{number}]"
+            raise InputError(f"category_id {category}", file=path, row=where, remedy="COCO ids are 1..90")
+        if row is not None:
+            codes[row, category - 1] = 1
+    if not codes.any():
+        raise InputError("annotates none of the images", file=path, remedy="use the json of the same split")
+    return codes

@@ -1,0 +1,222 @@
+"""Rankings of whole blocks of queries: one radix sort a query, with its groups of ties.
+
+The tie rule of every metric lives here. Candidates of equal score form a group, and a metric is the expectation
+over all orders inside the groups, so the order of the index never matters. `ties="reference"` makes every
+candidate a group of its own, later index first: what a stable `numpy.argsort(row)[::-1]` gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from schemas.errors import InputError
+
+Array: TypeAlias = npt.NDArray[Any]
+Ties: TypeAlias = Literal["expected", "reference"]
+
+_U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+_SIGN32, _SIGN64 = np.uint64(1 << 31), np.uint64(1 << 63)
+_ALL32, _ALL64 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
+_INF32, _INF64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
+_DIGIT = np.uint64(2047)
+_SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Candidates of each query from best to worst, (b, n) int32 each.
+
+    `order[q, p]` is the candidate at position p; `end[q, p]` is one past the last position of p's tie group
+    under the tie rule asked for; `tied_end` is the same for equal scores, whatever the rule. Only the groups that
+    reach into the first `depth` positions are filled.
+    """
+
+    order: Array
+    end: Array
+    tied_end: Array
+    depth: int
+
+
+@njit(cache=True, nogil=True)
+def _radix(packed, scratch, counts):  # type: ignore[no-untyped-def]
+    """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket skipped."""
+    counts[:] = 0
+    n = packed.size
+    for i in range(n):
+        for d in range(3):
+            counts[d, np.int64((packed[i] >> _SHIFTS[d]) & _DIGIT)] += 1
+    source, target = packed, scratch
+    for d in range(3):
+        if counts[d, np.int64((source[0] >> _SHIFTS[d]) & _DIGIT)] == n:
+            continue
+        total = 0
+        for digit in range(2048):
+            counts[d, digit], total = total, total + int(counts[d, digit])
+        for i in range(n):
+            digit = np.int64((source[i] >> _SHIFTS[d]) & _DIGIT)
+            target[counts[d, digit]] = source[i]
+            counts[d, digit] += 1
+        source, target = target, source
+    return source
+
+
+@njit(cache=True, nogil=True)
+def _write_32(row, ordered, order, end):  # type: ignore[no-untyped-def]
+    """Order and group ends from sorted key << 32 | index."""
+    last = ordered.size - 1
+    stop, key = last + 1, ordered[last] >> _U32
+    for p in range(last, -1, -1):
+        here = ordered[p] >> _U32
+        if here != key:
+            stop, key = p + 1, here
+        order[row, p] = np.int64(ordered[p] & _LOW)
+        end[row, p] = stop
+
+
+@njit(cache=True, nogil=True)
+def _write_64(row, ordered, keys, order, end):  # type: ignore[no-untyped-def]
+    """The same where the pairs hold only half of the key: `keys` decides equality."""
+    last = ordered.size - 1
+    for p in range(last, -1, -1):
+        item = np.int64(ordered[p] & _LOW)
+        order[row, p] = item
+        tied = p < last and keys[item] == keys[order[row, p + 1]]
+        end[row, p] = end[row, p + 1] if tied else p + 1
+
+
+@njit(cache=True, nogil=True)
+def _rank_32(bits, order, end):  # type: ignore[no-untyped-def]
+    """Rank rows of float32 bits, best first; returns the flat position of a NaN, or -1."""
+    rows, n = bits.shape
+    packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    counts = np.empty((3, 2048), np.int32)
+    for row in range(rows):
+        for i in range(n):  # filled from the last candidate, so that a stable sort puts later ones first
+            item = n - 1 - i
+            u = np.uint64(bits[row, item])
+            if (u & ~_SIGN32) > _INF32:
+                return row * n + item
+            if u == _SIGN32:
+                u = np.uint64(0)  # -0.0 ties with 0.0
+            key = u if u & _SIGN32 else _ALL32 ^ (u | _SIGN32)
+            packed[i] = (key << _U32) | np.uint64(item)
+        _write_32(row, _radix(packed, scratch, counts), order, end)
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _rank_64(bits, order, end):  # type: ignore[no-untyped-def]
+    """`_rank_32` for float64: two sorts by 32 bits, the low half first."""
+    rows, n = bits.shape
+    keys, packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty(n, np.uint64)
+    counts = np.empty((3, 2048), np.int32)
+    for row in range(rows):
+        for i in range(n):
+            item = n - 1 - i
+            u = bits[row, item]
+            if (u & ~_SIGN64) > _INF64:
+                return row * n + item
+            if u == _SIGN64:
+                u = np.uint64(0)
+            keys[item] = u if u & _SIGN64 else _ALL64 ^ (u | _SIGN64)
+            packed[i] = (keys[item] << _U32) | np.uint64(item)
+        low = _radix(packed, scratch, counts)
+        high = np.empty(n, np.uint64)
+        for i in range(n):
+            item = np.int64(low[i] & _LOW)
+            high[i] = ((keys[item] >> _U32) << _U32) | np.uint64(item)
+        _write_64(row, _radix(high, scratch, counts), keys, order, end)
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _sift(heap, value):  # type: ignore[no-untyped-def]
+    """Replace the least value of a binary heap."""
+    hole, child = 0, 1
+    while child < heap.size:
+        if child + 1 < heap.size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[hole] = heap[child]
+        hole, child = child, 2 * child + 1
+    heap[hole] = value
+
+
+@njit(cache=True, nogil=True)
+def _write_top(scores, row, count, order, end):  # type: ignore[no-untyped-def]
+    """Sort the first `count` entries of order[row], stable, and mark their groups."""
+    values = np.empty(count, scores.dtype)
+    for p in range(count):
+        values[p] = -scores[row, order[row, p]]
+    if count > 1:
+        by_value = np.argsort(values, kind="mergesort")
+        order[row, :count] = order[row, :count][by_value]
+        values = values[by_value]
+    stop = count
+    for p in range(count - 1, -1, -1):
+        if p < count - 1 and values[p] != values[p + 1]:
+            stop = p + 1
+        end[row, p] = stop
+
+
+@njit(cache=True, nogil=True)
+def _rank_top(scores, depth, order, end):  # type: ignore[no-untyped-def]
+    """Rank only what ties with or beats the depth-th best: two reads of a row and a heap."""
+    rows, n = scores.shape
+    for row in range(rows):
+        heap = np.sort(scores[row, :depth])
+        if np.isnan(heap[-1]):
+            return row * n + np.int64(np.argmax(np.isnan(scores[row, :depth])))
+        for i in range(depth, n):
+            if not scores[row, i] <= heap[0]:
+                if np.isnan(scores[row, i]):
+                    return row * n + i
+                _sift(heap, scores[row, i])
+        count = 0
+        for i in range(n - 1, -1, -1):
+            if scores[row, i] >= heap[0]:
+                order[row, count] = i
+                count += 1
+        _write_top(scores, row, count, order, end)
+    return -1
+
+
+def _sorted(scores: Array, depth: int, order: Array, end: Array) -> int:
+    """Full radix sort, or a selection where that is clearly less work."""
+    if depth <= scores.shape[1] // 16:
+        return int(_rank_top(scores, depth, order, end))
+    if scores.dtype == np.float32:
+        return int(_rank_32(scores.view(np.uint32), order, end))
+    return int(_rank_64(scores.view(np.uint64), order, end))
+
+
+def rank(
+    scores: Array,
+    ties: Ties = "expected",
+    *,
+    depth: int | None = None,
+    what: str = "similarity",
+    first: int = 0,
+) -> Ranking:
+    """Rank each row of `scores` (b, n), C-contiguous float32 or float64, best first.
+
+    One least-significant-digit radix sort a row, O(n); or, where only the first `depth` positions are asked for, a
+    selection. NaN is an InputError that names its query (counted from `first`) and its candidate.
+    """
+    width = scores.shape[1]
+    depth = width if depth is None else min(depth, width)
+    order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)
+    bad = _sorted(scores, depth, order, tied_end)
+    if bad >= 0:
+        where = f"query {first + bad // width}, candidate {bad % width}"
+        raise InputError(f"{what} holds NaN ({where})", remedy="find the pair that has no score and score it")
+    if ties == "expected":
+        return Ranking(order, tied_end, tied_end, depth)
+    alone = np.arange(1, width + 1, dtype=np.int32)
+    return Ranking(order, np.tile(alone, (len(scores), 1)), tied_end, depth)
