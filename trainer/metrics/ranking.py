@@ -55,8 +55,8 @@ def _radix(packed, scratch, counts):  # type: ignore[no-untyped-def]
         if counts[d, np.int64((source[0] >> _SHIFTS[d]) & _DIGIT)] == n:
             continue
         total = 0
-        for digit in range(2048):
-            counts[d, digit], total = total, total + int(counts[d, digit])
+        for bucket in range(2048):
+            counts[d, bucket], total = total, total + int(counts[d, bucket])
         for i in range(n):
             digit = np.int64((source[i] >> _SHIFTS[d]) & _DIGIT)
             target[counts[d, digit]] = source[i]

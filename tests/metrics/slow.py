@@ -1,0 +1,99 @@
+"""Slow, obvious references: every metric on one strict order, and its mean over all orders that ties allow."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+
+def orders(scores):
+    """Every order of the candidates, best first, in which no score comes after a smaller one."""
+    return [
+        order
+        for order in itertools.permutations(range(len(scores)))
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
+    ]
+
+
+def expected(metric, scores, *labels):
+    """Mean of metric(order by scores, order by each of labels) over all combinations of tie-breaks."""
+    values = [metric(*choice) for choice in itertools.product(orders(scores), *map(orders, labels))]
+    return sum(values) / len(values)
+
+
+def recall(order, positives, k):
+    return float(bool(set(order[:k]) & set(positives)))
+
+
+def share(order, positives, k):
+    return len(set(order[:k]) & set(positives)) / len(positives)
+
+
+def first(order, positives):
+    return min(order.index(item) for item in positives) + 1
+
+
+def average_precision(order, positives):
+    depth, total = len(positives), 0.0
+    for r in range(1, depth + 1):
+        if order[r - 1] in positives:
+            total += len(set(order[:r]) & set(positives)) / r
+    return total / depth
+
+
+def dcg(gains, k):
+    return sum(gain / math.log2(p + 2) for p, gain in enumerate(gains[:k]))
+
+
+def ndcg(order, relevance, k, exponential=False):
+    gains = [2.0 ** float(r) - 1 if exponential else float(r) for r in relevance]
+    ideal = dcg(sorted(gains, reverse=True), k)
+    return dcg([gains[item] for item in order], k) / ideal if ideal else 0.0
+
+
+def ncs(order, relevance, k, removed=()):
+    order = [item for item in order if item not in removed]
+    ideal = sum(sorted((relevance[item] for item in order), reverse=True)[:k])
+    return sum(relevance[item] for item in order[:k]) / ideal if ideal else 0.0
+
+
+def ncs_eq5(order, labelled, relevance, k):
+    ideal = labelled[:k]
+    total = sum(relevance[item] for item in ideal)
+    return sum(relevance[item] for item in order[:k] if item in ideal) / total if total else 0.0
+
+
+def semantic_recall(order, labelled, relevance, k, m, soft, removed=()):
+    order, labelled = ([item for item in one if item not in removed] for one in (order, labelled))
+    weight = {item: float(relevance[item]) if soft else 1.0 for item in labelled[:m]}
+    total = sum(weight.values())
+    return sum(weight.get(item, 0.0) for item in order[:k]) / total if total else 0.0
+
+
+def asp(order, labelled):
+    n = len(order)
+    ranks = [(order.index(item) + 1, labelled.index(item) + 1) for item in range(n)]
+    return sum(min(pair) / max(pair) for pair in ranks) / n
+
+
+def r_precision_of_classes(order, query, candidates, zeta):
+    """Hits in the first R over R among the annotated candidates."""
+    order = [item for item in order if any(candidates[item])]
+    match = [sum(a != b for a, b in zip(query, candidates[item], strict=True)) <= zeta for item in order]
+    return sum(match[: sum(match)]) / sum(match)
+
+
+def tau_a(scores, relevance):
+    signs = [
+        np.sign(scores[i] - scores[j]) * np.sign(relevance[i] - relevance[j])
+        for i, j in itertools.combinations(range(len(scores)), 2)
+    ]
+    return sum(signs) / len(signs)
+
+
+def coherent_a(order, scores, relevance, k):
+    """tau-a of the first k of an order: pairs of tied similarity count for neither."""
+    top = list(order[:k])
+    return tau_a([scores[item] for item in top], [relevance[item] for item in top])
