@@ -1,0 +1,144 @@
+"""Stage `agree`: how well each measure agrees with human judgements of image-caption pairs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from pipelines.measures import choose
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.params import MeasuresParams
+from schemas.progress import progress
+
+BLOCK = 64
+_CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
+_CXC_IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]."""
+
+    image: np.ndarray
+    caption: np.ndarray
+    score: np.ndarray
+
+
+def read_judgements(path: Path, captions: Captions) -> Judgements:
+    """Read a judgements CSV: Crisscrossed Captions SITS (caption, image, agg_score, ...) or image_id, caption_id,
+    score.
+
+    Raises InputError for another header, a score that is no finite number, or an id the captions do not have.
+    """
+    image_at = {image: k for k, image in enumerate(captions.image_ids)}
+    caption_at = {caption: k for k, caption in enumerate(captions.caption_ids)}
+    try:
+        with path.open(encoding="utf-8", newline="") as f:
+            reader = csv.DictReader(f)
+            names = reader.fieldnames or []
+            rows = [(reader.line_num, *_pair(row, names, path, reader.line_num)) for row in reader]
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+    if not rows:
+        raise InputError("no judgements", file=path)
+    image, caption, score = [], [], []
+    for line, image_id, caption_id, text in rows:
+        image.append(_find(image_at, image_id, "image", path, line))
+        caption.append(_find(caption_at, caption_id, "caption", path, line))
+        score.append(_number(text, path, line))
+    return Judgements(np.array(image), np.array(caption), np.array(score))
+
+
+def _pair(row: dict[str, str], names: Sequence[str], path: Path, line: int) -> tuple[str, str, str]:
+    if {"caption", "image", "agg_score"} <= set(names):
+        caption, image = _CXC_CAPTION.match(row["caption"] or ""), _CXC_IMAGE.match(row["image"] or "")
+        if caption is None or image is None:
+            raise InputError(f"not Crisscrossed Captions ids: {row['caption']}, {row['image']}", file=path, row=line)
+        return image[1], caption[1], row["agg_score"]
+    if {"image_id", "caption_id", "score"} <= set(names):
+        return row["image_id"], row["caption_id"], row["score"]
+    raise InputError(
+        f"columns {', '.join(names)}",
+        file=path, row=1, remedy="give image_id, caption_id, score, or the Crisscrossed Captions SITS file",
+    )  # fmt: skip
+
+
+def _find(at: dict[str, int], key: str, what: str, path: Path, line: int) -> int:
+    if key not in at:
+        raise InputError(f"{what} '{key}' is not among the captions", file=path, row=line, remedy="use their ids")
+    return at[key]
+
+
+def _number(text: str | None, path: Path, line: int) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"score {text!r} is not a number", file=path, row=line)
+    return value
+
+
+def agree(
+    captions_dir: Path,
+    judgements: Path,
+    names: Sequence[str],
+    measures: MeasuresParams,
+    split: str | None = None,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Pearson's r, Spearman's rho and Kendall's tau-b of each measure, and of binary relevance, with human scores.
+
+    Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
+    not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
+    alone. Raises InputError for ids or values that do not fit.
+    """
+    captions = read_captions(captions_dir, split)
+    people = read_judgements(judgements, captions)
+    original = captions.owner[people.caption] == people.image
+    labels = {name: _judged(measure.fit(captions), people) for name, measure in choose(names, measures).items()}
+    result = {name: _coefficients(values, people.score, original) for name, values in labels.items()}
+    if 0 < original.sum() < len(original):
+        result["binary"] = _coefficients(original.astype(float), people.score, np.ones(len(original), bool))
+    return result
+
+
+def _judged(fitted: Any, people: Judgements) -> np.ndarray:
+    """float32 [n]: the measure on the judged pairs, a block of images at a time."""
+    values = np.empty(len(people.image), np.float32)
+    images, row = np.unique(people.image, return_inverse=True)
+    order = np.argsort(row, kind="stable")
+    with progress("scoring judged pairs", len(images)) as advance:
+        for at in range(0, len(images), BLOCK):
+            block = images[at : at + BLOCK]
+            pairs = order[np.searchsorted(row[order], at) : np.searchsorted(row[order], at + len(block))]
+            values[pairs] = fitted.score(block)[row[pairs] - at, people.caption[pairs]]
+            advance(len(block))
+    return values
+
+
+def _coefficients(values: np.ndarray, score: np.ndarray, original: np.ndarray) -> dict[str, dict[str, float]]:
+    scopes = {"all": np.ones(len(score), bool), "non_original": ~original}
+    measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+    return {
+        name: {
+            scope: float(coefficient(values[mask], score[mask]).statistic)
+            for scope, mask in scopes.items()
+            if _varies(values[mask]) and _varies(score[mask])  # else a correlation is not defined
+        }
+        for name, coefficient in measures.items()
+    }
+
+
+def _varies(values: np.ndarray) -> bool:
+    return len(values) > 1 and bool(np.ptp(values) > 0)

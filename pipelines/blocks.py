@@ -1,0 +1,191 @@
+"""The Beam pipeline under `relevance` and `shards`: blocks of images, scored by fitted measures, written as parts.
+
+An element is a block of images. A worker opens the fitted measures by memory map, scores the block and writes one
+part file a table, so nothing large passes between workers, and a run that was stopped goes on with the parts
+that are missing. The parts are then joined in image order: the bytes do not depend on the runner, on the number
+of workers, or on interruptions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import apache_beam as beam
+import numba
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+
+from pipelines.measures import FITTED, Fitted, Measure
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.files import canonical, digest, open_arrow, write_arrow, write_json
+from schemas.progress import progress
+
+# One kernel at a time in a process: each is parallel already, and numba's threads are shared.
+_KERNEL = threading.Lock()
+
+
+class Tables(Protocol):
+    """What a stage makes of a scored block: record batches by table name. Sent to workers, so small."""
+
+    def __call__(self, images: np.ndarray, values: dict[str, np.ndarray]) -> dict[str, pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Blocks of images to score: where the fitted measures and the parts are, and what to make of a block."""
+
+    work: Path
+    kinds: dict[str, str]  # measure -> class of its fitted form
+    tables: Tables
+    n_images: int
+    block_images: int
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_images // self.block_images)
+
+    def images(self, block: int) -> np.ndarray:
+        return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
+
+    def part(self, block: int, table: str) -> Path:
+        return self.work / "parts" / f"{block:06d}-{table}.arrow"
+
+    def receipt(self, block: int) -> Path:
+        """Written after a block's parts, with their digests: a block without a whole one is computed again."""
+        return self.work / "parts" / f"{block:06d}.json"
+
+    def finished(self, block: int) -> bool:
+        try:
+            parts = json.loads(self.receipt(block).read_text())
+            return all(digest(self.part(block, table)) == sha for table, sha in parts.items())
+        except (OSError, ValueError, AttributeError):
+            return False
+
+
+class ScoreBlock(beam.DoFn):
+    """Block number -> its parts on disk; yields the number."""
+
+    def __init__(self, job: Job, threads: int) -> None:
+        self.job, self.threads = job, threads
+
+    def setup(self) -> None:
+        numba.set_num_threads(min(self.threads, numba.config.NUMBA_NUM_THREADS))
+        fit = self.job.work / "fit"
+        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
+
+    def process(self, block: int) -> Iterator[int]:
+        images = self.job.images(block)
+        with _KERNEL:
+            values = {name: fitted.score(images) for name, fitted in self.fitted.items()}
+            batches = self.job.tables(images, values)
+        receipt = {}
+        for table, batch in batches.items():
+            part = self.job.part(block, table)
+            write_arrow(part, batch.schema, [batch])
+            receipt[table] = digest(part)
+        write_json(self.job.receipt(block), receipt)
+        yield block
+
+
+def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
+    """Fit the measures and save them for the workers; the class of each fitted form."""
+    kinds = {}
+    for name, measure in measures.items():
+        fitted = measure.fit(captions)
+        fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
+        kinds[name] = type(fitted).__name__
+    return kinds
+
+
+@contextmanager
+def work_folder(out: Path, key: Any) -> Iterator[Path]:
+    """`out/.work`, kept while the run it belongs to is unfinished and emptied when `key` says another run."""
+    work = out / ".work"
+    name = hashlib.sha256(canonical(key).encode()).hexdigest()
+    marker = work / "key"
+    if not marker.is_file() or marker.read_text() != name:
+        shutil.rmtree(work, ignore_errors=True)
+        (work / "parts").mkdir(parents=True)
+        marker.write_text(name)
+    yield work
+    shutil.rmtree(work)
+
+
+def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
+    """Score every unfinished block on a Beam runner. `options` are Beam's own; the default runs in this process.
+
+    Raises the InputError that a worker raised, if it did.
+    """
+    todo = [block for block in range(job.n_blocks) if not job.finished(block)]
+    if not todo:
+        return
+    # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one.
+    arguments = [o.replace("--runner=DirectRunner", "--runner=FnApiRunner") for o in options]
+    if not any(o.startswith("--runner") for o in arguments):
+        arguments.append("--runner=FnApiRunner")
+    pipeline_options = PipelineOptions(arguments)
+    workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
+    threads = max(1, numba.config.NUMBA_NUM_THREADS // workers)
+    with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
+        (
+            pipeline
+            | "Blocks" >> beam.Create(todo)
+            | "Spread" >> beam.Reshuffle()
+            | "Score" >> beam.ParDo(ScoreBlock(job, threads))
+        )
+
+
+def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) -> Iterator[pa.RecordBatch]:
+    """The parts of one table in image order, memory-mapped."""
+    for block in blocks if blocks is not None else range(job.n_blocks):
+        yield open_arrow(job.part(block, table)).get_batch(0)
+
+
+@contextmanager
+def _watch(job: Job, what: str, total: int) -> Iterator[None]:
+    """A progress bar that counts receipts: it works for any runner that writes to this file system."""
+    stop = threading.Event()
+    before = job.n_blocks - total
+    with progress(what, total) as advance:
+
+        def count() -> None:
+            shown = 0
+            while not stop.wait(0.3):
+                done = len(list((job.work / "parts").glob("*.json"))) - before
+                advance(done - shown)
+                shown = done
+
+        thread = threading.Thread(target=count, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Beam wraps what a worker raises; hand users the InputError inside."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, InputError):
+                raise cause from None
+            if cause.args and isinstance(cause.args[0], InputError):
+                raise cause.args[0] from None
+            cause = cause.__cause__
+        raise

@@ -1,0 +1,121 @@
+"""Stage `captions`: a source's captions, checked and tokenised, as one Arrow table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.measures.tokens import tokenize
+from pipelines.sources import SOURCES
+from schemas.captions import FILE, SCHEMA, Caption
+from schemas.errors import InputError
+from schemas.files import digest, with_metadata, write_arrow, write_manifest
+from schemas.params import CaptionsParams
+
+BATCH = 65_536
+
+
+def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
+    """Read a source and write `captions.arrow`, one row a caption in the order of the source; for `scenes` also the
+    images and the truth behind them. Returns the manifest.
+
+    Raises InputError, naming file and row, for whatever the source cannot vouch for: duplicate caption ids, an image
+    in two splits, empty captions (unless `empty: drop`), an image left without captions.
+    """
+    if params.source == "scenes":
+        from pipelines.sources import scenes
+
+        world = scenes.generate(params.scenes)
+        records, extra = world.captions, scenes.write(world, out)
+    else:
+        records, extra = list(SOURCES[params.source](params)), {}
+    records, tokens, dropped = checked(records, params)
+    splits = Counter(r.split for r in records)
+    inputs = _inputs(params)
+    metadata = {"kind": "captions", "source": params.source, "tokenizer": params.tokenizer, "inputs": inputs}
+    schema = with_metadata(SCHEMA, metadata)
+    rows = {FILE: write_arrow(out / FILE, schema, _batches(records, tokens, schema)), **extra}
+    return write_manifest(
+        out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows,
+        images=len({r.image_id for r in records}), splits=dict(splits), dropped_empty=dropped,
+    )  # fmt: skip
+
+
+def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
+    """The records that stay, their tokens, and how many empty ones were dropped; refuses what no source may give."""
+    if not records:
+        raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
+    _refuse_duplicates(records)
+    _refuse_split_images(records)
+    tokens = tokenize(params.tokenizer, [r.text for r in records])
+    empty = [k for k, words in enumerate(tokens) if not words]
+    if empty and params.empty == "refuse":
+        record = records[empty[0]]
+        raise InputError(
+            f"caption '{record.caption_id}' has no words ({record.text!r}), {len(empty)} such in all",
+            file=record.file, row=record.row, remedy="mend them, or set captions.empty to drop",
+        )  # fmt: skip
+    gone = set(empty)
+    kept = [r for k, r in enumerate(records) if k not in gone]
+    bare = {r.image_id: r for r in records}.keys() - {r.image_id for r in kept}
+    if bare:
+        record = next(r for r in records if r.image_id in bare)
+        raise InputError(
+            f"image '{record.image_id}' has no caption left once empty ones are dropped",
+            file=record.file, row=record.row, remedy="remove the image or give it a caption",
+        )  # fmt: skip
+    return kept, [words for words in tokens if words], len(empty)
+
+
+def _refuse_duplicates(records: Iterable[Caption]) -> None:
+    seen: dict[str, Caption] = {}
+    for record in records:
+        first = seen.setdefault(record.caption_id, record)
+        if first is not record:
+            raise InputError(
+                f"duplicate caption id '{record.caption_id}', first at row {first.row}",
+                file=record.file, row=record.row, remedy="caption ids must be unique",
+            )  # fmt: skip
+
+
+def _refuse_split_images(records: Iterable[Caption]) -> None:
+    split_of: dict[str, str] = {}
+    for record in records:
+        first = split_of.setdefault(record.image_id, record.split)
+        if first != record.split:
+            raise InputError(
+                f"image '{record.image_id}' is in split '{first}' and in '{record.split}'",
+                file=record.file, row=record.row, remedy="an image belongs to one split",
+            )  # fmt: skip
+
+
+def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    for at in range(0, len(records), BATCH):
+        part = records[at : at + BATCH]
+        columns = [
+            pa.array([r.image_id for r in part]),
+            pa.array([r.caption_id for r in part]),
+            pa.array([r.split for r in part]),
+            pa.array([r.text for r in part]),
+            pa.array(tokens[at : at + BATCH], pa.list_(pa.string())),
+            pa.array([r.image_file for r in part], pa.string()),
+        ]
+        yield pa.record_batch(columns, schema=schema)
+
+
+def _inputs(params: CaptionsParams) -> dict[str, str]:
+    """SHA-256 of each file the source read; of a folder, of its files in order of name."""
+    given = [p for p in (params.input, *params.split_lists.values()) if p is not None]
+    return {Path(p).name: _digest(Path(p)) for p in given if Path(p).exists()}
+
+
+def _digest(path: Path) -> str:
+    if path.is_file():
+        return digest(path)
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    return hashlib.sha256("".join(f"{p.relative_to(path)} {digest(p)}\n" for p in files).encode()).hexdigest()

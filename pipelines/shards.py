@@ -1,0 +1,117 @@
+"""Stage `shards`: each training image with a sampled subset of captions, and how likely each was to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.blocks import Job, fit_measures, joined, run_blocks, work_folder
+from pipelines.measures import choose
+from pipelines.relevance import measures_used
+from pipelines.samplers import Plan, id_keys, keep, reason_names
+from schemas.captions import read_captions
+from schemas.files import write_arrow, write_manifest
+from schemas.params import MeasuresParams, ShardsParams
+from schemas.shards import shard_name, shard_schema
+
+TABLE = "pairs"
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """One table: the kept captions of each image as lists."""
+
+    work: Path  # holds the keys of images and captions and the reference sets, shared by memory map
+    image_ids: tuple[str, ...]
+    measures: tuple[str, ...]
+    plan: Plan
+    schema: pa.Schema
+
+    def __call__(self, images: np.ndarray, values: dict[str, np.ndarray]) -> dict[str, pa.RecordBatch]:
+        arrays = {path.stem: np.load(path, mmap_mode="r") for path in (self.work / "keys").glob("*.npy")}
+        ptr, refs = arrays["ref_ptr"], arrays["refs"]
+        own = [refs[ptr[i] : ptr[i + 1]] for i in images]
+        block = np.stack([values[name] for name in self.measures])
+        kept = keep(self.plan, arrays["images"][images], np.asarray(arrays["captions"]), own, block)
+        row = np.repeat(np.arange(len(images)), np.diff(kept.ptr))
+        columns = [
+            pa.array([self.image_ids[i] for i in images], pa.string()),
+            pa.array(images, pa.int32()),
+            *(
+                pa.ListArray.from_arrays(
+                    pa.array(kept.ptr, pa.int32()), pa.array(flat, field.type.value_type), field.type
+                )
+                for flat, field in zip(
+                    [kept.caption, kept.reasons, kept.weight, *block[:, row, kept.caption]],
+                    list(self.schema)[2:],
+                    strict=True,
+                )
+            ),
+        ]
+        return {TABLE: pa.record_batch(columns, schema=self.schema)}
+
+
+def shards(
+    captions_dir: Path,
+    out: Path,
+    params: ShardsParams,
+    measures: MeasuresParams,
+    beam_options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Score every caption against every image of a split, keep a sampled subset an image, and write Arrow shards.
+
+    An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
+    measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
+    as `relevance` does.
+    """
+    chosen = choose(params.measures, measures)
+    captions = read_captions(captions_dir, params.split)
+    made_with = {"shards": params.model_dump(), "measures": measures_used(params.measures, measures)}
+    inputs = {"captions": captions.digest, "split": captions.split}
+    with work_folder(out, [made_with, inputs]) as work:
+        kinds = fit_measures(chosen, captions, work)
+        (work / "keys").mkdir(exist_ok=True)
+        keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
+        for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
+            np.save(work / "keys" / f"{name}.npy", array)
+        plan = Plan(
+            tuple(m.low for m in chosen.values()), tuple(m.high for m in chosen.values()), params.top,
+            params.windows.width, params.windows.stride, params.windows.per_window, params.uniform, params.seed,
+        )  # fmt: skip
+        metadata = {
+            **inputs,
+            "tokenizer": captions.tokenizer,
+            "n_captions": captions.n_captions,
+            "reasons": reason_names(params.measures),
+            "params": made_with,
+        }
+        schema = shard_schema(params.measures, metadata)
+        tables = _Sampled(work, tuple(captions.image_ids), tuple(params.measures), plan, schema)
+        job = Job(work, kinds, tables, captions.n_images, params.block_images)
+        run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
+        groups = list(_by_size(job, params.target_mb * 2**20))
+        rows = {}
+        for k, blocks in enumerate(groups):
+            name = shard_name(k, len(groups))
+            rows[name] = write_arrow(out / name, schema, joined(job, TABLE, iter(blocks)))
+        pairs = sum(len(batch["captions"].flatten()) for batch in joined(job, TABLE))
+    return write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
+
+
+def _by_size(job: Job, target: int) -> Iterator[list[int]]:
+    """Runs of consecutive blocks whose parts add up to about `target` bytes."""
+    run: list[int] = []
+    size = 0
+    for block in range(job.n_blocks):
+        run.append(block)
+        size += job.part(block, TABLE).stat().st_size
+        if size >= target:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run

@@ -1,0 +1,90 @@
+"""Sampled shards: one row an image, the captions it keeps as list columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
+
+FIXED = ("image_id", "image", "captions", "reasons", "weight")
+
+
+def _list(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False))
+
+
+def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
+    """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
+    why each was kept (bits named in the metadata), the inverse of its probability of being kept, and its value
+    under every measure."""
+    fields = [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("image", pa.int32(), nullable=False),
+        pa.field("captions", _list(pa.int32()), nullable=False),
+        pa.field("reasons", _list(pa.uint32()), nullable=False),
+        pa.field("weight", _list(pa.float32()), nullable=False),
+        *(pa.field(name, _list(pa.float32()), nullable=False) for name in measures),
+    ]
+    return with_metadata(pa.schema(fields), {"kind": "shards", "measures": list(measures), **metadata})
+
+
+def shard_name(k: int, n: int) -> str:
+    return f"shard-{k:05d}-of-{n:05d}.arrow"
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A finished shards folder."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    schema: pa.Schema
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return metadata_of(self.schema)
+
+    @property
+    def measures(self) -> list[str]:
+        return self.metadata["measures"]
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.folder / name for name in sorted(self.manifest["files"])]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches in image order, memory-mapped."""
+        for path in self.files:
+            reader = open_arrow(path)
+            for k in range(reader.num_record_batches):
+                yield reader.get_batch(k)
+
+    def require(self, captions: Captions) -> None:
+        """InputError when the shards were made from other captions or another split."""
+        if (self.metadata["captions"], self.metadata["split"]) != (captions.digest, captions.split):
+            raise InputError(
+                f"made from another captions table (split {self.metadata['split']})",
+                file=self.folder, remedy="make them for these captions: capgrade shards",
+            )  # fmt: skip
+
+
+def read_shards(folder: Path) -> Shards:
+    """Open a shards folder. InputError when unfinished, incomplete or truncated."""
+    manifest = read_manifest(folder, "shards")
+    first = folder / min(manifest["files"])
+    return Shards(folder, manifest, open_arrow(first).schema)
+
+
+def pair_columns(batch: pa.RecordBatch) -> dict[str, np.ndarray | pa.Array]:
+    """A batch of images as flat pairs: `row` int64, the batch row of each pair, and every list column flattened."""
+    lengths = np.diff(batch["captions"].offsets.to_numpy())
+    flat = {name: batch[name].flatten() for name in batch.schema.names if name not in ("image_id", "image")}
+    return {"row": np.repeat(np.arange(batch.num_rows), lengths), **flat}
