@@ -2,7 +2,7 @@
 
 from trainer.metrics.asp import asp, asp_average, asp_ceiling
 from trainer.metrics.base import Positives, Queries, own_positives
-from trainer.metrics.catalogue import CATALOGUE, Metric, metric, score_all
+from trainer.metrics.catalogue import CATALOGUE, Metric, asp_a, extension_name, metric, score_all
 from trainer.metrics.coherence import coherent_score
 from trainer.metrics.eccv import human_lists, map_at_r, r_precision
 from trainer.metrics.kendall import kendall_tau
@@ -16,7 +16,7 @@ from trainer.metrics.semantic_recall import (
     extension_images,
     extension_set,
     semantic_recall,
-    soft_recall_authors,
+    semantic_recall_authors,
 )
 from trainer.metrics.uncertainty import Interval, PairedTest, bootstrap, paired_test
 
@@ -30,6 +30,7 @@ __all__ = [
     "Positives",
     "Queries",
     "asp",
+    "asp_a",
     "asp_average",
     "asp_ceiling",
     "bootstrap",
@@ -37,6 +38,7 @@ __all__ = [
     "coherent_score",
     "collapse",
     "extension_images",
+    "extension_name",
     "extension_set",
     "first_rank",
     "human_lists",
@@ -57,6 +59,6 @@ __all__ = [
     "score_all",
     "semantic_map",
     "semantic_recall",
-    "soft_recall_authors",
+    "semantic_recall_authors",
     "zero_ideal",
 ]

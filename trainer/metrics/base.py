@@ -24,27 +24,39 @@ CELLS = 4_000_000  # of a block: 16 MB of float32 and a few times that in rankin
 
 @dataclass(frozen=True)
 class Positives:
-    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]]."""
+    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]].
+
+    `absent` counts positives that the gallery does not hold: never retrieved, but part of the query's number.
+    """
 
     indptr: Array  # (n_queries + 1,) int64
     indices: Array  # int64, candidates
+    absent: Array  # (n_queries,) int64
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int] | Array]) -> Positives:
-        """One list of candidates a query; an empty list leaves the query out of the metric."""
-        indptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(items) for items in lists], out=indptr[1:])
-        flat = [np.asarray(items, np.int64) for items in lists]
-        return cls(indptr, np.concatenate(flat) if flat else np.zeros(0, np.int64))
+        """One list of candidates a query, -1 for an absent one; an empty list leaves the query out of the metric."""
+        rows = [np.asarray(items, np.int64) for items in lists]
+        absent = np.array([int((row < 0).sum()) for row in rows], np.int64)
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows] - absent, out=indptr[1:])
+        flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        return cls(indptr, flat[flat >= 0], absent)
+
+    @property
+    def sizes(self) -> Array:
+        """Number of positives of each query, absent ones included."""
+        return np.asarray(np.diff(self.indptr) + self.absent)
 
     def rows(self, start: int, stop: int) -> Positives:
         """The queries start..stop."""
         low, high = self.indptr[start], self.indptr[stop]
-        return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high])
+        return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high], self.absent[start:stop])
 
     def lists(self) -> list[Array]:
-        """One array of candidates a query."""
-        return np.split(self.indices, self.indptr[1:-1])
+        """One array of candidates a query, -1 for absent ones."""
+        held = np.split(self.indices, self.indptr[1:-1])
+        return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(held, self.absent, strict=True)]
 
 
 def own_positives(query_group: Array, candidate_group: Array) -> Positives:
@@ -55,7 +67,8 @@ def own_positives(query_group: Array, candidate_group: Array) -> Positives:
     sizes = np.searchsorted(groups, query_group, side="right") - low
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-    return Positives(indptr, order[np.repeat(low, sizes) + within].astype(np.int64))
+    indices = order[np.repeat(low, sizes) + within].astype(np.int64)
+    return Positives(indptr, indices, np.zeros(len(sizes), np.int64))
 
 
 @dataclass(frozen=True)
@@ -225,7 +238,8 @@ class Block:
 def _dense(rows: Array) -> Array:
     """Contiguous float32, or float64 where float32 could not tell two scores apart."""
     exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
-    return np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
+    dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
+    return dense if dense.flags.writeable else dense.copy()  # kernels are compiled once, for writable arrays
 
 
 def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Array:

@@ -21,7 +21,7 @@ from trainer.metrics.pmrp import pmrp_of
 from trainer.metrics.ranking import Array
 from trainer.metrics.recall import any_in_top, first_of, median_rank, share_in_top
 from trainer.metrics.semantic_map import lambda_of
-from trainer.metrics.semantic_recall import soft_of, sr_of
+from trainer.metrics.semantic_recall import sr_authors_of, sr_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Family:
     """A metric of the catalogue before its cut-off: how a block is scored, and what the task must hold."""
 
     build: Callable[[Cut], Score]
-    needs: str  # own, relevance, eccv, cxc, classes or cosines
+    needs: str  # own, relevance, extension, eccv, cxc, classes or cosines
     arguments: str = ""  # "", "k" or "km"
     unit: str = "fraction"  # or rank, tau, cosine
 
@@ -70,6 +70,22 @@ def _sr(weight: str, own: str) -> Callable[[Cut], Score]:
     return lambda cut: partial(sr_of, relevance=cut.relevance, k=cut.k, m=cut.m, weight=weight, own=own)
 
 
+def extension_name(relevance: str, m: int) -> str:
+    """What the lists of the m extending images are called among a task's positives."""
+    return f"{relevance} extended by {m}"
+
+
+def _sr_authors(weight: str) -> Callable[[Cut], Score]:
+    return lambda cut: partial(
+        sr_authors_of,
+        lists=extension_name(cut.relevance, cut.m),
+        k=cut.k,
+        weight=weight,
+        own="removed",
+        relevance=cut.relevance,
+    )
+
+
 def _cs(variant: str) -> Callable[[Cut], Score]:
     return lambda cut: partial(cs_of, relevance=cut.relevance, k=cut.k, variant=variant)
 
@@ -87,12 +103,8 @@ CATALOGUE: dict[str, Family] = {
     "sr_other": Family(_sr("hard", "removed"), "relevance", "km"),
     "sr_soft": Family(_sr("soft", "kept"), "relevance", "km"),
     "sr_soft_other": Family(_sr("soft", "removed"), "relevance", "km"),
-    "sr_authors": Family(lambda cut: partial(share_in_top, k=cut.k, lists=f"extended by {cut.m}"), "extension", "km"),
-    "sr_soft_authors": Family(
-        lambda cut: partial(soft_of, k=cut.k, lists=f"extended by {cut.m}", relevance=cut.relevance),
-        "extension",
-        "km",
-    ),
+    "sr_authors": Family(_sr_authors("hard"), "extension", "km"),
+    "sr_soft_authors": Family(_sr_authors("soft"), "extension", "km"),
     "ncs": Family(_ncs("paper", "kept"), "relevance", "k"),
     "ncs_other": Family(_ncs("paper", "removed"), "relevance", "k"),
     "ncs_eq5": Family(_ncs("eq5", "kept"), "relevance", "k"),

@@ -19,26 +19,26 @@ SETS = ("eccv", "cxc", "original")
 
 
 @njit(cache=True, nogil=True)
-def _map_kernel(order, end, indptr, indices):  # type: ignore[no-untyped-def]
+def _map_kernel(order, end, indptr, indices, sizes):  # type: ignore[no-untyped-def]
     rows, n = order.shape
     out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
     for row in range(rows):
         own = indices[indptr[row] : indptr[row + 1]]
-        if own.size == 0:
+        if sizes[row] == 0:
             continue
         mark[own] = True
         pos, before, total = 0, 0, 0.0
-        while pos < min(own.size, n):
+        while pos < min(sizes[row], n):
             stop, found = end[row, pos], 0
             for p in range(pos, stop):
                 found += mark[order[row, p]]
             size = stop - pos
             rest = (found - 1.0) / (size - 1.0) if size > 1 else 0.0  # chance of another hit beside a hit
-            for p in range(pos, min(stop, own.size)):
+            for p in range(pos, min(stop, sizes[row])):
                 total += found / size * (before + 1.0 + (p - pos) * rest) / (p + 1.0)
             before += found
             pos = stop
-        out[row] = total / own.size
+        out[row] = total / sizes[row]
         mark[own] = False
     return out
 
@@ -47,7 +47,7 @@ def map_of(block: Block, lists: str) -> Array:
     """`map_at_r` of a block."""
     own = block.positives(lists)
     ranking = block.ranking(longest(own))
-    return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices)
+    return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes)
 
 
 def map_at_r(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
@@ -68,8 +68,8 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
     """The positives that the `eccv_caption` package carries, in the order of these ids: (of images, of captions).
 
     `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
-    has an empty list, which leaves it out. Every id of the set must be present: a gallery that lacks some would
-    score other numbers than the published ones.
+    has an empty list, which leaves it out. Every annotated query must be present. A positive that is not (two of
+    ECCV Caption's are outside the 5K captions) counts in R and is never retrieved, as in the package.
     """
     check_choice("set of human positives", name, SETS)
     images = {str(item): index for index, item in enumerate(image_ids)}
@@ -91,12 +91,10 @@ def _read(name: str) -> dict[str, list[int]]:
 def _mapped(lists: Mapping[str, list[int]], queries: Mapping[str, int], candidates: Mapping[str, int]) -> Positives:
     rows: list[Array] = [np.zeros(0, np.int64) for _ in queries]
     for query, items in lists.items():
-        unknown = [item for item in [query] if item not in queries]
-        unknown += [str(item) for item in items if str(item) not in candidates]
-        if unknown:
+        if query not in queries:
             raise InputError(
-                f"id {unknown[0]} of the human positives is not in the captions table",
+                f"id {query} of the human positives is not in the captions table",
                 remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
             )
-        rows[queries[query]] = np.array([candidates[str(item)] for item in items], np.int64)
+        rows[queries[query]] = np.array([candidates.get(str(item), -1) for item in items], np.int64)
     return Positives.from_lists(rows)

@@ -95,7 +95,7 @@ def ncs_of(block: Block, relevance: str, k: int, form: str, own: str) -> Array:
 
 def depth_without(removed: Positives | None, k: int) -> int:
     """Positions to rank so that k remain once the removed items are gone."""
-    return k if removed is None else k + int(np.diff(removed.indptr).max(initial=0))
+    return k if removed is None else k + int(removed.sizes.max(initial=0))
 
 
 def ncs(

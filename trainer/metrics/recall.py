@@ -37,16 +37,16 @@ def _any_kernel(order, end, indptr, indices, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _share_kernel(order, end, indptr, indices, k):  # type: ignore[no-untyped-def]
+def _share_kernel(order, end, indptr, indices, sizes, k):  # type: ignore[no-untyped-def]
     """Expected share of the positives in the top k; k = 0 is each query's number of positives."""
     rows, n = order.shape
     out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
     for row in range(rows):
         own = indices[indptr[row] : indptr[row + 1]]
-        if own.size == 0:
+        if sizes[row] == 0:
             continue
         mark[own] = True
-        cut = min(n, k if k > 0 else own.size)
+        cut = min(n, k if k > 0 else sizes[row])
         pos, hits = 0, 0.0
         while pos < cut:
             stop = end[row, pos]
@@ -55,7 +55,7 @@ def _share_kernel(order, end, indptr, indices, k):  # type: ignore[no-untyped-de
                 found += mark[order[row, p]]
             hits += found * (min(cut, stop) - pos) / (stop - pos)
             pos = stop
-        out[row] = hits / own.size
+        out[row] = hits / sizes[row]
         mark[own] = False
     return out
 
@@ -94,7 +94,7 @@ def share_in_top(block: Block, k: int, lists: str | None = None) -> Array:
     """`recall_share` of a block; k = 0 is R-Precision."""
     own = block.positives(lists)
     ranking = block.ranking(k or longest(own))
-    return _share_kernel(ranking.order, ranking.end, own.indptr, own.indices, k)
+    return _share_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes, k)
 
 
 def first_of(block: Block, lists: str | None = None) -> Array:
@@ -106,7 +106,7 @@ def first_of(block: Block, lists: str | None = None) -> Array:
 
 def longest(positives: Positives) -> int:
     """The largest number of positives of a query, at least 1: how deep a ranking R-Precision reads."""
-    return max(1, int(np.diff(positives.indptr).max(initial=0)))
+    return max(1, int(positives.sizes.max(initial=0)))
 
 
 def with_positives(similarity: Array, positives: Positives, ties: Ties) -> Queries:

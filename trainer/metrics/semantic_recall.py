@@ -63,7 +63,7 @@ def semantic_recall(
     `soft` weighs a hit by its share of the relevance of G~: sum of N over G~ ∩ Q_K / sum of N over G~.
     Biten et al. 2022, eq. 4 ("the most similar m"); at most K/m where K < m. Candidates that tie at the m-th place
     are members with the probability a random order gives. The authors' code extends images instead, five captions
-    each: `extension_set`, then `recall_share` and `soft_recall_authors`.
+    each: `extension_set` and `semantic_recall_authors`.
     """
     k, m = check_k(k), check_k(m)
     check_choice("weight", weight, WEIGHTS)
@@ -84,13 +84,15 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30,
     if m > images - (own == "removed"):
         raise InputError(f"{m} extending images asked of {images}", remedy="lower m")
     depth = min(depth, images)
+    listing = Queries(relevance.T, ties="reference")
+    lists = per_query(listing, lambda block: block.ranking(depth).order[:, :depth]).astype(np.int64)
     captions = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[captions], np.arange(images + 1))
     found = np.empty((images, m), np.int64)
     for image in range(images):
-        rows = relevance[:, captions[bounds[image] : bounds[image + 1]]].T
-        lists = np.argsort(rows, axis=1, kind="stable")[:, ::-1][:, :depth]
-        found[image] = _merged(lists, np.take_along_axis(rows, lists, axis=1), image if own == "removed" else -1, m)
+        rows = captions[bounds[image] : bounds[image + 1]]
+        scores = relevance[lists[rows], rows[:, None]]
+        found[image] = _merged(lists[rows], scores, image if own == "removed" else -1, m)
     return found
 
 
@@ -118,22 +120,54 @@ def extension_set(images: Array, query_image: Array, candidate_image: Array) -> 
     return Positives.from_lists([members[image] for image in query_image])
 
 
-def soft_recall_authors(similarity: Array, relevance: Array, positives: Positives, *, k: int) -> Array:
-    """metric.py:soft: hits weighted N / (sum of N + 1e-20) and divided again by their number: at most 1/|G~|."""
-    k = check_k(k)
-    queries = Queries(similarity, relevance={"": relevance}, positives={"": positives})
-    return per_query(queries, lambda block: soft_of(block, k, ""))
-
-
-def soft_of(block: Block, k: int, lists: str, relevance: str = "") -> Array:
-    """`soft_recall_authors` of a block; NaN for a query without positives."""
-    ranking, graded, chosen = block.ranking(k), block.gains(relevance, 1), block.positives(lists)
-    skip, groups = block.groups(remove=False)
-    out, weights = np.full(block.stop - block.start, np.nan), np.zeros(block.width)
-    for row, members in enumerate(chosen.lists()):
-        if members.size:
-            values = graded.values[row, members].astype(np.float64)
-            weights[members] = values / (values.sum() + 1e-20) / members.size
-            out[row] = top_sum(ranking.order[row], ranking.end[row], weights, skip[row], groups, k)
+@njit(cache=True, nogil=True)
+def _authors_kernel(order, end, indptr, indices, values, skip, groups, k, soft):  # type: ignore[no-untyped-def]
+    rows, n = order.shape
+    out, weights = np.full(rows, np.nan), np.zeros(n)
+    for row in range(rows):
+        members = indices[indptr[row] : indptr[row + 1]]
+        if members.size > 0:
+            total = 1e-20
+            for item in members:
+                total += values[row, item]
+            for item in members:
+                weights[item] = values[row, item] / total if soft else 1.0
+            out[row] = top_sum(order[row], end[row], weights, skip[row], groups, k) / members.size
             weights[members] = 0.0
     return out
+
+
+def sr_authors_of(block: Block, lists: str, k: int, weight: str, own: str, relevance: str = "") -> Array:
+    """`semantic_recall_authors` of a block."""
+    chosen = block.positives(lists)
+    skip, groups = block.groups(own == "removed")
+    ranking = block.ranking(depth_without(block.positives() if own == "removed" else None, k))
+    values = block.gains(relevance, 1).values
+    return _authors_kernel(
+        ranking.order, ranking.end, chosen.indptr, chosen.indices, values, skip, groups, k, weight == "soft"
+    )
+
+
+def semantic_recall_authors(
+    similarity: Array,
+    relevance: Array,
+    positives: Positives,
+    *,
+    k: int,
+    weight: str = "hard",
+    own: str = "removed",
+    query_group: Array | None = None,
+    candidate_group: Array | None = None,
+    ties: Ties = "expected",
+) -> Array:
+    """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K, per query.
+
+    `soft` as the code has it: hits weighted N / (sum of N + 1e-20) and divided by their number once more, so the
+    maximum is 1/|G~|. Own items are removed from the ranking unless kept (--include_anns).
+    """
+    k = check_k(k)
+    check_choice("weight", weight, WEIGHTS)
+    check_choice("own", own, OWN)
+    named = {"relevance": {"": relevance}, "positives": {"": positives}, "ties": ties}
+    queries = Queries(similarity, query_group, candidate_group, **named)  # type: ignore[arg-type]
+    return per_query(queries, lambda block: sr_authors_of(block, "", k, weight, own))

@@ -1,0 +1,170 @@
+"""A retrieval task as the stage reads it: images x captions, with every label there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schemas.captions import read_captions
+from schemas.errors import InputError
+from trainer.metrics.base import Positives, Queries
+from trainer.metrics.eccv import human_lists
+from trainer.metrics.pmrp import coco_codes
+from trainer.metrics.ranking import Array, Ties
+from trainer.metrics.semantic_recall import extension_set
+from trainer.scores import read_relevance_folder, read_similarity, similarity_of
+
+DIRECTIONS = ("i2t", "t2i")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything an evaluation knows, images x captions in the order of the captions table."""
+
+    similarity: Array  # (n_images, n_captions)
+    owner: Array  # (n_captions,) image of each caption
+    relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
+    human: Mapping[str, tuple[Positives, Positives]] = field(default_factory=dict)  # of images, of captions
+    codes: Array | None = None  # (n_images, n_classes)
+
+    def __post_init__(self) -> None:
+        images = len(self.similarity)
+        if self.owner.shape != self.similarity.shape[1:] or not 0 <= self.owner.min() <= self.owner.max() < images:
+            problem = f"captions name images for a similarity of {self.similarity.shape}"
+            raise InputError(problem, remedy="similarity is images x captions of the captions table")
+        for name, matrix in self.relevance.items():
+            if matrix.shape != self.similarity.shape:
+                problem = f"relevance {name} is {matrix.shape}, similarity is {self.similarity.shape}"
+                raise InputError(problem, remedy="compute both for the same captions, images x captions")
+        empty = np.flatnonzero(np.bincount(self.owner, minlength=images) == 0)
+        if empty.size:
+            problem = f"image {empty[0]} has no captions ({empty.size} such images)"
+            raise InputError(problem, remedy="drop images without captions from both tables")
+
+    @cached_property
+    def cosines(self) -> bool:
+        """Could these be cosines? SemanticMap is about nothing else."""
+        return bool(np.abs(self.similarity).max() <= 1.001)
+
+    def without_captions(self, dropped: Array) -> Task:
+        """The task with these captions out of the gallery and of the queries."""
+        kept = np.setdiff1d(np.arange(len(self.owner)), dropped)
+        human = {name: (_columns(i, kept), _rows(c, kept)) for name, (i, c) in self.human.items()}
+        relevance = {name: matrix[:, kept] for name, matrix in self.relevance.items()}
+        return replace(
+            self, similarity=self.similarity[:, kept], owner=self.owner[kept], relevance=relevance, human=human
+        )
+
+    def fold(self, first: int, size: int) -> Task:
+        """The block of `size` images from `first`, with their captions; human lists need the whole gallery."""
+        captions = np.flatnonzero((self.owner >= first) & (self.owner < first + size))
+        whole = len(captions) and captions[-1] - captions[0] + 1 == len(captions)
+        columns = slice(captions[0], captions[-1] + 1) if whole else captions  # a view where it can be one
+        images = slice(first, first + size)
+        return Task(
+            self.similarity[images, columns],
+            self.owner[captions] - first,
+            {name: matrix[images, columns] for name, matrix in self.relevance.items()},
+            codes=None if self.codes is None else self.codes[images],
+        )
+
+
+def _columns(lists: Positives, kept: Array) -> Positives:
+    """The lists in the numbering of the kept candidates; a dropped positive is no positive any more."""
+    where = np.full(int(max(kept.max(), lists.indices.max(initial=0))) + 1, -1)
+    where[kept] = np.arange(len(kept))
+    return Positives.from_lists([where[items[items >= 0]][where[items[items >= 0]] >= 0] for items in lists.lists()])
+
+
+def _rows(lists: Positives, kept: Array) -> Positives:
+    every = lists.lists()
+    return Positives.from_lists([every[row] for row in kept])
+
+
+def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Array] | None = None) -> dict[str, Queries]:
+    """The two directions of a task as queries x candidates, views only."""
+    images = np.arange(len(task.similarity))
+    lists: dict[str, dict[str, Positives]] = {name: {} for name in DIRECTIONS}
+    for name, (of_images, of_captions) in task.human.items():
+        lists["i2t"][name], lists["t2i"][name] = of_images, of_captions
+    for name, found in (extension or {}).items():
+        lists["i2t"][name] = extension_set(found, images, task.owner)
+        lists["t2i"][name] = extension_set(found, task.owner, images)
+    transposed = {name: matrix.T for name, matrix in task.relevance.items()}
+    shared: dict[str, Any] = {"ties": ties, "clip": True}
+    i2t = t2i = None
+    if task.codes is not None:
+        i2t, t2i = (task.codes, task.codes[task.owner]), (task.codes[task.owner], task.codes)
+    return {
+        "i2t": Queries(task.similarity, images, task.owner, task.relevance, lists["i2t"], i2t, **shared),
+        "t2i": Queries(task.similarity.T, task.owner, images, transposed, lists["t2i"], t2i, **shared),
+    }
+
+
+def load_task(
+    captions: Path,
+    *,
+    similarity: Path | None = None,
+    embeddings: tuple[Path, Path] | None = None,
+    stand_in: int | None = None,
+    relevance: Path | None = None,
+    instances: Path | None = None,
+    split: str | None = None,
+) -> tuple[Task, list[str]]:
+    """Read a task, and say in notes what it cannot be scored on and why.
+
+    The similarity is a file, the cosines of two embedding tables (images, captions), or `stand_in`: the k-th
+    caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
+    """
+    if sum(source is not None for source in (similarity, embeddings, stand_in)) != 1:
+        raise InputError("give one source of similarity", remedy="--similarity, two --embeddings, or --stand-in")
+    table, notes = read_captions(captions, split), []
+    dropped = np.zeros(0, np.int64)
+    if stand_in is not None:
+        matrix, dropped = _stand_in(table.texts, table.ref_ptr, table.refs, stand_in)
+        notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
+    elif similarity is not None:
+        matrix = read_similarity(similarity, table)
+    else:
+        assert embeddings is not None  # one source is given
+        matrix = similarity_of(*embeddings, table)
+    labels = {} if relevance is None else read_relevance_folder(relevance, table)
+    if not labels:
+        notes.append("no relevance given: graded metrics left out")
+    human = _human(table.image_ids, table.caption_ids, notes)
+    codes = None if instances is None else coco_codes(instances, table.image_ids)
+    if codes is None:
+        notes.append("no instances given: PMRP left out")
+    for name, values in labels.items():
+        if values.min() < 0:
+            notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
+    task = Task(matrix, table.owner, labels, human, codes)
+    return (task.without_captions(dropped) if dropped.size else task), notes
+
+
+def _human(image_ids: Sequence[str], caption_ids: Sequence[str], notes: list[str]) -> dict[str, Any]:
+    found = {}
+    for name in ("eccv", "cxc"):
+        try:
+            found[name] = human_lists(name, image_ids, caption_ids)
+        except InputError as error:
+            notes.append(f"{name} left out: {error.problem}")
+    return found
+
+
+def _stand_in(texts: Sequence[str], starts: Array, refs: Array, which: int) -> tuple[Array, Array]:
+    """Cosines of each image's chosen caption to all captions, and those captions."""
+    from pipelines.measures.embeddings import EMBEDDED, embed
+
+    sizes = np.diff(starts)
+    if which < 0 or (sizes <= max(which, 1)).any():
+        problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
+        raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
+    vectors = embed(list(texts), EMBEDDED)
+    chosen = refs[starts[:-1] + which]
+    return np.asarray(vectors[chosen] @ vectors.T), chosen
