@@ -98,8 +98,8 @@ def _columns(shards: Shards) -> str:
         "| `image_id`, `caption_id` | string | the ids of the source |",
         "| `original` | bool | the caption was written for this image |",
         *(f"| `{m}` | float32 | {MEANING.get(m, 'imported from another program')} |" for m in shards.measures),
-        "| `reasons` | list of string | why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a "
-        "window of a measure's range (`window_*`), drawn uniformly (`uniform`) |",
+        "| `reasons` | list of string | why the pair was kept: `own` caption, among the highest (`top_*`), drawn from "
+        "a window of a measure's range (`window_*`), drawn uniformly (`uniform`) |",
         "| `weight` | float32 | 1 / probability of being kept: `sum(weight * x) / captions` over an image's rows "
         "estimates the mean of x over all captions without bias |",
     ]
@@ -108,7 +108,7 @@ def _columns(shards: Shards) -> str:
 
 def _how(shards: Shards) -> str:
     made = shards.metadata["params"]
-    text = yaml.safe_dump({"shards": made["shards"], **{"measures": made["measures"]}}, sort_keys=False)
+    text = yaml.safe_dump({"shards": made["shards"], "measures": made["measures"]}, sort_keys=False)
     return (
         f"## How it was computed\n\ncapgrade {package_version()}, tokens by `{shards.metadata['tokenizer']}`. "
         f"Every caption of a split was scored against every image of it; the parameters:\n\n```yaml\n{text}```"

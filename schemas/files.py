@@ -148,3 +148,13 @@ def _check_size(path: Path, size: int, remedy: str) -> None:
         raise InputError("missing, though the manifest lists it", file=path, remedy=remedy)
     if path.stat().st_size != size:
         raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file. InputError when it is missing or malformed."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", file=path) from error

@@ -21,7 +21,7 @@ def relevance_schema(n_captions: int, dtype: str, metadata: dict[str, Any]) -> p
     """image_id, and relevance: fixed-size list [n_captions] in the order of the captions table."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
-        pa.field("relevance", pa.list_(pa.field("item", DTYPES[dtype], nullable=False), n_captions), nullable=False),
+        pa.field("relevance", pa.list_(DTYPES[dtype], n_captions), nullable=False),
     ]
     return with_metadata(pa.schema(fields), {"kind": "relevance", **metadata})
 

@@ -14,12 +14,6 @@ from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
 
-FIXED = ("image_id", "image", "captions", "reasons", "weight")
-
-
-def _list(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("item", kind, nullable=False))
-
 
 def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
     """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
@@ -28,10 +22,10 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
-        pa.field("captions", _list(pa.int32()), nullable=False),
-        pa.field("reasons", _list(pa.uint32()), nullable=False),
-        pa.field("weight", _list(pa.float32()), nullable=False),
-        *(pa.field(name, _list(pa.float32()), nullable=False) for name in measures),
+        pa.field("captions", pa.list_(pa.int32()), nullable=False),
+        pa.field("reasons", pa.list_(pa.uint32()), nullable=False),
+        pa.field("weight", pa.list_(pa.float32()), nullable=False),
+        *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
     ]
     return with_metadata(pa.schema(fields), {"kind": "shards", "measures": list(measures), **metadata})
 

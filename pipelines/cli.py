@@ -1,0 +1,256 @@
+"""The `capgrade` command: one subcommand a stage; each builds its parameters, calls the stage and prints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from schemas.errors import InputError
+from schemas.params import Block, Params, load_params, validated
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Graded relevance labels for image-text retrieval. Every command reads `--params FILE` (params.yaml) when it "
+    "is given, then `--set KEY=VALUE`, then its own options.",
+)
+bench_app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
+app.add_typer(bench_app, name="bench")
+
+ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Override one parameter: measures.sbert.references=mean.")
+]
+Out = Annotated[Path, typer.Option(help="Folder to write.")]
+CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
+Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
+Measures = Annotated[
+    str | None, typer.Option(help="Measures, separated by commas: cider, rouge_l, sbert, and imported names.")
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="NAME=FILE: a relevance matrix of someone else's (Arrow, .npy, TERAN) as a measure."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_B = TypeVar("_B", bound=Block)
+BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
+
+
+def _pairs(items: list[str] | None, option: str) -> dict[str, str]:
+    pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
+    if len(pairs) != len(items or []):
+        raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
+    return pairs
+
+
+def _names(measures: str | None, imports: list[str] | None) -> tuple[str, ...] | None:
+    names = tuple(name.strip() for name in measures.split(",")) if measures is not None else None
+    return (*names, *(k for k in _pairs(imports, "--import") if k not in names)) if names and imports else names
+
+
+def _load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
+    loaded = load_params(params, sets or [])
+    imported = {**loaded.measures.imported, **_pairs(imports, "--import")}
+    return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
+
+
+def _with(block: _B, **given: Any) -> _B:
+    """The block with the options that were given on the command line, checked again."""
+    values = {k: v for k, v in given.items() if v is not None}
+    return validated(type(block), {**block.model_dump(), **values})
+
+
+def _print(result: dict[str, Any], as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(result, indent=2) if as_json else text)
+
+
+@app.command()
+def captions(
+    out: Out,
+    source: Annotated[
+        str | None, typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub.")
+    ] = None,
+    input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to keep, or its name where the source has none.")] = None,
+    split_list: Annotated[list[str] | None, typer.Option(help="SPLIT=FILE of image ids (flickr).")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram. Default: ptb_py.")
+    ] = None,
+    empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read captions from a source, check and tokenise them, and write one Arrow table."""
+    from pipelines.captions import captions as stage
+
+    block = _load(params, sets).captions
+    columns = {**block.columns.model_dump(), **_pairs(column, "--column")} if column else None
+    block = _with(
+        block, source=source, input=input, split=split, split_lists=_pairs(split_list, "--split-list") or None,
+        columns=columns, tokenizer=tokenizer, empty=empty,
+    )  # fmt: skip
+    done = stage(out, block)
+    rows = done["files"]["captions.arrow"]["rows"]
+    splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
+    _print(done, as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
+
+
+@app.command()
+def frequencies(
+    captions: CaptionsDir, out: Annotated[Path, typer.Option(help="File to write.")], split: Split = None
+) -> None:
+    """Save the document frequencies of a split, for `measures.cider.document_frequency`."""
+    from pipelines.measures.ngrams import document_frequencies
+    from schemas.captions import read_captions
+
+    counted = document_frequencies(read_captions(captions, split))
+    counted.save(out)
+    typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
+
+
+@app.command(context_settings=BEAM)
+def relevance(
+    context: typer.Context,
+    captions: CaptionsDir,
+    out: Out,
+    measures: Measures = None,
+    imports: Imports = None,
+    split: Split = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float16. Default: float32.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file a measure.
+
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    """
+    from pipelines.relevance import relevance as stage
+
+    loaded = _load(params, sets, imports)
+    block = _with(loaded.relevance, measures=_names(measures, imports), split=split, dtype=dtype)
+    done = stage(captions, out, block, loaded.measures, context.args)
+    files = ", ".join(f"{name} {entry['rows']:,} x {done['n_captions']:,}" for name, entry in done["files"].items())
+    _print(done, as_json, f"{files} -> {out}")
+
+
+@app.command(context_settings=BEAM)
+def shards(
+    context: typer.Context,
+    captions: CaptionsDir,
+    out: Out,
+    measures: Measures = None,
+    imports: Imports = None,
+    split: Split = None,
+    top: Annotated[
+        int | None, typer.Option(help="Captions of highest relevance kept, by each measure. Default: 64.")
+    ] = None,
+    uniform: Annotated[int | None, typer.Option(help="Captions drawn uniformly. Default: 64.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the samples. Default: 0.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense matrix is not stored.
+
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    """
+    from pipelines.shards import shards as stage
+
+    loaded = _load(params, sets, imports)
+    given = {"measures": _names(measures, imports), "split": split, "top": top, "uniform": uniform, "seed": seed}
+    done = stage(captions, out, _with(loaded.shards, **given), loaded.measures, context.args)
+    rows = sum(entry["rows"] for entry in done["files"].values())
+    _print(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {len(done['files'])} shard(s) -> {out}")
+
+
+@app.command()
+def agree(
+    captions: CaptionsDir,
+    judgements: Annotated[Path, typer.Option(help="Crisscrossed Captions SITS csv, or image_id,caption_id,score.")],
+    measures: Measures = "cider,rouge_l,sbert",
+    imports: Imports = None,
+    split: Split = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
+    from pipelines.agree import agree as stage
+    from pipelines.tables import agreement_table
+    from schemas.files import write_json
+
+    loaded = _load(params, sets, imports)
+    result = stage(captions, judgements, _names(measures, imports) or (), loaded.measures, split)
+    if out:
+        write_json(out, result)
+    _print(result, True, "") if as_json else agreement_table(result)
+
+
+@app.command()
+def publish(
+    captions: CaptionsDir,
+    shards: Annotated[list[Path], typer.Option(help="Folder that `capgrade shards` wrote; one a split.")],
+    out: Out,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset.")] = None,
+    licence: Annotated[str | None, typer.Option("--license", "--licence", help="SPDX id, e.g. cc-by-4.0.")] = None,
+    agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
+    push: Annotated[str | None, typer.Option(metavar="REPO_ID", help="Upload to this Hugging Face dataset.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Hugging Face dataset folder with its card, and upload it if asked to."""
+    from pipelines import publish as stage
+    from schemas.files import read_json
+
+    block = _with(_load(params, sets).publish, name=name, license=licence)
+    done = stage.publish(captions, shards, out, block, read_json(agreement) if agreement else None)
+    rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items())
+    _print(done, as_json, f"{rows} -> {out}")
+    if push:
+        typer.echo(stage.push(out, push), err=as_json)
+
+
+@bench_app.command("relevance")
+def bench_relevance(
+    captions: CaptionsDir,
+    measures: Measures = "cider,rouge_l,sbert",
+    split: Split = None,
+    pairs: Annotated[int, typer.Option(help="Random pairs the peer scores beside the own pairs.")] = 20_000,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pairs a second of each measure over the whole matrix, beside its peer, and the largest difference."""
+    from benchmarks.relevance import bench
+    from pipelines.tables import bench_table
+
+    result = bench(captions, _names(measures, None) or (), _load(params, sets).measures, split, pairs)
+    _print(result, True, "") if as_json else bench_table(result)
+
+
+def main() -> None:
+    """Run the command line; what is wrong with the user's input is one line and exit status 2."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Beam says at import that Google Cloud's client is not there; nobody asked for it.
+    logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
+    try:
+        app()
+    except InputError as error:
+        if os.environ.get("CAPGRADE_DEBUG"):
+            raise
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)

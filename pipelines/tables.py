@@ -1,0 +1,34 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def agreement_table(result: dict[str, Any]) -> None:
+    """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones."""
+    table = Table(title="Agreement with human judgements")
+    table.add_column("measure")
+    for coefficient in ("pearson", "spearman", "kendall"):
+        table.add_column(coefficient, justify="right")
+        table.add_column("non-original", justify="right")
+    for name, row in result.items():
+        cells = (row[c].get(scope) for c in ("pearson", "spearman", "kendall") for scope in ("all", "non_original"))
+        table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
+    Console().print(table)
+
+
+def bench_table(result: dict[str, Any]) -> None:
+    """Speed of each measure beside its peer's."""
+    table = Table(title="Image-caption pairs a second")
+    for column in ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference"):
+        table.add_column(column, justify="left" if column in ("measure", "peer") else "right")
+    for name, row in result.items():
+        table.add_row(
+            name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}",
+            f"{row['ratio']:,.2f}", f"{row['max_abs_diff']:.1e}",
+        )  # fmt: skip
+    Console().print(table)
