@@ -49,19 +49,20 @@ def _kernel(order, end, rel_order, rel_end):  # type: ignore[no-untyped-def]
     for r in range(1, n + 1):
         harmonic[r] = harmonic[r - 1] + 1.0 / r
         diagonal[r] = diagonal[r - 1] + (r + 1.0) / 2.0 - r * harmonic[r]
-    low, out = np.empty(n, np.int32), np.zeros(rows)
-    high = np.empty(n, np.int32)
+    span, out = np.empty((n, 2), np.int32), np.zeros(rows)  # of each candidate: its group by relevance
     for row in range(rows):
         start = 0
         for p in range(n):
             if p > 0 and rel_end[row, p - 1] == p:
                 start = p
-            low[rel_order[row, p]], high[rel_order[row, p]] = start, rel_end[row, p]
+            item = rel_order[row, p]
+            span[item, 0], span[item, 1] = start, rel_end[row, p]
         start, total = 0, 0.0
         for p in range(n):
             if p > 0 and end[row, p - 1] == p:
                 start = p
-            stop, c, d = end[row, p], low[order[row, p]], high[order[row, p]]
+            item, stop = order[row, p], end[row, p]
+            c, d = span[item, 0], span[item, 1]
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)
             else:

@@ -167,7 +167,7 @@ class Block:
     stop: int
     _ranking: Ranking | None = None
     _graded: dict[str, Graded] = field(default_factory=dict)
-    _clipped: dict[str, Array] = field(default_factory=dict)
+    _once: dict[str, Array] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -207,9 +207,14 @@ class Block:
                 f"relevance {name} goes down to {graded.least:g}, gains are at least 0".replace("  ", " "),
                 remedy="clip it: numpy.clip(relevance, 0, None)",
             )
-        if name not in self._clipped:
-            self._clipped[name] = np.maximum(graded.values, 0)
-        return Graded(self._clipped[name], graded.ranking)
+        clipped = self.once(f"gains {name}", lambda: np.maximum(graded.values, 0))
+        return Graded(clipped, graded.ranking)
+
+    def once(self, key: str, compute: Callable[[], Array]) -> Array:
+        """What several metrics of a block share."""
+        if key not in self._once:
+            self._once[key] = compute()
+        return self._once[key]
 
     def _relevance(self, name: str) -> Array:
         if name not in self.queries.relevance:

@@ -56,12 +56,12 @@ def _pairs(end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end, below, tau_b):  # type: ignore[no-untyped-def]
+def _kernel(order, end, rel_order, rel_end, below):  # type: ignore[no-untyped-def]
     rows, n = order.shape
     group, fill, sequence = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     high, middle = np.zeros((n >> 12) + 1, np.int64), np.zeros(((n >> 12) + 1, 64), np.int16)
     bits = np.zeros((n >> 6) + 1, np.uint64)
-    out = np.zeros(rows)
+    out = np.zeros((rows, 2))  # tau-a, tau-b
     for row in range(rows):
         start = 0
         for p in range(n):
@@ -91,19 +91,20 @@ def _kernel(order, end, rel_order, rel_end, below, tau_b):  # type: ignore[no-un
         pairs = np.int64(n) * (n - 1) // 2
         tied, rel_tied = _pairs(end[row]), _pairs(rel_end[row])
         difference = pairs - tied - rel_tied + both - 2 * _inversions(sequence, below, high, middle, bits)
-        weight = float(pairs)
-        if tau_b:
-            weight = np.sqrt(np.float64(pairs - tied)) * np.sqrt(np.float64(pairs - rel_tied))
+        if pairs > 0:
+            out[row, 0] = difference / pairs
+        weight = np.sqrt(np.float64(pairs - tied)) * np.sqrt(np.float64(pairs - rel_tied))
         if weight > 0:
-            out[row] = difference / weight
+            out[row, 1] = difference / weight
     return out
 
 
 def tau_of(block: Block, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block. Ties are counted, never broken, so the tie rule does not enter."""
-    graded = block.graded(relevance).ranking
-    ranking = block.ranking()
-    return _kernel(ranking.order, ranking.tied_end, graded.order, graded.tied_end, _BELOW, variant == "b")
+    ranking, graded = block.ranking(), block.graded(relevance).ranking
+    order, rel_order = ranking.order, graded.order
+    both = block.once(f"tau {relevance}", lambda: _kernel(order, ranking.tied_end, rel_order, graded.tied_end, _BELOW))
+    return np.asarray(both[:, VARIANTS.index(variant)])
 
 
 def kendall_tau(similarity: Array, relevance: Array, *, variant: str = "a") -> Array:

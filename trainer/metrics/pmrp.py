@@ -18,33 +18,42 @@ CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, distance, image, zetas):  # type: ignore[no-untyped-def]
-    """distance (b, n_images), below 0 for an image that is left out; image (n,) the image of each candidate."""
+def _wanted(distance, zetas, wanted):  # type: ignore[no-untyped-def]
+    """Number of matches in the gallery at each zeta."""
+    counts = np.zeros(zetas.max() + 1, np.int64)
+    for d in distance:
+        if 0 <= d < counts.size:
+            counts[d] += 1
+    for z in range(zetas.size):
+        wanted[z] = counts[: zetas[z] + 1].sum()
+
+
+@njit(cache=True, nogil=True)
+def _kernel(order, end, distance, zetas):  # type: ignore[no-untyped-def]
+    """distance (b, n), below 0 for a candidate that is left out."""
     rows, n = order.shape
     out = np.full(rows, np.nan)
+    wanted, found = np.empty(zetas.size, np.int64), np.empty(zetas.size, np.int64)
+    hits = np.empty(zetas.size)
     for row in range(rows):
-        total = 0.0
-        for zeta in zetas:
-            wanted = 0
-            for i in range(n):
-                wanted += 0 <= distance[row, image[i]] <= zeta
-            pos, filled, hits = 0, 0, 0.0
-            while filled < wanted:
-                size, found = 0, 0
-                for p in range(pos, end[row, pos]):
-                    d = distance[row, image[order[row, p]]]
-                    size += d >= 0
-                    found += 0 <= d <= zeta
-                if size > 0:
-                    places = min(size, wanted - filled)
-                    hits += found * places / size
-                    filled += places
-                pos = end[row, pos]
-            if wanted > 0:
-                total += hits / wanted
-            else:
-                total = np.nan
-        out[row] = total / len(zetas)
+        _wanted(distance[row], zetas, wanted)
+        pos, filled = 0, 0
+        hits[:] = 0.0
+        while pos < n and filled < wanted.max():
+            size = 0
+            found[:] = 0
+            for p in range(pos, end[row, pos]):
+                d = distance[row, order[row, p]]
+                size += d >= 0
+                for z in range(zetas.size):
+                    found[z] += 0 <= d <= zetas[z]
+            for z in range(zetas.size):
+                if size > 0 and filled < wanted[z]:
+                    hits[z] += found[z] * min(size, wanted[z] - filled) / size
+            filled += size
+            pos = end[row, pos]
+        if wanted.min() > 0:
+            out[row] = (hits / wanted).mean()
     return out
 
 
@@ -53,12 +62,11 @@ def pmrp_of(block: Block, zetas: Sequence[int] = ZETAS) -> Array:
     if block.queries.codes is None:
         raise InputError("PMRP needs class vectors", remedy="give COCO's instances json or a matrix of 0 and 1")
     queries, candidates = block.queries.codes
-    unique, image = np.unique(candidates, axis=0, return_inverse=True)
-    distance = hamming(queries[block.start : block.stop], unique)
+    distance = hamming(queries[block.start : block.stop], candidates)
     annotated = queries[block.start : block.stop].any(axis=1)
-    distance[:, ~unique.any(axis=1)] = -1
+    distance[:, ~candidates.any(axis=1)] = -1
     ranking = block.ranking()
-    scores = _kernel(ranking.order, ranking.end, distance, image.ravel(), np.array(zetas))
+    scores = _kernel(ranking.order, ranking.end, distance, np.array(zetas))
     return np.where(annotated, scores, np.nan)
 
 

@@ -101,7 +101,9 @@ def first_of(block: Block, lists: str | None = None) -> Array:
     """`first_rank` of a block."""
     own = block.positives(lists)
     block.ranking(1)  # refuses NaN
-    return _first_kernel(block.similarity, own.indptr, own.indices, block.queries.ties == "reference")
+    reference = block.queries.ties == "reference"
+    key = f"first {lists}"
+    return block.once(key, lambda: _first_kernel(block.similarity, own.indptr, own.indices, reference))
 
 
 def longest(positives: Positives) -> int:
