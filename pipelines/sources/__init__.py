@@ -1,0 +1,23 @@
+"""Caption sources: one module a format, all with the same signature, and the catalogue of their readers."""
+
+from __future__ import annotations
+
+from pipelines.sources.coco import read_coco
+from pipelines.sources.flickr import read_flickr
+from pipelines.sources.hub import read_hub
+from pipelines.sources.karpathy import read_karpathy
+from pipelines.sources.precomp import read_precomp
+from pipelines.sources.table import read_csv, read_jsonl, read_tsv
+from schemas.captions import SourceReader
+
+# The embedded world, `scenes`, also draws pictures and is not a reader of files.
+SOURCES: dict[str, SourceReader] = {
+    "coco": read_coco,
+    "karpathy": read_karpathy,
+    "flickr": read_flickr,
+    "precomp": read_precomp,
+    "tsv": read_tsv,
+    "csv": read_csv,
+    "jsonl": read_jsonl,
+    "hub": read_hub,
+}

@@ -1,0 +1,54 @@
+"""Karpathy's splits: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelines.sources.fields import Place, as_id, as_text, entries, required
+from pipelines.sources.splits import keep_splits
+from pipelines.sources.text import read_json, source_path
+from schemas.captions import Caption
+from schemas.params import CaptionsParams
+
+LAYOUT = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+
+
+def read_karpathy(params: CaptionsParams) -> Iterator[Caption]:
+    """Captions image by image, in file order: the text is `raw`, the caption id `sentid` (COCO's own there).
+
+    The image id is `cocoid` where there is one, else the file name. Splits keep their names, `restval`
+    included; `params.split` keeps one, or several as in "train+restval".
+    Raises InputError for a malformed file, an image listed twice or without sentences, and an unknown split.
+    """
+    path = source_path(params)
+    return keep_splits(_captions(path), params.split, path)
+
+
+def _captions(path: Path) -> Iterator[Caption]:
+    listed: set[str] = set()
+    for place, image in entries(read_json(path), "images", Place(str(path)), LAYOUT):
+        name = as_id(required(image, "filename", place, LAYOUT), "filename", place)
+        image_id = as_id(image["cocoid"], "cocoid", place) if "cocoid" in image else name
+        if image_id in listed:
+            raise place.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
+        listed.add(image_id)
+        split = as_id(required(image, "split", place, LAYOUT), "split", place)
+        for inner, sentence in _sentences(image, image_id, place):
+            yield Caption(
+                image_id=image_id,
+                caption_id=as_id(required(sentence, "sentid", inner, LAYOUT), "sentid", inner),
+                split=split,
+                text=as_text(required(sentence, "raw", inner, LAYOUT), "raw", inner),
+                file=inner.file,
+                row=inner.row,
+                image_file=name,
+            )
+
+
+def _sentences(image: dict[str, Any], image_id: str, place: Place) -> list[tuple[Place, dict[str, Any]]]:
+    sentences = list(entries(image, "sentences", place, LAYOUT))
+    if not sentences:
+        raise place.refuse(f"image {image_id} has no sentences", "drop the image or add its captions")
+    return sentences

@@ -1,0 +1,113 @@
+"""Captions in a table of one's own: tab separated, comma separated, or JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from pipelines.sources.fields import Place
+from pipelines.sources.records import Fields, Record, captions_of
+from pipelines.sources.splits import keep_splits
+from pipelines.sources.text import parse_json, read_lines, source_path
+from schemas.captions import Caption
+from schemas.errors import InputError
+from schemas.params import CaptionsParams
+
+EMPTY = "an empty row", "delete it"
+Row = tuple[int, list[str]]
+
+
+def read_tsv(params: CaptionsParams) -> Iterator[Caption]:
+    """A header, then one caption a row. No quoting: a quotation mark is text, a tab always separates.
+
+    Raises InputError for a missing column, a row with more or fewer fields, an unknown split.
+    """
+    remedy = "a tab inside a caption? write a space for it, or use --source csv or jsonl"
+    return _separated(params, _tsv_rows(source_path(params)), remedy)
+
+
+def read_csv(params: CaptionsParams) -> Iterator[Caption]:
+    """A header, then one caption a record, quoted as in RFC 4180; a record in quotes may span rows.
+
+    Raises InputError for a missing column, broken quoting, a row with more or fewer fields, an unknown split.
+    """
+    remedy = 'a comma or quote inside a caption? put the caption in "...", doubling quotes inside'
+    return _separated(params, _csv_rows(source_path(params)), remedy)
+
+
+def read_jsonl(params: CaptionsParams) -> Iterator[Caption]:
+    """One JSON object a row; the caption is a string, or a list of strings that share the row's image.
+
+    Which optional fields there are is read off the first row. Raises InputError for malformed JSON, a missing
+    field, a value of the wrong type, an unknown split.
+    """
+    path = source_path(params)
+    return keep_splits(_jsonl_captions(path, params), params.split, path)
+
+
+def _separated(params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iterator[Caption]:
+    path = source_path(params)
+    return keep_splits(_table_captions(path, params, rows, remedy), params.split, path)
+
+
+def _table_captions(path: Path, params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iterator[Caption]:
+    row, header = next(rows, (1, []))
+    place = Place(str(path), row)
+    if not header:
+        raise place.refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
+    twice = [name for index, name in enumerate(header) if name in header[:index]]
+    if twice:
+        raise place.refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
+    fields = Fields.found(params.columns, header, place)
+    yield from captions_of(_records(path, header, rows, remedy), fields, params.split or "all")
+
+
+def _records(path: Path, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
+    for row, values in rows:
+        place = Place(str(path), row)
+        if not any(values):
+            raise place.refuse(*EMPTY)
+        if len(values) != len(header):
+            raise place.refuse(f"the row has {len(values)} fields, the header {len(header)}", remedy)
+        yield place, dict(zip(header, values, strict=True))
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    for row, line in read_lines(path):
+        yield row, line.split("\t")
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    reader = csv.reader((line for _, line in read_lines(path, keep_ends=True)), strict=True)
+    while True:
+        row = reader.line_num + 1  # where the record starts; reader.line_num is where it ends
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            remedy = "close the quotes that open in this record, and double quotes inside quotes"
+            raise InputError(f"not valid CSV: {error}", file=path, row=row, remedy=remedy) from None
+        yield row, values
+
+
+def _jsonl_captions(path: Path, params: CaptionsParams) -> Iterator[Caption]:
+    records = _objects(path)
+    first = next(records, None)
+    if first is None:
+        return
+    fields = Fields.found(params.columns, first[1], first[0])
+    yield from captions_of(chain([first], records), fields, params.split or "all")
+
+
+def _objects(path: Path) -> Iterator[Record]:
+    for row, line in read_lines(path):
+        place = Place(str(path), row)
+        if not line.strip():
+            raise place.refuse(*EMPTY)
+        value = parse_json(line, path, first_row=row)
+        if not isinstance(value, dict):
+            raise place.refuse("not a JSON object", 'write one {"image_id": ..., "caption": ...} a row')
+        yield place, value
