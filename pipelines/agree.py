@@ -18,6 +18,7 @@ from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
 from schemas.progress import progress
+from schemas.relevance import read_relevance
 
 BLOCK = 64
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
@@ -34,11 +35,13 @@ class Judgements:
 
 
 def read_judgements(path: Path, captions: Captions) -> Judgements:
-    """Read a judgements CSV: Crisscrossed Captions SITS (caption, image, agg_score, ...) or image_id, caption_id,
-    score.
+    """Read judgements: the Crisscrossed Captions SITS csv (caption, image, agg_score, ...), a csv of image_id,
+    caption_id, score, or a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged.
 
     Raises InputError for another header, a score that is no finite number, or an id the captions do not have.
     """
+    if path.suffix == ".arrow":
+        return _dense_judgements(path, captions)
     image_at = {image: k for k, image in enumerate(captions.image_ids)}
     caption_at = {caption: k for k, caption in enumerate(captions.caption_ids)}
     try:
@@ -58,6 +61,13 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
         caption.append(_find(caption_at, caption_id, "caption", path, line))
         score.append(_number(text, path, line))
     return Judgements(np.array(image), np.array(caption), np.array(score))
+
+
+def _dense_judgements(path: Path, captions: Captions) -> Judgements:
+    dense = read_relevance(path)
+    dense.require(captions)
+    image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
+    return Judgements(image, caption, dense.matrix().ravel().astype(np.float64))
 
 
 def _pair(row: dict[str, str], names: Sequence[str], path: Path, line: int) -> tuple[str, str, str]:

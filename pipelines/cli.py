@@ -141,7 +141,11 @@ def relevance(
     loaded = _load(params, sets, imports)
     block = _with(loaded.relevance, measures=_names(measures, imports), split=split, dtype=dtype)
     done = stage(captions, out, block, loaded.measures, context.args)
-    files = ", ".join(f"{name} {entry['rows']:,} x {done['n_captions']:,}" for name, entry in done["files"].items())
+    files = ", ".join(
+        f"{name} {entry['rows']:,} x {done['n_captions']:,}"
+        for name, entry in done["files"].items()
+        if name.endswith(".arrow")
+    )
     _print(done, as_json, f"{files} -> {out}")
 
 
@@ -222,6 +226,29 @@ def publish(
     _print(done, as_json, f"{rows} -> {out}")
     if push:
         typer.echo(stage.push(out, push), err=as_json)
+
+
+@app.command()
+def show(
+    captions: CaptionsDir,
+    relevance: Annotated[Path, typer.Option(help="Folder that `capgrade relevance` wrote.")],
+    caption: Annotated[str | None, typer.Option(metavar="CAPTION_ID", help="Default: the first caption.")] = None,
+    by: Annotated[str | None, typer.Option(help="Measure to rank by. Default: the last computed.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many images.")] = 5,
+    picture: Annotated[Path | None, typer.Option(help="PNG to draw, when the captions come with images.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a caption, the images it is relevant to, and how relevant."""
+    from dataclasses import asdict
+
+    from pipelines import show as stage
+    from pipelines.tables import matches_table
+
+    caption_id, text, found = stage.matches(captions, relevance, caption, by, top)
+    if picture:
+        stage.picture(captions, text, found, picture)
+    result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
+    _print(result, True, "") if as_json else matches_table(text, found)
 
 
 @bench_app.command("relevance")

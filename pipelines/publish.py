@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,11 @@ def publish(
         shards = read_shards(folder)
         captions = read_captions(captions_dir, shards.metadata["split"])
         shards.require(captions)
-        if any(c.split == captions.split for c in contents):
+        if any(c.split == hub_split(captions.split) for c in contents):
             raise InputError(f"split '{captions.split}' is given twice", file=folder)
         files = {**_write_captions(captions, out), **_write_pairs(captions, shards, out)}
         rows.update(files)
-        contents.append(Contents(captions.split, captions, shards, files))
+        contents.append(Contents(hub_split(captions.split), captions, shards, files))
     if not contents:
         raise InputError("no shards to publish", remedy="give --shards")
     if any(c.shards.measures != contents[0].shards.measures for c in contents):
@@ -58,8 +59,13 @@ def publish(
     return manifest
 
 
+def hub_split(split: str) -> str:
+    """A split name that `datasets` accepts: letters, digits and `_` (train+restval becomes train_restval)."""
+    return re.sub(r"\W", "_", split)
+
+
 def _write_captions(captions: Captions, out: Path) -> dict[str, int]:
-    name = f"captions/{captions.split}-00000-of-00001.parquet"
+    name = f"captions/{hub_split(captions.split)}-00000-of-00001.parquet"
     table = captions.table.select(["image_id", "caption_id", "caption", "tokens", "image_file"])
     _write_parquet(out / name, table.schema.remove_metadata(), iter(table.to_batches(ROW_GROUP)))
     return {name: table.num_rows}
@@ -72,7 +78,7 @@ def _write_pairs(captions: Captions, shards: Shards, out: Path) -> dict[str, int
     schema = pair_schema(shards.measures)
     batches, rows = _pair_batches(captions, shards, schema), {}
     for k in range(n_files):
-        name = f"relevance/{captions.split}-{k:05d}-of-{n_files:05d}.parquet"
+        name = f"relevance/{hub_split(captions.split)}-{k:05d}-of-{n_files:05d}.parquet"
         rows[name] = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
     if sum(rows.values()) != pairs:
         raise InputError(f"{sum(rows.values())} pairs where the manifest says {pairs}", file=shards.folder)

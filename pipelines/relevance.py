@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from pipelines.blocks import Job, fit_measures, joined, run_blocks, work_folder
 from pipelines.measures import choose
 from schemas.captions import read_captions
-from schemas.files import write_arrow, write_manifest
+from schemas.files import write_arrow, write_manifest, write_text
 from schemas.params import MeasuresParams, RelevanceParams
 from schemas.relevance import relevance_batch, relevance_schema
+
+BINS = 100
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,13 @@ def relevance(
     """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
+    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs.
+    Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
-    made_with = {"relevance": params.model_dump(), "measures": measures_used(params.measures, measures)}
+    made_with = {"relevance": params.model_dump(), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
     with work_folder(out, [made_with, inputs]) as work:
         kinds = fit_measures(chosen, captions, work)
@@ -61,13 +65,44 @@ def relevance(
         tables = _Dense(tuple(captions.image_ids), schemas)
         job = Job(work, kinds, tables, captions.n_images, params.block_images)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
-        rows = {
-            f"{name}.arrow": write_arrow(out / f"{name}.arrow", schemas[name], joined(job, name)) for name in chosen
-        }
+        rows = {}
+        for name, measure in chosen.items():
+            counts = Distribution(measure.low, measure.high, captions.owner)
+            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
+            rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
     return write_manifest(out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions)
 
 
-def measures_used(names: Sequence[str], measures: MeasuresParams) -> dict[str, Any]:
-    """The parameters of the named measures only, for metadata; an imported one is known by its file."""
-    dumped = measures.model_dump()
-    return {name: dumped[name] if name in dumped else {"imported": measures.imported[name]} for name in names}
+@njit(cache=True)
+def _count(values, owner, first, low, high, counts):
+    """Add a block's values float32 [images, captions], images numbered from `first`, to counts int64 [2, bins]."""
+    bins = counts.shape[1]
+    scale = bins / (high - low)
+    for i in range(values.shape[0]):
+        for c in range(values.shape[1]):
+            k = min(max(int((values[i, c] - low) * scale), 0), bins - 1)
+            counts[0 if owner[c] == first + i else 1, k] += 1
+
+
+class Distribution:
+    """Histogram of a measure on own and on other pairs, filled as its batches pass by on their way to disk."""
+
+    def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
+        self.low, self.high, self.owner = low, high, owner
+        self.counts = np.zeros((2, BINS), np.int64)
+        self.images = 0
+
+    def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
+            _count(values, self.owner, self.images, self.low, self.high, self.counts)
+            self.images += batch.num_rows
+            yield batch
+
+    def write(self, path: Path) -> int:
+        """A row a bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
+        edges = np.linspace(self.low, self.high, BINS + 1)
+        shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in zip(edges, edges[1:], *shares, strict=False)]
+        write_text(path, "\n".join(["low,high,own,other", *lines]) + "\n")
+        return BINS

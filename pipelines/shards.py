@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from pipelines.blocks import Job, fit_measures, joined, run_blocks, work_folder
 from pipelines.measures import choose
-from pipelines.relevance import measures_used
 from pipelines.samplers import Plan, id_keys, keep, reason_names
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest
@@ -71,7 +70,7 @@ def shards(
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
-    made_with = {"shards": params.model_dump(), "measures": measures_used(params.measures, measures)}
+    made_with = {"shards": params.model_dump(), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
     with work_folder(out, [made_with, inputs]) as work:
         kinds = fit_measures(chosen, captions, work)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from pipelines.show import Match
 
 
 def agreement_table(result: dict[str, Any]) -> None:
@@ -31,4 +35,17 @@ def bench_table(result: dict[str, Any]) -> None:
             name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}",
             f"{row['ratio']:,.2f}", f"{row['max_abs_diff']:.1e}",
         )  # fmt: skip
+    Console().print(table)
+
+
+def matches_table(text: str, found: Sequence[Match]) -> None:
+    """A caption over the images it is relevant to."""
+    table = Table(title=f"“{escape(text)}”", title_justify="left", caption="* the image the caption was written for")
+    table.add_column("image")
+    for name in found[0].relevance:
+        table.add_column(name, justify="right")
+    table.add_column("one of the image's own captions")
+    for match in found:
+        values = (f"{value:.2f}" for value in match.relevance.values())
+        table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
     Console().print(table)

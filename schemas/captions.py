@@ -113,18 +113,21 @@ class Captions:
 
 
 def read_captions(folder: Path, split: str | None = None) -> Captions:
-    """Read one split of a captions folder; `split` may be left out when there is only one.
+    """Read one split of a captions folder, or several joined by `+` (train+restval) as one; `split` may be left out
+    when there is only one.
 
     Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "captions")
     table = read_arrow(folder / FILE)
-    splits = pc.unique(table["split"]).to_pylist()
-    if split is None and len(splits) > 1:
-        raise InputError(f"several splits: {', '.join(splits)}", file=folder, remedy="choose one with --split")
-    split = split if split is not None else splits[0]
-    if split not in splits:
-        raise InputError(f"no split '{split}'", file=folder, remedy=f"choose one of: {', '.join(splits)}")
-    table = table.filter(pc.equal(table["split"], split)) if len(splits) > 1 else table
+    known = pc.unique(table["split"]).to_pylist()
+    if split is None and len(known) > 1:
+        raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
+    split = known[0] if split is None else split
+    for part in split.split("+"):
+        if part not in known:
+            raise InputError(f"no split '{part}'", file=folder, remedy=f"choose from: {', '.join(known)}")
+    if len(known) > 1:
+        table = table.filter(pc.is_in(table["split"], pa.array(split.split("+"))))
     tokenizer = metadata_of(table.schema)["tokenizer"]
     return Captions(table.combine_chunks(), split, tokenizer, manifest["files"][FILE]["sha256"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -96,6 +96,11 @@ class MeasuresParams(Block):
     rouge_l: RougeParams = RougeParams()
     sbert: SbertParams = SbertParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
+
+    def used(self, names: Sequence[str]) -> dict[str, Any]:
+        """The parameters of the named measures only, for metadata; an imported one is known by its file."""
+        dumped = self.model_dump()
+        return {name: dumped[name] if name in dumped else {"imported": self.imported[name]} for name in names}
 
 
 class RelevanceParams(Block):

@@ -52,7 +52,7 @@ def _score_all(
                 k += 1
         by_gram = np.argsort(grams)
         scale = 10.0 / (4 * (last - first))
-        acc = np.zeros(n, np.float32)
+        acc = np.zeros(n)  # double: a long caption adds up thousands of small terms
         table = np.empty(n_classes, np.float32)
         tables = np.empty((dense.shape[0], n_classes), np.float32)
         rows = np.empty(dense.shape[0], np.int64)

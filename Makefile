@@ -1,0 +1,28 @@
+# Two commands do everything on a fresh machine: `make repro` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+# Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
+SET ?=
+
+.PHONY: repro test lint clean
+
+repro: .venv/installed
+	$(BIN)/dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
+	$(BIN)/capgrade show --captions data/captions --relevance data/relevance
+
+test: .venv/installed lint
+	$(BIN)/pytest
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv data runs

@@ -1,0 +1,86 @@
+"""A caption, the images it is relevant to, and how relevant: one row of the labels, to read or to look at."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import read_arrow, read_manifest
+from schemas.relevance import Relevance, read_relevance
+
+SIDE = 180  # pixels of an image in the picture
+MARGIN = 12
+
+
+@dataclass(frozen=True)
+class Match:
+    """An image, one of its own captions, whether the caption shown is its own, and the caption's relevance to it."""
+
+    image_id: str
+    caption: str
+    original: bool
+    relevance: dict[str, float]
+
+
+def matches(
+    captions_dir: Path, relevance_dir: Path, caption_id: str | None, by: str | None, top: int
+) -> tuple[str, str, list[Match]]:
+    """The caption's id and text (None: the first of the split) and the `top` images by measure `by` (None: the last
+    computed). Raises InputError for an unknown caption or measure."""
+    manifest = read_manifest(relevance_dir, "relevance")
+    captions = read_captions(captions_dir, manifest["inputs"]["split"])
+    files = {name: read_relevance(relevance_dir / f"{name}.arrow") for name in manifest["params"]["measures"]}
+    by = by or list(files)[-1]
+    if by not in files:
+        raise InputError(f"no measure '{by}'", file=relevance_dir, remedy=f"choose from: {', '.join(files)}")
+    if caption_id is not None and caption_id not in captions.caption_ids:
+        raise InputError(f"no caption '{caption_id}' in split {captions.split}", file=captions_dir)
+    column = 0 if caption_id is None else captions.caption_ids.index(caption_id)
+    values = {name: _column(file, column) for name, file in files.items()}
+    best = np.argsort(-values[by], kind="stable")[:top]
+    return captions.caption_ids[column], captions.texts[column], [_match(captions, values, column, i) for i in best]
+
+
+def _column(file: Relevance, column: int) -> np.ndarray:
+    """float32 [n_images]: the relevance of one caption to every image."""
+    parts = []
+    for batch in file.batches:
+        values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1)
+        parts.append(values[:, column].astype(np.float32))
+    return np.concatenate(parts)
+
+
+def _match(captions: Captions, values: dict[str, np.ndarray], column: int, image: int) -> Match:
+    first = captions.texts[captions.refs[captions.ref_ptr[image]]]
+    own = bool(captions.owner[column] == image)
+    return Match(captions.image_ids[image], first, own, {name: float(v[image]) for name, v in values.items()})
+
+
+def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
+    """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
+    folder has no images (only `scenes` writes them)."""
+    path = captions_dir / "images.arrow"
+    if not path.is_file():
+        raise InputError("no images beside these captions", file=path, remedy="leave out --picture")
+    table = read_arrow(path)
+    at = {image_id: k for k, image_id in enumerate(table["image_id"].to_pylist())}
+    lines = len(found[0].relevance)
+    canvas = Image.new("RGB", (MARGIN + len(found) * (SIDE + MARGIN), SIDE + 62 + 18 * lines), "white")
+    pen, font, small = ImageDraw.Draw(canvas), ImageFont.load_default(18), ImageFont.load_default(14)
+    pen.text((MARGIN, MARGIN), f"“{text}”", "black", font)
+    for k, match in enumerate(found):
+        left, below = MARGIN + k * (SIDE + MARGIN), 46 + SIDE
+        image = Image.open(io.BytesIO(table["png"][at[match.image_id]].as_py())).convert("RGB")
+        canvas.paste(image.resize((SIDE, SIDE), Image.Resampling.LANCZOS), (left, 44))
+        if match.original:
+            pen.rectangle((left - 2, 42, left + SIDE + 1, 45 + SIDE), outline="#1a7f37", width=3)
+        for line, (name, value) in enumerate(match.relevance.items()):
+            pen.text((left, below + 18 * line), f"{name} {value:.2f}", "#333333", small)
+    canvas.save(out, optimize=True)

@@ -1,0 +1,102 @@
+"""Captions to test on: small ones of our own, and the real ones where they are present."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.captions import FILE, SCHEMA, Captions
+from schemas.files import with_metadata, write_arrow, write_manifest
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Embeddings computed by tests stay in their temporary folder."""
+    import os
+
+    os.environ["CAPGRADE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:
+    """A captions table, tokens by whitespace, from the captions of each image."""
+    rows = [(i, k, text) for i, captions in enumerate(reference_sets) for k, text in enumerate(captions)]
+    return pa.table(
+        {
+            "image_id": [f"i{i}" for i, _, _ in rows],
+            "caption_id": [f"i{i}#{k}" for i, k, _ in rows],
+            "split": [split] * len(rows),
+            "caption": [text for _, _, text in rows],
+            "tokens": [text.split() for _, _, text in rows],
+            "image_file": pa.nulls(len(rows), pa.string()),
+        },
+        schema=SCHEMA,
+    )
+
+
+def make_captions(reference_sets: Sequence[Sequence[str]], split: str = "test") -> Captions:
+    return Captions(caption_table(reference_sets, split), split, "lower_split", "digest")
+
+
+def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
+    """A finished captions folder with these tables, one after the other."""
+    schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": "lower_split"})
+    whole = pa.concat_tables(tables).cast(SCHEMA).replace_schema_metadata(schema.metadata)
+    rows = {FILE: write_arrow(folder / FILE, schema, whole.to_batches())}
+    write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=0, splits={})
+    return folder
+
+
+WORDS = [
+    "a",
+    "the",
+    "man",
+    "woman",
+    "dog",
+    "cat",
+    "red",
+    "blue",
+    "small",
+    "big",
+    "runs",
+    "sits",
+    "rides",
+    "on",
+    "under",
+    "near",
+    "bike",
+    "ball",
+    "beach",
+    "street",
+]
+
+
+def random_sets(n_images: int, seed: int = 0, least: int = 1, most: int = 6) -> list[list[str]]:
+    """Captions of 1 to 24 words from a small vocabulary, 1 to 6 an image."""
+    random = np.random.default_rng(seed)
+    return [
+        [" ".join(random.choice(WORDS, random.integers(1, 25))) for _ in range(random.integers(least, most + 1))]
+        for _ in range(n_images)
+    ]
+
+
+@pytest.fixture(scope="session")
+def coco() -> Captions:
+    """COCO's 5K test captions with `ptb_py` tokens."""
+    path = DATA / "coco" / "test5k_captions.tsv"
+    if not path.is_file():
+        pytest.skip("the COCO captions of ../shared/data are not here")
+    from pipelines.measures.tokens import tokenize
+
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    columns = [[row[k] for row in rows] for k in range(3)]
+    values = {"image_id": columns[0], "caption_id": columns[1], "split": ["test"] * len(rows), "caption": columns[2]}
+    tokens = tokenize("ptb_py", columns[2])
+    table = pa.table({**values, "tokens": tokens, "image_file": pa.nulls(len(rows), pa.string())}, schema=SCHEMA)
+    return Captions(table, "test", "ptb_py", "digest")
