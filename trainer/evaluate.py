@@ -87,9 +87,15 @@ class Evaluation:
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions; `intervals` beside the values, under the same keys."""
-        values = {name: scored.summary() for name, scored in self.scored.items()}
-        intervals: dict[str, Any] = {name: dict(found) for name, found in self.intervals.items()}
+        """Fractions; `intervals` beside the values, under the same keys; null where no query has a value."""
+        values = {
+            way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
+            for way, scored in self.scored.items()
+        }
+        intervals: dict[str, Any] = {
+            way: {name: pair for name, pair in found.items() if not np.isnan(pair).any()}
+            for way, found in self.intervals.items()
+        }
         state = {name: {"contrast": c.contrast, "collapsed": c.collapsed} for name, c in self.collapse.items()}
         return {
             **values,
