@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from schemas.errors import InputError
@@ -43,15 +44,16 @@ def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, f
 def table(evaluation: Evaluation) -> Table:
     """One evaluation: a row a metric, a column a direction."""
     counts = evaluation.counts
-    title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{HEADER}"
+    title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
     made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
     summaries = {way: evaluation.scored[way].summary() for way in DIRECTIONS}
     for item in evaluation.scored["i2t"].metrics:
-        made.add_row(item.name, *(_cell(evaluation, way, item, summaries[way]) for way in DIRECTIONS))
+        cells = (_cell(evaluation, way, item, summaries[way]) for way in DIRECTIONS)
+        made.add_row(escape(item.name), *map(escape, cells))
     for name, value in evaluation.sums.items():
         interval = evaluation.sum_intervals.get(name)
         between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
-        made.add_row(name, shown(name, value) + between, "", style="bold")
+        made.add_row(name, escape(shown(name, value) + between), "", style="bold")
     return made
 
 
@@ -69,7 +71,7 @@ def show(evaluations: Sequence[Evaluation], console: Console | None = None) -> N
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
                 console.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
         for note in evaluation.notes:
-            console.print(f"note: {note}", highlight=False)
+            console.print(f"note: {escape(note)}", highlight=False)
 
 
 def _read_run(path: Path) -> dict[str, Any]:

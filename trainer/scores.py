@@ -43,14 +43,15 @@ def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
     return np.asarray(left @ right.T)
 
 
-def read_relevance_folder(folder: Path, captions: Captions) -> dict[str, Array]:
-    """Every dense matrix of a relevance folder by measure, images x captions, made for these captions."""
+def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict[str, Array]:
+    """Every dense matrix of a relevance folder by measure, images x the kept captions, made for these captions."""
     found = {}
     for name in sorted(read_manifest(folder, "relevance")["files"]):
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
-            found[Path(name).stem] = stored.matrix()
+            matrix = stored.matrix()  # one at a time: a copy without the dropped captions frees the whole
+            found[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
     if not found:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return found

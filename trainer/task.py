@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,15 +51,6 @@ class Task:
         """Could these be cosines? SemanticMap is about nothing else."""
         return bool(np.abs(self.similarity).max() <= 1.001)
 
-    def without_captions(self, dropped: Array) -> Task:
-        """The task with these captions out of the gallery and of the queries."""
-        kept = np.setdiff1d(np.arange(len(self.owner)), dropped)
-        human = {name: (_columns(i, kept), _rows(c, kept)) for name, (i, c) in self.human.items()}
-        relevance = {name: matrix[:, kept] for name, matrix in self.relevance.items()}
-        return replace(
-            self, similarity=self.similarity[:, kept], owner=self.owner[kept], relevance=relevance, human=human
-        )
-
     def fold(self, first: int, size: int) -> Task:
         """The block of `size` images from `first`, with their captions; human lists need the whole gallery."""
         captions = np.flatnonzero((self.owner >= first) & (self.owner < first + size))
@@ -72,18 +63,6 @@ class Task:
             {name: matrix[images, columns] for name, matrix in self.relevance.items()},
             codes=None if self.codes is None else self.codes[images],
         )
-
-
-def _columns(lists: Positives, kept: Array) -> Positives:
-    """The lists in the numbering of the kept candidates; a dropped positive is no positive any more."""
-    where = np.full(int(max(kept.max(), lists.indices.max(initial=0))) + 1, -1)
-    where[kept] = np.arange(len(kept))
-    return Positives.from_lists([where[items[items >= 0]][where[items[items >= 0]] >= 0] for items in lists.lists()])
-
-
-def _rows(lists: Positives, kept: Array) -> Positives:
-    every = lists.lists()
-    return Positives.from_lists([every[row] for row in kept])
 
 
 def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Array] | None = None) -> dict[str, Queries]:
@@ -124,47 +103,63 @@ def load_task(
     if sum(source is not None for source in (similarity, embeddings, stand_in)) != 1:
         raise InputError("give one source of similarity", remedy="--similarity, two --embeddings, or --stand-in")
     table, notes = read_captions(captions, split), []
-    dropped = np.zeros(0, np.int64)
+    kept = np.arange(table.n_captions)
     if stand_in is not None:
-        matrix, dropped = _stand_in(table.texts, table.ref_ptr, table.refs, stand_in)
+        chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
+        kept = np.setdiff1d(kept, chosen)
+        matrix = _embedded(table.texts, chosen, kept)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif similarity is not None:
         matrix = read_similarity(similarity, table)
     else:
         assert embeddings is not None  # one source is given
         matrix = similarity_of(*embeddings, table)
-    labels = {} if relevance is None else read_relevance_folder(relevance, table)
-    if not labels:
-        notes.append("no relevance given: graded metrics left out")
-    human = _human(table.image_ids, table.caption_ids, notes)
+    labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
-    if codes is None:
-        notes.append("no instances given: PMRP left out")
+    notes += [] if labels else ["no relevance given: graded metrics left out"]
+    notes += [] if codes is not None else ["no instances given: PMRP left out"]
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
-    task = Task(matrix, table.owner, labels, human, codes)
-    return (task.without_captions(dropped) if dropped.size else task), notes
+    human = _human(table.image_ids, table.caption_ids, kept, notes)
+    return Task(matrix, table.owner[kept], labels, human, codes), notes
 
 
-def _human(image_ids: Sequence[str], caption_ids: Sequence[str], notes: list[str]) -> dict[str, Any]:
+def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
     found = {}
     for name in ("eccv", "cxc"):
         try:
-            found[name] = human_lists(name, image_ids, caption_ids)
+            of_images, of_captions = human_lists(name, image_ids, caption_ids)
         except InputError as error:
             notes.append(f"{name} left out: {error.problem}")
+        else:
+            every = of_captions.lists()
+            if len(kept) < len(caption_ids):
+                of_images, of_captions = _columns(of_images, kept), Positives.from_lists([every[row] for row in kept])
+            found[name] = (of_images, of_captions)
     return found
 
 
-def _stand_in(texts: Sequence[str], starts: Array, refs: Array, which: int) -> tuple[Array, Array]:
-    """Cosines of each image's chosen caption to all captions, and those captions."""
-    from pipelines.measures.embeddings import EMBEDDED, embed
+def _columns(lists: Positives, kept: Array) -> Positives:
+    """The lists in the numbering of the kept candidates; a dropped positive is no positive any more."""
+    where = np.full(int(max(kept.max(), lists.indices.max(initial=0))) + 1, -1)
+    where[kept] = np.arange(len(kept))
+    held = [where[items[items >= 0]] for items in lists.lists()]
+    return Positives.from_lists([items[items >= 0] for items in held])
 
+
+def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
+    """The caption that stands for each image; every image keeps another one."""
     sizes = np.diff(starts)
     if which < 0 or (sizes <= max(which, 1)).any():
         problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
         raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
+    return np.asarray(refs[starts[:-1] + which])
+
+
+def _embedded(texts: Sequence[str], chosen: Array, kept: Array) -> Array:
+    """Sentence-BERT cosines of the chosen captions to the kept ones."""
+    from pipelines.measures.embeddings import EMBEDDED, embed
+
     vectors = embed(list(texts), EMBEDDED)
-    chosen = refs[starts[:-1] + which]
-    return np.asarray(vectors[chosen] @ vectors.T), chosen
+    return np.asarray(vectors[chosen] @ vectors[kept].T)

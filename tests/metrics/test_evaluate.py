@@ -136,6 +136,7 @@ def test_table_says_percent_and_warns_of_collapse(task):
     console = Console(record=True, width=140)
     show(evaluate(collapsed, FAST, notes=["PMRP left out"]), console)
     text = console.export_text()
+    assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
     assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
 
 
@@ -163,12 +164,17 @@ def test_embeddings_arrow_and_torch_give_the_same_similarity(folders, tmp_path):
     assert any("no relevance" in note for note in notes) and any("PMRP" in note for note in notes)
 
 
-def test_captions_leave_the_gallery():
-    labels = np.arange(IMAGES * len(OWNER)).reshape(IMAGES, -1)
-    task = Task(SIMILARITY, OWNER, {"": labels}).without_captions(np.array([1, 4]))
-    kept = np.setdiff1d(np.arange(len(OWNER)), [1, 4])
-    assert (task.owner == OWNER[kept]).all() and (task.similarity == SIMILARITY[:, kept]).all()
-    assert (task.relevance[""] == labels[:, kept]).all()
+def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
+    """Two captions an image: the first stands for the image, the second is its only own candidate."""
+    owner = np.repeat(np.arange(4), 2)
+    vectors = np.random.default_rng(2).random((8, 5)).astype(np.float32)
+    monkeypatch.setattr("pipelines.measures.embeddings.embed", lambda texts, model: vectors)
+    labels = np.arange(32, dtype=np.float32).reshape(4, 8)
+    folder = relevance_folder(tmp_path / "relevance", ["cider"], labels)
+    task, notes = load_task(captions_folder(tmp_path / "captions", owner), stand_in=0, relevance=folder)
+    np.testing.assert_allclose(task.similarity, vectors[::2] @ vectors[1::2].T)
+    assert task.owner.tolist() == [0, 1, 2, 3] and (task.relevance["cider"] == labels[:, 1::2]).all()
+    assert any("stands for the image" in note for note in notes)
 
 
 def test_errors(folders, tmp_path):
