@@ -157,7 +157,7 @@ def push(folder: Path, repo_id: str) -> str:
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "?"
         raise InputError(f"the hub refused '{repo_id}' (HTTP {status})", remedy=remedy) from error
-    except OSError as error:
+    except Exception as error:  # the transport's own kinds: refused, timed out, not resolved
         raise InputError(
             f"the hub cannot be reached ({type(error).__name__})", remedy="try again when online"
         ) from error

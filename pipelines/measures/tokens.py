@@ -1,0 +1,82 @@
+"""Tokenizers by name. A captions table says which one made its tokens.
+
+`ptb` and `ptb_py` give what pycocoevalcap's PTBTokenizer gives: Stanford's PTB tokens in lower case without the
+punctuation on its list. Brackets become `-lrb-` and so on before that list, in capitals, is applied, so they stay.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pipelines.measures.ptb import PUNCTUATION, ptb_tokens
+from schemas.errors import InputError
+
+JAR = "stanford-corenlp-3.4.1.jar"
+_LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
+
+
+def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
+    """Tokens of each caption, in order. InputError for an unknown tokenizer, or `ptb` without Java."""
+    if name not in TOKENIZERS:
+        raise InputError(f"unknown tokenizer '{name}'", remedy=f"choose from: {', '.join(TOKENIZERS)}")
+    return TOKENIZERS[name](captions)
+
+
+def ptb(captions: Sequence[str]) -> list[list[str]]:
+    """Stanford's PTBTokenizer from the jar that pycocoevalcap carries, with its options and punctuation list.
+
+    Raises InputError without Java, when Java fails, or when lines went missing (the original wrapper would shift
+    captions silently).
+    """
+    if not captions:
+        return []
+    java = shutil.which("java")
+    if java is None:
+        raise InputError("tokenizer ptb needs Java", remedy="install a Java runtime, or use ptb_py (the same tokens)")
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(_jar()), "edu.stanford.nlp.process.PTBTokenizer",
+               "-preserveLines", "-lowerCase", "-encoding", "UTF-8"]  # fmt: skip
+    text = "\n".join(_one_line(caption) for caption in captions) + "\n"
+    run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    lines = run.stdout.decode().split("\n")[:-1]
+    if run.returncode or len(lines) != len(captions):
+        problem = f"exit status {run.returncode}, {len(lines)} lines for {len(captions)} captions"
+        raise InputError(f"PTBTokenizer failed: {problem}", remedy="use ptb_py")
+    return [[t for t in line.split(" ") if t and t not in PUNCTUATION] for line in lines]
+
+
+def _jar() -> Path:
+    import pycocoevalcap.tokenizer
+
+    return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR
+
+
+def _one_line(caption: str) -> str:
+    return _LINE_BREAKS.sub(" ", caption)
+
+
+def ptb_py(captions: Sequence[str]) -> list[list[str]]:
+    """The same tokens without Java; docs/tokenizers.md has how equal they were measured to be."""
+    return [ptb_tokens(_one_line(caption)) for caption in captions]
+
+
+def lower_split(captions: Sequence[str]) -> list[list[str]]:
+    """Lower case, split at white space, punctuation kept: as the SAM and TERAN code."""
+    return [caption.lower().split() for caption in captions]
+
+
+def word_unigram(captions: Sequence[str]) -> list[list[str]]:
+    """Lower-case words of two or more letters or digits: scikit-learn's default, as the DAA code."""
+    return [_WORD_UNIGRAM.findall(caption.lower()) for caption in captions]
+
+
+TOKENIZERS: dict[str, Callable[[Sequence[str]], list[list[str]]]] = {
+    "ptb_py": ptb_py,
+    "ptb": ptb,
+    "lower_split": lower_split,
+    "word_unigram": word_unigram,
+}
