@@ -20,9 +20,16 @@ TITLES = (
     "mr|mrs|ms|drs?|profs?|sens?|reps?|attys?|lt|col|gen|messrs|govs?|adm|rev|maj|sgt|cpl|pvt|capt|ste?|ave|pres|"
     "lieut|hon|brig|co?mdr|pfc|spc|supts?|det|jr|sr|bros|blvd|rd|esq|ed\\.d|ph\\.d|vs|etc|al|"
     "jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|mon|tues?|wed|thu|thurs|fri|"
-    "inc|cos?|corp|ltd|plc|bancorp|assn|univ|intl|"
+    "inc|cos?|corp|ltd|plc|bancorp|assn|univ|intl"
+)
+STATES = (
     "ala|ariz|calif|colo|conn|dak|del|fla|ga|ill|ind|kans?|ky|la|mass|md|mich|minn|miss|mo|mont|neb|nev|okla|ore|"
     "pa|penn|tenn|tex|va|vt|wash|wis|wyo"
+)
+# Words that begin a sentence: before one, the period of a one-letter or state abbreviation is the sentence's.
+STARTERS = (
+    "A|About|After|An|As|At|But|Earlier|He|Her|Here|However|If|In|It|Last|Many|More|Now|Once|One|Other|Our|She|Since|"
+    "So|Some|Such|That|The|Their|Then|There|These|They|This|We|When|While|What|Yet|You"
 )
 ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " "}
 
@@ -53,7 +60,8 @@ _RULES: list[tuple[str, str | None]] = [
     (rf"(\d+{L}{LD}*)", None),
     (rf"((?:{L}\.)+{L}\.?)", None),
     (rf"({L}\.)(?!{LD})", None),
-    (rf"((?:{TITLES})\.)(?!{LD})", None),
+    (rf"((?:{TITLES}|{STATES})\.)(?!{LD})", None),
+    (rf"({L}|(?i:{STATES}))\.\s+(?:{STARTERS})(?:\s|$)", "upper"),
     (r"(nos?\.)\s?\d", None),
     (r"([-+]?(?:\d*(?:[.:,]\d+)+|\d+))", None),
     (r"(\d{1,2}[-/]\d{1,2}[-/]\d{2,4})", None),
@@ -82,7 +90,9 @@ _SPLIT_WORDS = {"cannot", "gonna", "gotta", "wanna", "lemme", "gimme"}
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
 _FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅛": "1/8"}
 # pycocoevalcap's list; lower-cased brackets are not on it and stay.
-PUNCTUATION = frozenset(["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
+PUNCTUATION = frozenset(
+    ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
+)
 
 
 def ptb_tokens(caption: str) -> list[str]:
