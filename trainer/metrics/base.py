@@ -19,7 +19,7 @@ from schemas.errors import InputError
 from trainer.metrics.ranking import Array, Ranking, Ties, rank
 
 Score: TypeAlias = "Callable[[Block], Array]"
-CELLS = 4_000_000  # of a block: 16 MB of float32 and a few times that in rankings, a thread
+CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
 
 
 @dataclass(frozen=True)

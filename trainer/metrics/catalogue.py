@@ -19,7 +19,7 @@ from trainer.metrics.ncs import ncs_of
 from trainer.metrics.ndcg import ndcg_of
 from trainer.metrics.pmrp import pmrp_of
 from trainer.metrics.ranking import Array
-from trainer.metrics.recall import any_in_top, first_of, median_rank, share_in_top
+from trainer.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
 from trainer.metrics.semantic_map import lambda_of
 from trainer.metrics.semantic_recall import sr_authors_of, sr_of
 
@@ -50,6 +50,7 @@ class Metric:
     name: str
     family: Family
     score: Score
+    cut: Cut = Cut()
 
     def reduce(self, values: Array) -> float:
         """The number that is reported: the mean over queries that have a value, for medr the floored median."""
@@ -125,6 +126,7 @@ CATALOGUE: dict[str, Family] = {
     "lambda_other": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="removed"), "cosines", "k", unit="cosine"),
 }
 
+WHOLE = {"asp", "asp_a", "kendall_tau_a", "kendall_tau_b", "pmrp"}  # read the whole ranking, others its head
 _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+)\))?")
 
 
@@ -141,7 +143,7 @@ def metric(name: str, relevance: str = "", *, label: str = "") -> Metric:
     if given != family.arguments or (match["k"] or match["m"]) == "0":
         raise InputError(f"metric {name!r} is not complete", remedy=f"write {_usage(match['base'])}")
     cut = Cut(int(match["k"] or 0), int(match["m"] or 0), relevance)
-    return Metric(f"{name}[{label}]" if label else name, family, family.build(cut))
+    return Metric(f"{name}[{label}]" if label else name, family, family.build(cut), cut)
 
 
 def _usage(base: str) -> str:
@@ -156,14 +158,16 @@ def asp_a(names: Sequence[str], weights: Sequence[float]) -> Metric:
 
 def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
     """Per-query values of many metrics from one ranking of each block, (n_queries,) float64 each."""
-    depths = {"asp", "asp_a", "kendall_tau_a", "kendall_tau_b", "pmrp"}
-    whole = any(item.name.split("[")[0] in depths for item in metrics)
+    whole = any(item.name.split("[")[0] in WHOLE for item in metrics)
+    cut = max((max(item.cut.k, item.cut.m) for item in metrics), default=1)
 
     def score(block: Block) -> Array:
-        if whole:  # first, so that no metric makes a shallower ranking that the next one cannot use
-            block.ranking()
-            for name in queries.relevance:
-                block.graded(name)
+        depth = None if whole else max([cut, *(longest(block.positives(name)) for name in queries.positives)])
+        if depth is not None and queries.query_group is not None:
+            depth += longest(block.positives())  # own items may be removed
+        block.ranking(depth)  # first and deepest, so that every metric reads the same one
+        for name in {item.cut.relevance for item in metrics} & set(queries.relevance):
+            block.graded(name, depth)
         return np.stack([item.score(block) for item in metrics], axis=1)
 
     table = per_query(queries, score)
