@@ -38,6 +38,11 @@ class Settings:
     samples: int = 1000  # bootstrap draws; 0: no intervals
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1 or self.samples < 0:
+            problem = f"level {self.level} and {self.samples} samples"
+            raise InputError(problem, remedy="a level between 0 and 1, such as 0.95; samples 0 for no intervals")
+
 
 @dataclass(frozen=True)
 class Scored:

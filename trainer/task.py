@@ -49,7 +49,7 @@ class Task:
     @cached_property
     def cosines(self) -> bool:
         """Could these be cosines? SemanticMap is about nothing else."""
-        return bool(np.abs(self.similarity).max() <= 1.001)
+        return bool(self.similarity.min() >= -1.001 and self.similarity.max() <= 1.001)
 
     def fold(self, first: int, size: int) -> Task:
         """The block of `size` images from `first`, with their captions; human lists need the whole gallery."""
@@ -89,7 +89,8 @@ def load_task(
     captions: Path,
     *,
     similarity: Path | None = None,
-    embeddings: tuple[Path, Path] | None = None,
+    image_embeddings: Path | None = None,
+    caption_embeddings: Path | None = None,
     stand_in: int | None = None,
     relevance: Path | None = None,
     instances: Path | None = None,
@@ -97,11 +98,14 @@ def load_task(
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
-    The similarity is a file, the cosines of two embedding tables (images, captions), or `stand_in`: the k-th
+    The similarity is a file, the cosines of two embedding tables, or `stand_in`: the k-th
     caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
     """
-    if sum(source is not None for source in (similarity, embeddings, stand_in)) != 1:
-        raise InputError("give one source of similarity", remedy="--similarity, two --embeddings, or --stand-in")
+    if (image_embeddings is None) != (caption_embeddings is None):
+        raise InputError("one embedding table given", remedy="give --image-embeddings and --caption-embeddings")
+    if sum(source is not None for source in (similarity, image_embeddings, stand_in)) != 1:
+        remedy = "--similarity, or --image-embeddings and --caption-embeddings, or --stand-in"
+        raise InputError("give one source of similarity", remedy=remedy)
     table, notes = read_captions(captions, split), []
     kept = np.arange(table.n_captions)
     if stand_in is not None:
@@ -109,11 +113,10 @@ def load_task(
         kept = np.setdiff1d(kept, chosen)
         matrix = _embedded(table.texts, chosen, kept)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
+    elif image_embeddings is not None and caption_embeddings is not None:
+        matrix = similarity_of(image_embeddings, caption_embeddings, table)
     elif similarity is not None:
         matrix = read_similarity(similarity, table)
-    else:
-        assert embeddings is not None  # one source is given
-        matrix = similarity_of(*embeddings, table)
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]

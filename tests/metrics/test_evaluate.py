@@ -158,7 +158,7 @@ def test_embeddings_arrow_and_torch_give_the_same_similarity(folders, tmp_path):
     lists = pa.FixedSizeListArray.from_arrays(pa.array((unit[0] @ unit[1].T).ravel()), len(OWNER))
     table = pa.table({"image_id": [f"i{i}" for i in range(IMAGES)], "similarity": lists})
     write_arrow(tmp_path / "sims.arrow", table.schema, table.to_batches())
-    first, _ = load_task(captions, embeddings=(tmp_path / "images.pt", tmp_path / "texts.npy"))
+    first, _ = load_task(captions, image_embeddings=tmp_path / "images.pt", caption_embeddings=tmp_path / "texts.npy")
     second, notes = load_task(captions, similarity=tmp_path / "sims.arrow")
     np.testing.assert_allclose(first.similarity, second.similarity, atol=1e-6)
     assert any("no relevance" in note for note in notes) and any("PMRP" in note for note in notes)
@@ -204,11 +204,15 @@ def test_errors(folders, tmp_path):
     other = relevance_folder(tmp_path / "other", labels=LABELS[:, 1:])
     fails("captions a row", similarity=similarity, relevance=other)
     np.save(tmp_path / "zero.npy", np.zeros((IMAGES, 3)))
-    fails("embedding is zero", embeddings=(tmp_path / "zero.npy", tmp_path / "zero.npy"))
+    zero = tmp_path / "zero.npy"
+    fails("embedding is zero", image_embeddings=zero, caption_embeddings=zero)
+    fails("one embedding table", image_embeddings=zero)
     fails("none to spare", stand_in=0)
     plain, _ = load_task(captions, similarity=similarity)
     with pytest.raises(InputError, match="needs relevance labels"):
         evaluate(plain, Settings(metrics=("ndcg@25",)))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        Settings(level=95)
     with pytest.raises(InputError, match="do not divide"):
         evaluate(plain, Settings(folds=(5,), samples=0))
     with pytest.raises(InputError, match="image 2 has no captions"):
