@@ -80,7 +80,7 @@ class ScoreBlock(beam.DoFn):
         self.job, self.threads = job, threads
 
     def setup(self) -> None:
-        numba.set_num_threads(min(self.threads, numba.config.NUMBA_NUM_THREADS))
+        numba.set_num_threads(min(self.threads, numba.get_num_threads()))
         fit = self.job.work / "fit"
         self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
 
@@ -136,7 +136,7 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
         arguments.append("--runner=FnApiRunner")
     pipeline_options = PipelineOptions(arguments)
     workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
-    threads = max(1, numba.config.NUMBA_NUM_THREADS // workers)
+    threads = max(1, numba.get_num_threads() // workers)
     with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
         (
             pipeline

@@ -103,11 +103,11 @@ def _pair_batches(captions: Captions, shards: Shards, schema: pa.Schema) -> Iter
     caption_ids = captions.table["caption_id"].combine_chunks()
     names = shards.metadata["reasons"]
     for batch in shards.batches():
-        pairs = pair_columns(batch)
-        images = batch["image"].to_numpy()[pairs["row"]]
+        row, pairs = pair_columns(batch)
+        images = batch["image"].to_numpy()[row]
         caption = pairs["captions"].to_numpy()
         values = {
-            "image_id": batch["image_id"].take(pa.array(pairs["row"])),
+            "image_id": batch["image_id"].take(pa.array(row)),
             "caption_id": caption_ids.take(pairs["captions"]),
             "original": pa.array(captions.owner[caption] == images),
             **{name: pairs[name] for name in shards.measures},

@@ -77,8 +77,8 @@ def read_shards(folder: Path) -> Shards:
     return Shards(folder, manifest, open_arrow(first).schema)
 
 
-def pair_columns(batch: pa.RecordBatch) -> dict[str, np.ndarray | pa.Array]:
-    """A batch of images as flat pairs: `row` int64, the batch row of each pair, and every list column flattened."""
+def pair_columns(batch: pa.RecordBatch) -> tuple[np.ndarray, dict[str, pa.Array]]:
+    """A batch of images as flat pairs: the batch row of each pair, int64 [pairs], and every list column flattened."""
     lengths = np.diff(batch["captions"].offsets.to_numpy())
     flat = {name: batch[name].flatten() for name in batch.schema.names if name not in ("image_id", "image")}
-    return {"row": np.repeat(np.arange(batch.num_rows), lengths), **flat}
+    return np.repeat(np.arange(batch.num_rows), lengths), flat

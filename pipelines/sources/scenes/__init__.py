@@ -1,0 +1,109 @@
+"""The embedded world: generated scenes, five captions each, and the exact truth behind both (docs/scenes.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.sources.scenes.draw import draw, png
+from pipelines.sources.scenes.grammar import captions
+from pipelines.sources.scenes.kinds import COLOURS, KINDS, SIZES
+from pipelines.sources.scenes.meaning import Meaning, Mention, Span
+from pipelines.sources.scenes.sampling import sample_scene
+from pipelines.sources.scenes.scene import PREDICATES, SPLITS, Relation, Scene, SceneObject
+from pipelines.sources.scenes.truth import truth
+from schemas.captions import Caption
+from schemas.files import with_metadata, write_arrow
+from schemas.params import ScenesParams
+from schemas.progress import progress
+from schemas.relevance import relevance_batch, relevance_schema
+from schemas.scenes import IMAGES, MEANINGS, SCENES
+
+__all__ = [
+    "Meaning", "Mention", "Relation", "Scene", "SceneObject", "Span", "World",
+    "draw", "generate", "png", "truth", "vocabulary", "write",
+]  # fmt: skip
+BATCH = 128  # rows of a record batch
+
+
+@dataclass(frozen=True)
+class World:
+    """Scenes in the order train, val, test; captions scene after scene, with their meanings alongside."""
+
+    scenes: list[Scene]
+    captions: list[Caption]
+    meanings: list[Meaning]
+
+
+def generate(params: ScenesParams) -> World:
+    """The world of a seed. A scene depends on (seed, split, index) alone: another size of a split changes no scene
+    that both have."""
+    scenes: list[Scene] = []
+    records: list[Caption] = []
+    meanings: list[Meaning] = []
+    for split in SPLITS:
+        for index in range(getattr(params, split)):
+            scene = sample_scene(params.seed, split, index, params.size)
+            scenes.append(scene)
+            for text, meaning in captions(scene, params.seed, params.captions_per_image):
+                row = f"captions[{len(records)}]"
+                image_file = f"{scene.image_id}.png"
+                records.append(Caption(scene.image_id, meaning.caption_id, split, text, "scenes", row, image_file))
+                meanings.append(meaning)
+    return World(scenes, records, meanings)
+
+
+def vocabulary() -> dict[str, list[str]]:
+    """Names in the order of their numbers: kinds (a detector's classes), colours, sizes and predicates."""
+    return {"kinds": list(KINDS), "colours": list(COLOURS), "sizes": list(SIZES), "predicates": list(PREDICATES)}
+
+
+def write(world: World, out: Path) -> dict[str, int]:
+    """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`; file -> rows."""
+    metadata = {"kind": "scenes", "vocabulary": vocabulary()}
+    rows = {}
+    with progress("drawing scenes", len(world.scenes)) as advance:
+
+        def image_row(scene: Scene) -> dict[str, Any]:
+            advance()
+            size = {"width": scene.size, "height": scene.size}
+            return {"image_id": scene.image_id, "split": scene.split, **size, "png": png(scene)}
+
+        schema = with_metadata(IMAGES, metadata)
+        rows["images.arrow"] = write_arrow(out / "images.arrow", schema, _batches(world.scenes, image_row, schema))
+    for name, schema, items, row in (
+        ("scenes.arrow", with_metadata(SCENES, metadata), world.scenes, _scene_row),
+        ("meanings.arrow", with_metadata(MEANINGS, metadata), world.meanings, asdict),
+    ):
+        rows[name] = write_arrow(out / name, schema, _batches(items, row, schema))
+    return {**rows, **_write_truth(world, out)}
+
+
+def _batches(items: Sequence[Any], row: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(items), BATCH):
+        yield pa.RecordBatch.from_pylist([row(item) for item in items[at : at + BATCH]], schema=schema)
+
+
+def _scene_row(scene: Scene) -> dict[str, Any]:
+    objects = [{**asdict(item), **dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True))} for item in scene.objects]
+    return {**asdict(scene), "objects": objects}
+
+
+def _write_truth(world: World, out: Path) -> dict[str, int]:
+    """The truth of each split that has scenes, as a dense relevance file."""
+    rows = {}
+    split_of = [caption.split for caption in world.captions]
+    for split in dict.fromkeys(split_of):
+        scenes = [scene for scene in world.scenes if scene.split == split]
+        meanings = [meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split]
+        schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
+        values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
+        batches = (
+            relevance_batch(ids[at : at + BATCH], values[at : at + BATCH], schema) for at in range(0, len(ids), BATCH)
+        )
+        rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
+    return rows

@@ -1,0 +1,43 @@
+"""Scenes to pictures."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from pipelines.sources.scenes.drawings import DRAWINGS
+from pipelines.sources.scenes.drawings.pen import Pen
+from pipelines.sources.scenes.drawings.places import PLACES, Ground
+from pipelines.sources.scenes.kinds import COLOURS
+from pipelines.sources.scenes.scene import Scene, SceneObject
+
+FINER = 3  # drawn at this many times the size, then averaged: Pillow's shapes have hard edges
+
+
+def draw(scene: Scene) -> Image.Image:
+    """The picture of a scene: RGB, `scene.size` pixels square, the same pixels every time."""
+    side = scene.size * FINER
+    image = Image.new("RGB", (side, side))
+    canvas = ImageDraw.Draw(image)
+    PLACES[scene.background](Ground(canvas, side, np.random.default_rng(scene.variant)))
+    for item in scene.objects:  # from back to front
+        draw_object(canvas, item, side)
+    return image.reduce(FINER)
+
+
+def draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, side: int) -> None:
+    """One object onto a canvas of `side` pixels that is FINER times the scene's size."""
+    x0, y0, x1, y1 = (edge * FINER for edge in item.box)
+    stroke = max(1, round(side / 224 / 1.4))
+    # Pillow paints the lower and right edge itself, one pixel beyond the box.
+    pen = Pen(canvas, (x0, y0, x1 - 1, y1 - 1), item.flip, stroke, item.look)
+    DRAWINGS[item.kind](pen, COLOURS[item.colour])
+
+
+def png(scene: Scene) -> bytes:
+    """`draw` as a PNG file."""
+    out = BytesIO()
+    draw(scene).save(out, "PNG", compress_level=4)
+    return out.getvalue()
