@@ -144,7 +144,7 @@ def bench_eccv(similarity: Array, captions: Captions) -> dict[str, Any]:
     seconds, ours = timed(lambda: eccv_ours(similarity, human, captions.owner))
     numbers = [np.array([int(item) for item in each]) for each in ids]
     ranked, theirs, values = eccv_theirs(similarity, *numbers)
-    difference = max(abs(values[name] - ours[name]) for name in values)
+    difference = float(max(abs(values[name] - ours[name]) for name in values))
     line = compared("eccv_caption", seconds, theirs, len(similarity) * 6, len(similarity) * 6, difference)
     return {**line, "peer_ranking_seconds": ranked, "parity": {name: [ours[name], values[name]] for name in values}}
 

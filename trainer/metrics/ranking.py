@@ -24,6 +24,7 @@ _SIGN32, _SIGN64 = np.uint64(1 << 31), np.uint64(1 << 63)
 _ALL32, _ALL64 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
 _INF32, _INF64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
 _DIGIT = np.uint64(2047)
+_STRIDE = 64  # values looked at together by a selection
 _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
 
 
@@ -166,23 +167,59 @@ def _write_top(scores, row, count, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _above(row, start, bound):  # type: ignore[no-untyped-def]
+    """Number of the `_STRIDE` values from start that are not <= bound, NaN among them; a loop made of vectors."""
+    count = np.int32(0)
+    values = row[start : start + _STRIDE]  # indexed from 0: a negative index would need a branch
+    for i in range(_STRIDE):
+        count += np.int32(not values[i] <= bound)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _least_of_best(row, depth):  # type: ignore[no-untyped-def]
+    """The depth-th best value of a row, and the position of a NaN or -1."""
+    heap = np.sort(row[:depth])
+    if np.isnan(heap[-1]):
+        return heap[0], np.int64(np.argmax(np.isnan(row[:depth])))
+    start = depth
+    while start < row.size:
+        stop = start + _STRIDE
+        if stop > row.size or _above(row, start, heap[0]):
+            for i in range(start, min(stop, row.size)):
+                if np.isnan(row[i]):
+                    return heap[0], np.int64(i)
+                if row[i] > heap[0]:
+                    _sift(heap, row[i])
+        start = stop
+    return heap[0], np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def _collect(row, bound, order):  # type: ignore[no-untyped-def]
+    """Write the candidates of at least `bound` into `order`, the last first; returns how many."""
+    count, stop = 0, row.size
+    below = np.nextafter(bound, row.dtype.type(-np.inf))
+    while stop > 0:
+        start = max(0, stop - _STRIDE)
+        if stop - start < _STRIDE or _above(row, start, below):
+            for i in range(stop - 1, start - 1, -1):
+                if row[i] >= bound:
+                    order[count] = i
+                    count += 1
+        stop = start
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _rank_top(scores, depth, order, end):  # type: ignore[no-untyped-def]
     """Rank only what ties with or beats the depth-th best: two reads of a row and a heap."""
     rows, n = scores.shape
     for row in range(rows):
-        heap = np.sort(scores[row, :depth])
-        if np.isnan(heap[-1]):
-            return row * n + np.int64(np.argmax(np.isnan(scores[row, :depth])))
-        for i in range(depth, n):
-            if not scores[row, i] <= heap[0]:
-                if np.isnan(scores[row, i]):
-                    return row * n + i
-                _sift(heap, scores[row, i])
-        count = 0
-        for i in range(n - 1, -1, -1):
-            if scores[row, i] >= heap[0]:
-                order[row, count] = i
-                count += 1
+        bound, bad = _least_of_best(scores[row], depth)
+        if bad >= 0:
+            return row * n + bad
+        count = _collect(scores[row], bound, order[row])
         _write_top(scores, row, count, order, end)
     return -1
 
