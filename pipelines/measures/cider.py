@@ -12,6 +12,7 @@ by length, so that a dense row is a few vectorised runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -243,12 +244,22 @@ def _index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, params: CiderPar
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
     class_start = np.searchsorted(length_class[by_length], np.arange(len(lengths) + 1))
-    postings = _postings(ngrams, row, rank, inv_norm, length_class, len(idf))
     return FittedCider(
-        captions.ref_ptr, captions.refs, ngrams.ptr, ngrams.gram, ngrams.count, idf**2, ngrams.order, inv_norm,
-        length_class.astype(np.int32), penalty, *postings, class_start, rank,
-        params.self_reference == "left_out",
-    )  # fmt: skip
+        ref_ptr=captions.ref_ptr,
+        refs=captions.refs,
+        ptr=ngrams.ptr,
+        gram=ngrams.gram,
+        count=ngrams.count,
+        gain=idf**2,
+        order=ngrams.order,
+        inv_norm=inv_norm,
+        length_class=length_class.astype(np.int32),
+        penalty=penalty,
+        class_start=class_start,
+        rank=rank,
+        leave_out=params.self_reference == "left_out",
+        **_postings(ngrams, row, rank, inv_norm, length_class, len(idf)),
+    )
 
 
 def _inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions: int) -> np.ndarray:
@@ -266,7 +277,7 @@ def _postings(
     inv_norm: np.ndarray,
     length_class: np.ndarray,
     n_grams: int,
-) -> tuple[np.ndarray, ...]:
+) -> dict[str, Any]:
     """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms."""
     by_term = np.lexsort((rank[row], ngrams.count, ngrams.gram))
     gram, count, row = ngrams.gram[by_term], ngrams.count[by_term], row[by_term]
@@ -281,6 +292,13 @@ def _postings(
     dense = np.zeros((len(frequent), len(rank)), np.float32)
     for k, t in enumerate(frequent):
         dense[k, rank[row[start[t] : start[t + 1]]]] = value[start[t] : start[t + 1]]
-    return (
-        term_ptr, count[start[:-1]], start, rank[row], value, length_class[row].astype(np.int32), dense_row, dense,
-    )  # fmt: skip
+    return {
+        "term_ptr": term_ptr,
+        "term_count": count[start[:-1]],
+        "post_ptr": start,
+        "post_rank": rank[row],
+        "post_value": value,
+        "post_class": length_class[row].astype(np.int32),
+        "dense_row": dense_row,
+        "dense": dense,
+    }

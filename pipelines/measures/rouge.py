@@ -113,7 +113,7 @@ def _step_long(state, mask, row, carry):
 
 @njit(cache=True)
 def _long_lcs(state, lane):
-    zeros = 0
+    zeros = np.int64(0)
     for w in range(state.shape[0]):
         zeros += np.int64(_ones(~state[w, lane]))
     return np.float32(zeros)
