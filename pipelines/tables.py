@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipelines.show import Match
+from trainer.metrics.uncertainty import PairedTest
 
 
 def agreement_table(result: dict[str, Any]) -> None:
@@ -48,4 +49,15 @@ def matches_table(text: str, found: Sequence[Match]) -> None:
     for match in found:
         values = (f"{value:.2f}" for value in match.relevance.values())
         table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
+    Console().print(table)
+
+
+def comparison_table(found: Mapping[str, PairedTest]) -> None:
+    """Difference of two systems on each metric, its 95 % interval and p-value."""
+    table = Table(title="First less second, over the same queries")
+    for column in ("metric", "difference", "95 % interval", "p", "queries"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for name, test in found.items():
+        interval = f"{test.low:+.4f} .. {test.high:+.4f}"
+        table.add_row(escape(name), f"{test.difference:+.4f}", interval, f"{test.p_value:.4f}", f"{test.queries:,}")
     Console().print(table)

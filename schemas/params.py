@@ -137,6 +137,21 @@ class ShardsParams(Block):
     block_images: Positive = 64
 
 
+class EvaluateParams(Block):
+    """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
+
+    split: str | None = None
+    stand_in: Natural | None = None  # this caption of each image stands for the image and leaves the gallery
+    k: tuple[Positive, ...] = (1, 5, 10)
+    p: Positive = 25  # depth of NDCG
+    m: tuple[Positive, ...] = (5, 10)  # sizes of the extension set of semantic recall
+    fold: tuple[Positive, ...] = ()  # also average over folds of so many images: 1000 is COCO 1K
+    metric: tuple[str, ...] = ()  # these instead of the whole set
+    ties: Literal["expected", "reference"] = "expected"
+    samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
+    seed: Natural = 0
+
+
 class PublishParams(Block):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
@@ -153,6 +168,7 @@ class Params(Block):
     measures: MeasuresParams = MeasuresParams()
     relevance: RelevanceParams = RelevanceParams()
     shards: ShardsParams = ShardsParams()
+    evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from schemas.errors import InputError
 from schemas.files import atomic, write_json
+from schemas.params import EvaluateParams
 from trainer.curves import curves
 from trainer.metrics.asp import asp_ceiling
 from trainer.metrics.catalogue import Metric, asp_a, extension_name, metric, score_all
@@ -37,6 +38,14 @@ class Settings:
     level: float = 0.95
     samples: int = 1000  # bootstrap draws; 0: no intervals
     seed: int = 0
+
+    @classmethod
+    def of(cls, params: EvaluateParams) -> Settings:
+        """The settings of a block of params.yaml."""
+        return cls(
+            ks=params.k, p=params.p, ms=params.m, folds=params.fold, ties=params.ties, metrics=params.metric,
+            samples=params.samples, seed=params.seed,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1 or self.samples < 0:
