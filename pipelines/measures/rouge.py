@@ -25,7 +25,7 @@ LANES = 256
 
 
 @intrinsic
-def _ones(typing, x):  # type: ignore[no-untyped-def]
+def _ones(typing, x):
     """Number of set bits (LLVM's ctpop), which numpy and numba do not offer on scalars."""
     return x(x), lambda context, builder, signature, args: builder.ctpop(args[0])
 

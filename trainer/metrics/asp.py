@@ -13,7 +13,7 @@ from trainer.metrics.ranking import Array, Ties, rank
 
 
 @njit(cache=True, nogil=True)
-def _against(r, low, high, harmonic):  # type: ignore[no-untyped-def]
+def _against(r, low, high, harmonic):
     """Sum of min(r, s) / max(r, s) over s = low + 1 .. high."""
     cut = min(max(r, low), high)  # s <= cut gives s / r, above it r / s
     below = (cut - low) * (cut + low + 1.0) / 2.0 / r
@@ -21,14 +21,14 @@ def _against(r, low, high, harmonic):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _corner(m, n, harmonic, diagonal):  # type: ignore[no-untyped-def]
+def _corner(m, n, harmonic, diagonal):
     """Sum of min / max over r = 1..m, s = 1..n."""
     m, n = min(m, n), max(m, n)
     return diagonal[m] + m * (m + 1.0) / 2.0 * harmonic[n]
 
 
 @njit(cache=True, nogil=True)
-def _expected(a, b, c, d, harmonic, diagonal):  # type: ignore[no-untyped-def]
+def _expected(a, b, c, d, harmonic, diagonal):
     """Mean of min / max over ranks r in a + 1 .. b and s in c + 1 .. d, independent and uniform."""
     if b - a > d - c:
         a, b, c, d = c, d, a, b
@@ -43,7 +43,7 @@ def _expected(a, b, c, d, harmonic, diagonal):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end):  # type: ignore[no-untyped-def]
+def _kernel(order, end, rel_order, rel_end):
     rows, n = order.shape
     harmonic, diagonal = np.zeros(n + 1), np.zeros(n + 1)
     for r in range(1, n + 1):

@@ -11,7 +11,7 @@ from trainer.metrics.ranking import Array
 
 
 @njit(cache=True, nogil=True)
-def _untied(values):  # type: ignore[no-untyped-def]
+def _untied(values):
     """Pairs of different value."""
     ordered = np.sort(values)
     run, tied = 0, 0
@@ -22,7 +22,7 @@ def _untied(values):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, values, k, tau_b):  # type: ignore[no-untyped-def]
+def _kernel(order, end, values, k, tau_b):
     """Pairs weighted by the probability that both candidates are among the first k."""
     rows, n = order.shape
     k = min(k, n)

@@ -19,7 +19,7 @@ SETS = ("eccv", "cxc", "original")
 
 
 @njit(cache=True, nogil=True)
-def _map_kernel(order, end, indptr, indices, sizes):  # type: ignore[no-untyped-def]
+def _map_kernel(order, end, indptr, indices, sizes):
     rows, n = order.shape
     out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
     for row in range(rows):

@@ -16,7 +16,7 @@ _BELOW = np.tril(np.ones((64, 64), np.int16), -1)
 
 
 @njit(cache=True, nogil=True)
-def _popcount(x):  # type: ignore[no-untyped-def]
+def _popcount(x):
     x = x - ((x >> _ONE) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -24,7 +24,7 @@ def _popcount(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _inversions(ranks, below, high, middle, bits):  # type: ignore[no-untyped-def]
+def _inversions(ranks, below, high, middle, bits):
     """Pairs i < j with ranks[i] > ranks[j], for a permutation: digits of 6 bits, the last one a bit set.
 
     middle[h, d] counts what came before in block h (4,096 ranks) with a digit above d; high[h] what came before in
@@ -45,7 +45,7 @@ def _inversions(ranks, below, high, middle, bits):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _pairs(end):  # type: ignore[no-untyped-def]
+def _pairs(end):
     """Pairs inside the groups of one ranking."""
     pos, pairs = 0, np.int64(0)
     while pos < end.size:
@@ -56,7 +56,7 @@ def _pairs(end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end, below):  # type: ignore[no-untyped-def]
+def _kernel(order, end, rel_order, rel_end, below):
     rows, n = order.shape
     group, fill, sequence = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     high, middle = np.zeros((n >> 12) + 1, np.int64), np.zeros(((n >> 12) + 1, 64), np.int16)

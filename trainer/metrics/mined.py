@@ -36,7 +36,7 @@ class MinedCurve:
 
 
 @njit(cache=True, nogil=True)
-def _counts(values, thresholds, skip, groups):  # type: ignore[no-untyped-def]
+def _counts(values, thresholds, skip, groups):
     """Pairs at or above each threshold, thresholds descending; own pairs left out."""
     rows, n = values.shape
     out = np.zeros((rows, thresholds.size + 1), np.int64)

@@ -13,7 +13,7 @@ OWN = ("kept", "removed")
 
 
 @njit(cache=True, nogil=True)
-def top_sum(order, end, weights, skip, groups, k):  # type: ignore[no-untyped-def]
+def top_sum(order, end, weights, skip, groups, k):
     """Expected sum of the weights of the first k candidates of one ranking, those of group `skip` left out.
 
     Of a tie group that reaches past k, every candidate enters with the same probability: places / size.
@@ -34,7 +34,7 @@ def top_sum(order, end, weights, skip, groups, k):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def ideal_weights(order, end, values, skip, groups, m, power, weights):  # type: ignore[no-untyped-def]
+def ideal_weights(order, end, values, skip, groups, m, power, weights):
     """Fill `weights` with membership of the m most relevant candidates, times value ** power; returns their sum.
 
     Ties at the m-th place are members with the probability that a random order gives them.
@@ -57,7 +57,7 @@ def ideal_weights(order, end, values, skip, groups, m, power, weights):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, only_ideal, epsilon):  # type: ignore[no-untyped-def]
+def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, only_ideal, epsilon):
     rows, n = order.shape
     out, weights = np.zeros(rows), np.empty(n)
     for row in range(rows):

@@ -12,12 +12,12 @@ GAINS = ("linear", "exponential")
 
 
 @njit(cache=True, nogil=True)
-def _gain(value, exponential):  # type: ignore[no-untyped-def]
+def _gain(value, exponential):
     return 2.0 ** np.float64(value) - 1.0 if exponential else np.float64(value)
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, values, k, exponential):  # type: ignore[no-untyped-def]
+def _kernel(order, end, ideal, values, k, exponential):
     rows, n = order.shape
     k = min(k, n)
     discount = np.zeros(k + 1)  # cumulative: discount[p] = sum of the first p discounts

@@ -18,7 +18,7 @@ CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 
 @njit(cache=True, nogil=True)
-def _wanted(distance, zetas, wanted):  # type: ignore[no-untyped-def]
+def _wanted(distance, zetas, wanted):
     """Number of matches in the gallery at each zeta."""
     counts = np.zeros(zetas.max() + 1, np.int64)
     for d in distance:
@@ -29,7 +29,7 @@ def _wanted(distance, zetas, wanted):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, distance, zetas):  # type: ignore[no-untyped-def]
+def _kernel(order, end, distance, zetas):
     """distance (b, n), below 0 for a candidate that is left out."""
     rows, n = order.shape
     out = np.full(rows, np.nan)

@@ -44,7 +44,7 @@ class Ranking:
 
 
 @njit(cache=True, nogil=True)
-def _radix(packed, scratch, counts):  # type: ignore[no-untyped-def]
+def _radix(packed, scratch, counts):
     """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket skipped."""
     counts[:] = 0
     n = packed.size
@@ -67,7 +67,7 @@ def _radix(packed, scratch, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write_32(row, ordered, order, end):  # type: ignore[no-untyped-def]
+def _write_32(row, ordered, order, end):
     """Order and group ends from sorted key << 32 | index."""
     last = ordered.size - 1
     stop, key = last + 1, ordered[last] >> _U32
@@ -80,7 +80,7 @@ def _write_32(row, ordered, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write_64(row, ordered, keys, order, end):  # type: ignore[no-untyped-def]
+def _write_64(row, ordered, keys, order, end):
     """The same where the pairs hold only half of the key: `keys` decides equality."""
     last = ordered.size - 1
     for p in range(last, -1, -1):
@@ -91,7 +91,7 @@ def _write_64(row, ordered, keys, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _rank_32(bits, order, end):  # type: ignore[no-untyped-def]
+def _rank_32(bits, order, end):
     """Rank rows of float32 bits, best first; returns the flat position of a NaN, or -1."""
     rows, n = bits.shape
     packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -111,7 +111,7 @@ def _rank_32(bits, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _rank_64(bits, order, end):  # type: ignore[no-untyped-def]
+def _rank_64(bits, order, end):
     """`_rank_32` for float64: two sorts by 32 bits, the low half first."""
     rows, n = bits.shape
     keys, packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -136,7 +136,7 @@ def _rank_64(bits, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sift(heap, value):  # type: ignore[no-untyped-def]
+def _sift(heap, value):
     """Replace the least value of a binary heap."""
     hole, child = 0, 1
     while child < heap.size:
@@ -150,7 +150,7 @@ def _sift(heap, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _write_top(scores, row, count, order, end):  # type: ignore[no-untyped-def]
+def _write_top(scores, row, count, order, end):
     """Sort the first `count` entries of order[row], stable, and mark their groups."""
     values = np.empty(count, scores.dtype)
     for p in range(count):
@@ -167,7 +167,7 @@ def _write_top(scores, row, count, order, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _above(row, start, bound):  # type: ignore[no-untyped-def]
+def _above(row, start, bound):
     """Number of the `_STRIDE` values from start that are not <= bound, NaN among them; a loop made of vectors."""
     count = np.int32(0)
     values = row[start : start + _STRIDE]  # indexed from 0: a negative index would need a branch
@@ -177,7 +177,7 @@ def _above(row, start, bound):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _least_of_best(row, depth):  # type: ignore[no-untyped-def]
+def _least_of_best(row, depth):
     """The depth-th best value of a row, and the position of a NaN or -1."""
     heap = np.sort(row[:depth])
     if np.isnan(heap[-1]):
@@ -196,7 +196,7 @@ def _least_of_best(row, depth):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _collect(row, bound, order):  # type: ignore[no-untyped-def]
+def _collect(row, bound, order):
     """Write the candidates of at least `bound` into `order`, the last first; returns how many."""
     count, stop = 0, row.size
     below = np.nextafter(bound, row.dtype.type(-np.inf))
@@ -212,7 +212,7 @@ def _collect(row, bound, order):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _rank_top(scores, depth, order, end):  # type: ignore[no-untyped-def]
+def _rank_top(scores, depth, order, end):
     """Rank only what ties with or beats the depth-th best: two reads of a row and a heap."""
     rows, n = scores.shape
     for row in range(rows):

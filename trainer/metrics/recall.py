@@ -13,7 +13,7 @@ from trainer.metrics.ranking import Array, Ties
 
 
 @njit(cache=True, nogil=True)
-def _any_kernel(order, end, indptr, indices, k):  # type: ignore[no-untyped-def]
+def _any_kernel(order, end, indptr, indices, k):
     rows, n = order.shape
     out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
     for row in range(rows):
@@ -37,7 +37,7 @@ def _any_kernel(order, end, indptr, indices, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _share_kernel(order, end, indptr, indices, sizes, k):  # type: ignore[no-untyped-def]
+def _share_kernel(order, end, indptr, indices, sizes, k):
     """Expected share of the positives in the top k; k = 0 is each query's number of positives."""
     rows, n = order.shape
     out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
@@ -61,7 +61,7 @@ def _share_kernel(order, end, indptr, indices, sizes, k):  # type: ignore[no-unt
 
 
 @njit(cache=True, nogil=True)
-def _first_kernel(similarity, indptr, indices, reference):  # type: ignore[no-untyped-def]
+def _first_kernel(similarity, indptr, indices, reference):
     """No ranking needed: count what beats the best positive, and what ties with it."""
     rows, n = similarity.shape
     out = np.full(rows, np.nan)

@@ -17,7 +17,7 @@ COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average o
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, values, skip, groups, k):  # type: ignore[no-untyped-def]
+def _kernel(order, end, values, skip, groups, k):
     rows, n = order.shape
     out = np.full(rows, np.nan)
     for row in range(rows):

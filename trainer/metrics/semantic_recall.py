@@ -14,7 +14,7 @@ WEIGHTS = ("hard", "soft")
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, m, soft):  # type: ignore[no-untyped-def]
+def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, m, soft):
     rows, n = order.shape
     out, weights = np.zeros(rows), np.empty(n)
     for row in range(rows):
@@ -121,7 +121,7 @@ def extension_set(images: Array, query_image: Array, candidate_image: Array) -> 
 
 
 @njit(cache=True, nogil=True)
-def _authors_kernel(order, end, indptr, indices, values, skip, groups, k, soft):  # type: ignore[no-untyped-def]
+def _authors_kernel(order, end, indptr, indices, values, skip, groups, k, soft):
     rows, n = order.shape
     out, weights = np.full(rows, np.nan), np.zeros(n)
     for row in range(rows):
