@@ -85,6 +85,23 @@ def _long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
 
 
 @njit(cache=True)
+def _found_words(captions, ptr, word, local):
+    """The captions' words that have a number in `local`: starts int64 [len(captions) + 1] and numbers int32."""
+    total = 0
+    for c in captions:
+        total += ptr[c + 1] - ptr[c]
+    start, rows = np.empty(captions.shape[0] + 1, np.int64), np.empty(total, np.int32)
+    k = 0
+    for column in range(captions.shape[0]):
+        start[column] = k
+        for p in range(ptr[captions[column]], ptr[captions[column] + 1]):
+            rows[k] = local[word[p]]
+            k += rows[k] >= 0
+    start[captions.shape[0]] = k
+    return start, rows
+
+
+@njit(cache=True)
 def _step_short(state, mask, row):
     for k in range(state.shape[0]):
         s = state[k]
@@ -100,7 +117,8 @@ def _step_long(state, mask, row, carry):
             u = s & mask[row, 0, k]
             state[0, k] = (s + u) | (s - u)
         return
-    carry[:] = 0
+    for k in range(state.shape[1]):
+        carry[k] = 0
     for w in range(state.shape[0]):
         for k in range(state.shape[1]):
             s = state[w, k]
@@ -122,8 +140,9 @@ def _long_lcs(state, lane):
 @njit(cache=True)
 def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f):
     """F of the largest precision and the largest recall of each image, into f float32 [width]."""
-    best_lcs[:] = 0
-    f[:] = 0  # the largest recall, until the end
+    for k in range(width):
+        best_lcs[k] = 0
+        f[k] = 0  # the largest recall, until the end
     for s in range(slots):
         for k in range(width):
             lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
@@ -141,7 +160,8 @@ def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, w
 @njit(cache=True)
 def _finish_mean(state, length, long_state, long_length, long_image, n, beta2, width, slots, f):
     """Sum over the references of F of each, into f float32 [width]."""
-    f[:] = 0
+    for k in range(width):
+        f[k] = 0
     for s in range(slots):
         for k in range(width):
             lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
@@ -163,20 +183,19 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
         long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
         carry = np.empty(long.shape[2], np.uint64)
         best_lcs, f = np.empty(width, np.float32), np.empty(width, np.float32)
+        start, rows = _found_words(captions, ptr, word, local)
+        start_long, rows_long = _found_words(captions, ptr, word, local_long)
         for column in range(captions.shape[0]):
-            c = captions[column]
-            state[:] = np.uint16(0xFFFF)
-            for p in range(ptr[c], ptr[c + 1]):
-                row = local[word[p]]
-                if row >= 0:
-                    _step_short(state, short, row)
-            if long.shape[2] > 0:
-                long_state[:] = ~np.uint64(0)
-                for p in range(ptr[c], ptr[c + 1]):
-                    row = local_long[word[p]]
-                    if row >= 0:
-                        _step_long(long_state, long, row, carry)
-            n = np.float32(ptr[c + 1] - ptr[c])
+            for k in range(slots * width):
+                state[k] = np.uint16(0xFFFF)
+            for p in range(start[column], start[column + 1]):
+                _step_short(state, short, rows[p])
+            for w in range(long.shape[1]):
+                for k in range(long.shape[2]):
+                    long_state[w, k] = ~np.uint64(0)
+            for p in range(start_long[column], start_long[column + 1]):
+                _step_long(long_state, long, rows_long[p], carry)
+            n = np.float32(ptr[captions[column] + 1] - ptr[captions[column]])
             if mean:
                 _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
                 for k in range(last - first):
