@@ -1,15 +1,13 @@
 """The metrics beside their peers, in one process: seconds, ratio, largest difference; or the parity tables.
 
-    python -m benchmarks.metrics --captions DIR            times, at 1K and 5K images (--large: 25K too)
-    python -m benchmarks.metrics --captions DIR --parity   agreement with eccv_caption, scikit-learn and scipy
+    capgrade bench metrics --captions DIR            times, at 1K and 5K images (--large: 25K too)
+    capgrade bench metrics --captions DIR --parity   agreement with eccv_caption, scikit-learn and scipy
 
 Peers are timed on as many queries as fit a few seconds and the time scaled to all: `peer_queries` says how many.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import time
 import warnings
@@ -283,22 +281,3 @@ def show(found: dict[str, Any]) -> None:
     for name in ("total", "sort_limit_ms", "threads"):
         if name in found:
             console.print(name, found[name])
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """The command line of this file; `capgrade bench metrics` calls `run` and `show`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--captions", type=Path, required=True, help="folder of capgrade captions, MS-COCO 5K")
-    parser.add_argument("--parity", action="store_true", help="parity tables instead of times")
-    parser.add_argument("--large", action="store_true", help="growth up to 25,000 images as well")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args(arguments)
-    found = run(given.captions, large=given.large, with_parity=given.parity)
-    if given.json:
-        print(json.dumps(found))
-    else:
-        show(found)
-
-
-if __name__ == "__main__":
-    main()
