@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -109,13 +108,7 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file the source read; of a folder, of its files in order of name."""
-    given = [p for p in (params.input, *params.split_lists.values()) if p is not None]
-    return {Path(p).name: _digest(Path(p)) for p in given if Path(p).exists()}
-
-
-def _digest(path: Path) -> str:
-    if path.is_file():
-        return digest(path)
-    files = sorted(p for p in path.rglob("*") if p.is_file())
-    return hashlib.sha256("".join(f"{p.relative_to(path)} {digest(p)}\n" for p in files).encode()).hexdigest()
+    """SHA-256 of each file the source read, by name; of a SCAN folder only its text files, not the features."""
+    given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
+    files = [p for path in given for p in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if p.is_file()]
+    return {path.name: digest(path) for path in files}

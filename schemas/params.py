@@ -52,6 +52,8 @@ class CaptionsParams(Block):
     source: Source = "scenes"
     input: str | None = None  # a file, a folder or, for `hub`, a dataset id
     split: str | None = None  # keep this split; or the name of the split where the source has none
+    config: str | None = None  # of a Hugging Face dataset that has several
+    revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
     split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
     columns: Columns = Columns()
     tokenizer: Tokenizer = "ptb_py"

@@ -37,7 +37,7 @@ def read_hub(params: CaptionsParams) -> Iterator[Caption]:
 
 def _captions(params: CaptionsParams) -> Iterator[Caption]:
     name = str(source_path(params))
-    for split, dataset in _load(name).items():
+    for split, dataset in _load(name, params).items():
         # A dataset saved alone may not know which split it is.
         label = split or params.split or "all"
         fields = Fields.found(params.columns, dataset.column_names, Place(name, label))
@@ -49,7 +49,7 @@ def _records(dataset: Dataset, name: str, split: str) -> Iterator[Record]:
         yield Place(name, f"{split}[{index}]"), record
 
 
-def _load(name: str) -> Mapping[str, Dataset]:
+def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
     """The dataset's splits by name; "" for one that has no name."""
     from datasets import DatasetDict, load_dataset, load_from_disk  # seconds to import
     from datasets.exceptions import DatasetsError
@@ -61,7 +61,7 @@ def _load(name: str) -> Mapping[str, Dataset]:
         elif path.is_file() or path.suffix in BUILDERS:
             loaded = load_dataset(_builder(path), data_files=name)
         else:
-            loaded = load_dataset(name)
+            loaded = load_dataset(name, params.config, revision=params.revision)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         reason = shorten(str(error), 300)
         remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"

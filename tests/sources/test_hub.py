@@ -118,7 +118,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=r"empty: cannot be loaded as a dataset \(.*\) -> give a dataset id"):
         read(tmp_path / "empty")
 
-    def absent(name: str) -> Dataset:
+    def absent(name: str, config: str | None, revision: str | None) -> Dataset:
         raise DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed.")
 
     monkeypatch.setattr(datasets, "load_dataset", absent)
