@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit, prange
 
+ANY = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # the limit of a sample with room left
 OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
 
 
@@ -79,40 +80,47 @@ def _descending(bits, row):
 
 
 @njit(cache=True)
-def _offer(keys, rows, at, room, size, key, row):
-    """Keep the lowest keys in the max-heap at keys[at : at + room]; returns its new size."""
-    if size < room:
-        k = size
-        size += 1
-        while k > 0 and keys[at + (k - 1) // 2] < key:
-            keys[at + k], rows[at + k] = keys[at + (k - 1) // 2], rows[at + (k - 1) // 2]
+def _take(heap, at, room, size, key, row):
+    """Put a key into the max-heap of the lowest `room` keys at heap[at : at + room], rows of (key, row), when it is
+    not full or the key is lower than its highest; returns the highest key to beat from now on."""
+    if size[0] < room:
+        k = size[0]
+        size[0] += 1
+        while k > 0 and heap[at + (k - 1) // 2, 0] < key:
+            heap[at + k] = heap[at + (k - 1) // 2]
             k = (k - 1) // 2
-    elif room == 0 or key >= keys[at]:
-        return size
     else:
         k = 0
         while 2 * k + 1 < room:
             child = 2 * k + 1
-            if child + 1 < room and keys[at + child + 1] > keys[at + child]:
+            if child + 1 < room and heap[at + child + 1, 0] > heap[at + child, 0]:
                 child += 1
-            if keys[at + child] <= key:
+            if heap[at + child, 0] <= key:
                 break
-            keys[at + k], rows[at + k] = keys[at + child], rows[at + child]
+            heap[at + k] = heap[at + child]
             k = child
-    keys[at + k], rows[at + k] = key, row
-    return size
+    heap[at + k, 0], heap[at + k, 1] = key, np.uint64(row)
+    return heap[at, 0] if size[0] == room else ANY
 
 
 @njit(cache=True)
-def _first_window(value, lower, upper, m):
+def _first_window(value, lower, upper, per_step, m):
     """The first of measure m's windows that hold a value; those that do are consecutive."""
-    n = lower.shape[1]
-    step = lower[m, 2] - lower[m, 1] if n > 2 else np.inf
-    guess = int((value - upper[m, 0]) / step) - 1
-    w = min(max(guess, 0), n - 1)
+    w = int((value - upper[m, 0]) * per_step[m]) - 1
+    w = min(max(w, 0), lower.shape[1] - 1)
     while value >= upper[m, w]:
         w += 1
     return w
+
+
+@njit(cache=True)
+def _per_step(lower):
+    """Windows a unit of each measure; 0 where there is nothing to skip."""
+    out = np.zeros(lower.shape[0])
+    if lower.shape[1] > 2:
+        for m in range(lower.shape[0]):
+            out[m] = 1.0 / (lower[m, 2] - lower[m, 1])
+    return out
 
 
 @njit(cache=True)
@@ -123,38 +131,47 @@ def _keep_one(
     """Fill one image's kept captions, their reasons and the probability that random samples miss them; how many."""
     n_measures, n = values.shape
     n_windows = lower.shape[1]
-    # One heap a sample, in one array: the uniform sample, the tops, the windows.
-    windows_at = uniform + n_measures * top
-    room = windows_at + n_measures * n_windows * per_window
-    keys, rows = np.empty(room, np.uint64), np.empty(room, np.int64)
-    size_u, size_t = 0, np.zeros(n_measures, np.int64)
-    size_w, members = np.zeros(n_measures * n_windows, np.int64), np.zeros(n_measures * n_windows, np.int64)
+    per_step = _per_step(lower)
+    # Sample 0 is the uniform one, then the tops, then the windows; each has a heap in one array. A key that does not
+    # beat its sample's `limit`, nearly every one, costs one comparison.
+    n_samples = 1 + n_measures * (1 + n_windows)
+    start = np.empty(n_samples + 1, np.int64)
+    start[0] = 0
+    for x in range(n_samples):
+        start[x + 1] = start[x] + (uniform if x == 0 else top if x <= n_measures else per_window)
+    heap = np.empty((start[n_samples], 2), np.uint64)
+    size, members = np.zeros((n_samples, 1), np.int64), np.zeros(n_samples, np.int64)
+    limit = np.empty(n_samples, np.uint64)
+    for x in range(n_samples):
+        limit[x] = ANY if start[x + 1] > start[x] else np.uint64(0)
+    base = _mix(image_key ^ seed_key)
     for c in range(n):
-        pair = _mix(_mix(image_key ^ seed_key) + caption_keys[c])
-        size_u = _offer(keys, rows, 0, uniform, size_u, _priority(pair, 0), c)
+        pair = _mix(base + caption_keys[c])
+        key = _priority(pair, 0)
+        if key < limit[0]:
+            limit[0] = _take(heap, start[0], uniform, size[0], key, c)
         for m in range(n_measures):
-            value = values[m, c]
             key = _descending(value_bits[m, c], c)
-            size_t[m] = _offer(keys, rows, uniform + m * top, top, size_t[m], key, c)
-            w = _first_window(value, lower, upper, m)
+            if key < limit[1 + m]:
+                limit[1 + m] = _take(heap, start[1 + m], top, size[1 + m], key, c)
+            value = values[m, c]
+            w = _first_window(value, lower, upper, per_step, m)
             while w < n_windows and lower[m, w] <= value:
-                x = m * n_windows + w
+                x = 1 + n_measures + m * n_windows + w
                 members[x] += 1
-                at = windows_at + x * per_window
-                size_w[x] = _offer(keys, rows, at, per_window, size_w[x], _priority(pair, 1 + x), c)
+                key = _priority(pair, x)
+                if key < limit[x]:
+                    limit[x] = _take(heap, start[x], per_window, size[x], key, c)
                 w += 1
-    found, k = np.empty(out_row.shape[0] * 2, np.int64), 0
-    bits = np.empty(out_row.shape[0] * 2, np.uint32)
+    found, k = np.empty(out_row.shape[0] + len(own), np.int64), 0
+    bits = np.empty(out_row.shape[0] + len(own), np.uint32)
     for c in own:
         found[k], bits[k], k = c, 1, k + 1
-    for x in range(size_u):
-        found[k], bits[k], k = rows[x], 2, k + 1
-    for m in range(n_measures):
-        for x in range(size_t[m]):
-            found[k], bits[k], k = rows[uniform + m * top + x], 4 << (2 * m), k + 1
-        for w in range(m * n_windows, (m + 1) * n_windows):
-            for x in range(size_w[w]):
-                found[k], bits[k], k = rows[windows_at + w * per_window + x], 8 << (2 * m), k + 1
+    for x in range(n_samples):
+        m = x - 1 if x <= n_measures else (x - 1 - n_measures) // n_windows
+        bit = 2 if x == 0 else (4 if x <= n_measures else 8) << (2 * m)
+        for q in range(start[x], start[x] + size[x, 0]):
+            found[k], bits[k], k = np.int64(heap[q, 1]), bit, k + 1
     kept = -1
     for x in np.argsort(found[:k], kind="mergesort"):
         if kept < 0 or out_row[kept] != found[x]:
@@ -165,9 +182,9 @@ def _keep_one(
         miss = 1.0 - uniform / n if uniform < n else 0.0
         for m in range(n_measures):
             value = values[m, out_row[x]]
-            w = _first_window(value, lower, upper, m)
+            w = _first_window(value, lower, upper, per_step, m)
             while w < n_windows and lower[m, w] <= value:
-                miss *= 1.0 - min(1.0, per_window / members[m * n_windows + w])
+                miss *= 1.0 - min(1.0, per_window / members[1 + n_measures + m * n_windows + w])
                 w += 1
         out_miss[x] = miss
     return kept + 1
