@@ -110,13 +110,16 @@ def _step_short(state, mask, row):
 
 
 @njit(cache=True)
+def _step_word(state, mask, row):
+    """`_step_long` where every reference fits a word: nothing to carry."""
+    for k in range(state.shape[0]):
+        s = state[k]
+        u = s & mask[row, k]
+        state[k] = (s + u) | (s - u)
+
+
+@njit(cache=True)
 def _step_long(state, mask, row, carry):
-    if state.shape[0] == 1:  # references of up to 64 tokens: nothing to carry
-        for k in range(state.shape[1]):
-            s = state[0, k]
-            u = s & mask[row, 0, k]
-            state[0, k] = (s + u) | (s - u)
-        return
     for k in range(state.shape[1]):
         carry[k] = 0
     for w in range(state.shape[0]):
@@ -182,6 +185,8 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
         state = np.empty(slots * width, np.uint16)
         long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
         carry = np.empty(long.shape[2], np.uint64)
+        flat_state = long_state.reshape(-1)
+        flat_masks = long.reshape(long.shape[0], -1)
         best_lcs, f = np.empty(width, np.float32), np.empty(width, np.float32)
         start, rows = _found_words(captions, ptr, word, local)
         start_long, rows_long = _found_words(captions, ptr, word, local_long)
@@ -193,8 +198,12 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
             for w in range(long.shape[1]):
                 for k in range(long.shape[2]):
                     long_state[w, k] = ~np.uint64(0)
-            for p in range(start_long[column], start_long[column + 1]):
-                _step_long(long_state, long, rows_long[p], carry)
+            if long.shape[1] == 1:
+                for p in range(start_long[column], start_long[column + 1]):
+                    _step_word(flat_state, flat_masks, rows_long[p])
+            else:
+                for p in range(start_long[column], start_long[column + 1]):
+                    _step_long(long_state, long, rows_long[p], carry)
             n = np.float32(ptr[captions[column] + 1] - ptr[captions[column]])
             if mean:
                 _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
