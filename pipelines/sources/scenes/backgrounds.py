@@ -70,7 +70,7 @@ _ALL = (
         _kinds("pine 10, tree 10, rabbit 6, bird 5, tent 5, flower 4, butterfly 4, horse 3, man 3, boy 3, girl 3,"
                " woman 2, dog 3, house 2, bicycle 2, bench 1, sun 1"),
         ("a forest", "the woods", "a shady wood"),
-        ("in a forest", "in the woods", "on a forest clearing"),
+        ("in a forest", "in the woods", "in a forest clearing"),
     ),
     Background(
         "lake", "shore", "outdoors", 4, (0.86, 0.97), (0.08, 0.28), (0.52, 0.78),

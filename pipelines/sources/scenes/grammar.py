@@ -15,13 +15,13 @@ from pipelines.sources.scenes.scene import Relation, Scene, SceneObject
 PHRASES = {
     "left of": ("to the left of", "on the left of", "left of"),
     "right of": ("to the right of", "on the right of", "right of"),
-    "above": ("above", "over", "high above"),
+    "above": ("above", "over"),
     "below": ("below", "underneath"),
     "on": ("on", "on top of"),
     "under": ("under", "beneath"),
     "next to": ("next to", "beside", "near", "close to"),
-    "in front of": ("in front of", "before"),
-    "behind": ("behind", "in back of"),
+    "in front of": ("in front of",),
+    "behind": ("behind",),
     "holding": ("holding", "carrying", "with"),
     "riding": ("riding", "riding on"),
 }
