@@ -359,8 +359,14 @@ def main() -> None:
     logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
     try:
         app()
-    except InputError as error:
+    except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         if os.environ.get("CAPGRADE_DEBUG"):
             raise
-        typer.secho(f"error: {error}", fg="red", err=True)
+        typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
         sys.exit(2)
+
+
+def _one_line(error: InputError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

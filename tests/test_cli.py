@@ -226,6 +226,13 @@ def prepare(world: Path, folder: Path) -> None:
     table.write_bytes(table.read_bytes()[:-64])
 
 
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "c.tsv").write_text("image_id\tcaption_id\tcaption\na\t1\tx\n")
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/file/out") == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/file/out: ")
+
+
 def test_the_traceback_is_there_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from schemas.errors import InputError
 
