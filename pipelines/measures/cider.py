@@ -99,12 +99,12 @@ def _score_all(
 
 
 @njit(cache=True)
-def _one_pair(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, skip):
-    """One pair, from the two sorted rows of n-grams; reference `skip` is left out (-1: none)."""
+def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty):
+    """One caption with the other references of its image, from the two sorted rows of n-grams."""
     total, used = 0.0, 0
     for q in range(ref_ptr[i], ref_ptr[i + 1]):
         r = refs[q]
-        if r == skip:
+        if r == h:
             continue
         used += 1
         a, b, value = ptr[h], ptr[r], 0.0
@@ -124,13 +124,32 @@ def _one_pair(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, leng
 
 
 @njit(parallel=True, cache=True)
-def _score_some(images, captions, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, out):
+def _score_some(
+    images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
+    length_class, penalty, out,
+):  # fmt: skip
+    """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
+    once for all captions."""
+    n_found = found_gram.shape[0]
     for b in prange(images.shape[0]):
-        for k in range(captions.shape[0]):
-            out[b, k] = _one_pair(
-                captions[k], images[b], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class,
-                penalty, -1,
-            )  # fmt: skip
+        i = images[b]
+        total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
+        for q in range(ref_ptr[i], ref_ptr[i + 1]):
+            r = refs[q]
+            one[:] = 0
+            for p in range(ptr[r], ptr[r + 1]):
+                g = gram[p]
+                o = order[g]
+                k = np.searchsorted(found_gram, g)
+                while k < n_found and found_gram[k] == g:
+                    column = found_column[k]
+                    norms = inv_norm[captions[column], o] * inv_norm[r, o]
+                    one[column] += min(found_count[k], count[p]) * count[p] * gain[g] * norms
+                    k += 1
+            for column in range(captions.shape[0]):
+                total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
+        for column in range(captions.shape[0]):
+            out[b, column] = 10.0 * total[column] / (4 * (ref_ptr[i + 1] - ref_ptr[i]))
 
 
 @njit(cache=True)
@@ -138,10 +157,9 @@ def _leave_out_self(
     rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, out
 ):
     for k in range(rows.shape[0]):
-        out[k] = _one_pair(
-            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class,
-            penalty, captions[k],
-        )  # fmt: skip
+        out[k] = _without_self(
+            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty
+        )
 
 
 @dataclass(frozen=True)
@@ -184,10 +202,18 @@ class FittedCider(ArrayState):
             )  # fmt: skip
         else:
             out = np.empty((len(images), len(captions)), np.float32)
-            _score_some(images, captions, *pair_args, out)
+            _score_some(images, captions, *self._sorted_ngrams(captions), *pair_args, out)
         if self.leave_out:
             self._leave_out_self(images, captions, pair_args, out)
         return out
+
+    def _sorted_ngrams(self, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """N-gram, column and count of every n-gram of these captions, sorted by n-gram: int32, int64, int32."""
+        sizes = self.ptr[captions + 1] - self.ptr[captions]
+        column = np.repeat(np.arange(len(captions)), sizes)
+        at = np.arange(len(column)) - np.repeat(np.cumsum(sizes) - sizes - self.ptr[captions], sizes)
+        by_gram = np.argsort(self.gram[at], kind="stable")
+        return self.gram[at][by_gram], column[by_gram], self.count[at][by_gram]
 
     def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, args: tuple, out: np.ndarray) -> None:
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
