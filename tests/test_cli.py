@@ -181,6 +181,10 @@ BAD = {
         "relevance --captions {w}/c --measures x --import x={t}/nan.npy --out {t}/o",
         "holds nan",
     ),
+    "NaN in a similarity": (
+        "evaluate --captions {w}/c --similarity {t}/nan.npy",
+        "nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair",
+    ),
     "no captions folder": (
         "relevance --captions {t} --measures cider --out {t}/o",
         "no manifest.json: not a finished captions",

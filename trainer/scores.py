@@ -27,6 +27,11 @@ def read_similarity(path: Path, captions: Captions) -> Array:
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
         raise InputError(f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint)
+    bad = np.flatnonzero(np.isnan(matrix).any(axis=1))
+    if bad.size:
+        caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
+        pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
+        raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
     return matrix
 
 
