@@ -1,0 +1,1 @@
+"""Images -> boxes and region features, in plain torch."""

@@ -1,0 +1,78 @@
+"""Pictures as the detector wants them: BGR less its mean, then resized as OpenCV does."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from schemas.errors import InputError
+
+PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
+SHORT_SIDE, LONG_SIDE = 600, 1000
+
+
+def read_image(path: str | Path) -> np.ndarray:
+    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
+
+    Grey, palette and CMYK pictures become RGB; an unreadable, truncated or oversized one is an InputError.
+    """
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise InputError(f"not a readable picture ({error})", file=path) from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(f"too many pixels ({error})", file=path) from error
+
+
+def resize_scale(height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> float:
+    """Factor that makes the short side 600 px, or the long side 1000 px where it would become longer.
+
+    Source: _get_image_blob, lib/fast_rcnn/test.py, bottom-up-attention.
+    """
+    scale = short / min(height, width)
+    if round(scale * max(height, width)) > long:
+        scale = long / max(height, width)
+    return scale
+
+
+def resize(image: Tensor, scale: float) -> Tensor:
+    """Bilinear without antialiasing: float32 (C, H, W) -> (C, round(H scale), round(W scale)).
+
+    Equals cv2.resize(image, None, fx=scale, fy=scale, interpolation=INTER_LINEAR): output pixel d reads
+    (d + 0.5) / scale - 0.5, found in float64, cut to the image. torch's `interpolate` with the output size
+    divides by round(H scale) / H instead of scale, which shifts the far border by up to 0.5 / scale pixels,
+    and with the factor it rounds the size down. Halves in sizes go to even, as cvRound does.
+    """
+    height, width = (max(1, round(n * scale)) for n in image.shape[-2:])
+    left, right, share = _taps(width, image.shape[-1], scale, image.device)
+    image = torch.lerp(image[..., left], image[..., right], share)
+    top, bottom, share = _taps(height, image.shape[-2], scale, image.device)
+    return torch.lerp(image[..., top, :], image[..., bottom, :], share[:, None])
+
+
+def _taps(size: int, source: int, scale: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The two source pixels of each output pixel, and the float32 share of the second."""
+    at = (torch.arange(size, dtype=torch.float64, device=device) + 0.5) / scale - 0.5
+    at = at.clamp(0, source - 1)
+    first = at.floor().long()
+    return first, (first + 1).clamp(max=source - 1), (at - first).float()
+
+
+def preprocess(rgb: np.ndarray, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> tuple[Tensor, float]:
+    """uint8 (H, W, 3) RGB -> float32 (3, h, w) BGR less PIXEL_MEANS, resized; and the scale h / H.
+
+    The mean is subtracted before the resize, there is no division by a deviation and no padding.
+    """
+    if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
+        raise InputError(f"a picture must be uint8 (height, width, 3), not {rgb.dtype} {rgb.shape}")
+    bgr = torch.from_numpy(np.ascontiguousarray(rgb[:, :, ::-1].transpose(2, 0, 1))).float()
+    bgr -= torch.tensor(PIXEL_MEANS)[:, None, None]
+    scale = resize_scale(*rgb.shape[:2], short=short, long=long)
+    return resize(bgr, scale), scale
