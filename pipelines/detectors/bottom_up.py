@@ -1,0 +1,142 @@
+"""The bottom-up-attention detector: Faster R-CNN on ResNet-101 C4 with an attribute head, in plain torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipelines.detectors.ops import roi_pool
+from pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
+from pipelines.detectors.resnet import ResNetC4, make_res5, scaled
+from pipelines.detectors.rpn import ProposalRule, RPNHead, make_anchors, place_anchors, select_proposals
+from pipelines.detectors.selection import Detections, Regions, SelectionRule, select_regions
+
+STRIDE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class BottomUpConfig:
+    """The published model by default; smaller ones by width, blocks and counts.
+
+    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. res5_stride 2 is
+    what MILVLG's roi_heads.py builds. rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
+    """
+
+    n_classes: int = 1600  # without background
+    n_attributes: int = 400  # without none
+    width: float = 1.0  # of every ResNet channel
+    blocks: tuple[int, int, int, int] = (3, 4, 23, 3)
+    rpn_channels: int = 512
+    anchor_base: int = 16
+    anchor_scales: tuple[float, ...] = (4, 8, 16, 32)
+    anchor_ratios: tuple[float, ...] = (0.5, 1, 2)
+    proposals: ProposalRule = ProposalRule()
+    pooled: int = 14
+    res5_stride: int = 1
+    res5_dilation: int = 2
+    embedding: int = 256
+    attribute_hidden: int = 512
+    short_side: int = SHORT_SIDE
+    long_side: int = LONG_SIDE
+    rois_at_once: int = 300
+
+    @property
+    def n_features(self) -> int:
+        return scaled(2048, self.width)
+
+
+class RegionHead(nn.Module):
+    """res5 on pooled rois, mean over cells, then classes, box deltas and attributes."""
+
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        features, classes = config.n_features, config.n_classes + 1
+        self.res5 = make_res5(config.blocks[3], config.width, stride=config.res5_stride, dilation=config.res5_dilation)
+        self.cls_score = nn.Linear(features, classes)
+        self.bbox_pred = nn.Linear(features, 4 * classes)
+        self.cls_embed = nn.Embedding(classes, config.embedding)
+        self.attr_linear1 = nn.Linear(features + config.embedding, config.attribute_hidden)
+        self.attr_linear2 = nn.Linear(config.attribute_hidden, config.n_attributes + 1)
+        for layer in (self.cls_score, self.bbox_pred, self.attr_linear1, self.attr_linear2):
+            nn.init.normal_(layer.weight, std=0.001 if layer is self.bbox_pred else 0.01)
+            nn.init.zeros_(layer.bias)
+        nn.init.normal_(self.cls_embed.weight, std=0.01)
+
+    def features(self, pooled: Tensor) -> Tensor:
+        """pool5_flat, after the last ReLU: (R, 1024 width, 14, 14) -> float32 (R, 2048 width)."""
+        return self.res5(pooled).mean(dim=(2, 3), dtype=torch.float32)
+
+    def attribute_logits(self, features: Tensor, classes: Tensor) -> Tensor:
+        """(R, D), class numbers (R,) with 0 = background -> (R, n_attributes + 1), 0 = none.
+
+        Inference gives it the arg max of the class scores, background included; training the true classes.
+        """
+        joined = torch.cat([features, self.cls_embed(classes)], dim=1)
+        return self.attr_linear2(functional.relu(self.attr_linear1(joined)))
+
+
+class BottomUp(nn.Module):
+    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B `Regions`.
+
+    No padding, so that a picture's features do not depend on its neighbours; a batch holds equal sizes only.
+    Source: the prototxt named in `BottomUpConfig`; parts of MILVLG's modeling/ carry the same names.
+    """
+
+    anchors: Tensor
+
+    def __init__(self, config: BottomUpConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or BottomUpConfig()
+        anchors = make_anchors(config.anchor_base, config.anchor_scales, config.anchor_ratios)
+        self.register_buffer("anchors", torch.from_numpy(anchors), persistent=False)
+        self.backbone = ResNetC4(config.blocks[:3], config.width)
+        self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(anchors))
+        self.head = RegionHead(config)
+
+    def forward(self, images: Tensor, scales: Sequence[float]) -> list[Regions]:
+        features = self.backbone(images)
+        proposals = self.propose(features, (images.shape[2], images.shape[3]), scales)
+        return self.describe(features, proposals)
+
+    @torch.no_grad()
+    def propose(self, features: Tensor, image: tuple[int, int], scales: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
+        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through proposals."""
+        scores, deltas = self.rpn(features)
+        anchors = place_anchors(self.anchors, features.shape[2], features.shape[3], STRIDE)
+        return [
+            select_proposals(s, d, anchors, image, scale, self.config.proposals)
+            for s, d, scale in zip(scores, deltas, scales, strict=True)
+        ]
+
+    def roi_features(self, features: Tensor, rois: Tensor) -> Tensor:
+        """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
+        parts = [
+            self.head.features(roi_pool(features, some, self.config.pooled, 1 / STRIDE))
+            for some in rois.split(self.config.rois_at_once)
+            if len(some)
+        ]
+        return torch.cat(parts) if parts else rois.new_zeros(0, self.config.n_features)
+
+    def describe(self, features: Tensor, proposals: list[tuple[Tensor, Tensor]]) -> list[Regions]:
+        """Feature, class, box and attribute predictions of given boxes, picture by picture."""
+        counts = [len(boxes) for boxes, _ in proposals]
+        numbered = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
+        found = self.roi_features(features, torch.cat(numbered))
+        logits = self.head.cls_score(found).float()
+        attributes = self.head.attribute_logits(found, logits.argmax(dim=1)).float().softmax(dim=1)
+        columns = (found, logits.softmax(dim=1), self.head.bbox_pred(found).float(), attributes)
+        rows = zip(*(column.split(counts) for column in columns), strict=True)
+        return [Regions(*pair, *row) for pair, row in zip(proposals, rows, strict=True)]
+
+
+@torch.inference_mode()
+def detect(model: BottomUp, rgb: np.ndarray, rule: SelectionRule) -> Detections:
+    """One uint8 (H, W, 3) RGB picture, as `read_image` gives it -> its regions, on the model's device."""
+    image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
+    regions = model(image[None].to(model.anchors.device), [scale])[0]
+    return select_regions(regions, scale, rgb.shape[1], rgb.shape[0], rule)

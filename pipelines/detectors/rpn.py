@@ -1,0 +1,130 @@
+"""The region proposal network: anchors, its head, and which proposals go on. All boxes are in network pixels."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipelines.detectors.ops import nms
+
+LARGEST_LOG_GROWTH = math.log(1000 / 16)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProposalRule:
+    """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*), bottom-up-attention.
+
+    before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels;
+    at_threshold: IoU equal to the threshold suppresses, as Caffe's CPU code has it (its GPU code does not).
+    """
+
+    before_nms: int = 6000
+    after_nms: int = 300
+    nms_threshold: float = 0.7
+    min_side: float = 16.0
+    at_threshold: bool = True
+
+
+def make_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
+    """Legacy anchors about the cell 0..base-1: float32 (ratios x scales, 4), ratio by ratio.
+
+    Sides are +1 (a box holds both borders) and the sides of each ratio (height / width) are rounded before the
+    scale multiplies them. Source: lib/rpn/generate_anchors.py, bottom-up-attention.
+    """
+    widths = np.round(np.sqrt(base * base / np.array(ratios, np.float64)))
+    heights = np.round(widths * np.array(ratios, np.float64))
+    sides = np.stack([widths, heights], axis=1)[:, None] * np.array(scales, np.float64)[:, None]
+    centre, half = (base - 1) / 2, (sides.reshape(-1, 2) - 1) / 2
+    return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
+
+
+def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:
+    """Anchors (A, 4) at every cell: (height * width * A, 4), anchors fastest, then x, then y."""
+    y, x = (torch.arange(n, device=anchors.device, dtype=anchors.dtype) * stride for n in (height, width))
+    shift_y, shift_x = torch.meshgrid(y, x, indexing="ij")
+    shifts = torch.stack([shift_x, shift_y, shift_x, shift_y], dim=-1)
+    return (shifts[:, :, None] + anchors).reshape(-1, 4)
+
+
+def decode_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
+    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1.
+
+    Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not cut; after
+    clipping to the picture both agree unless such a box misses the picture on one side.
+    """
+    sides = boxes[:, None, 2:] - boxes[:, None, :2] + 1
+    centres = boxes[:, None, :2] + 0.5 * sides
+    deltas = deltas.reshape(len(boxes), -1, 4)
+    centres = deltas[..., :2] * sides + centres
+    half = 0.5 * deltas[..., 2:].clamp(max=LARGEST_LOG_GROWTH).exp() * sides
+    return torch.cat([centres - half, centres + half], dim=2).flatten(1)
+
+
+def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
+    """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of bottom-up-attention.
+
+    `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
+    """
+    sides, target_sides = (b[:, 2:] - b[:, :2] + 1 for b in (boxes, targets))
+    shift = (targets[:, :2] + 0.5 * target_sides - boxes[:, :2] - 0.5 * sides) / sides
+    return torch.cat([shift, (target_sides / sides).log()], dim=1)
+
+
+def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
+    """Corners cut to 0..width-1 and 0..height-1: (N, 4 K) -> (N, 4 K). lib/fast_rcnn/bbox_transform.py."""
+    last = torch.tensor([width - 1, height - 1], device=boxes.device, dtype=boxes.dtype)
+    corners = boxes.reshape(len(boxes), boxes.shape[1] // 2, 2)
+    return torch.minimum(corners, last).clamp(min=0).reshape(boxes.shape)
+
+
+class RPNHead(nn.Module):
+    """3x3 convolution, then per anchor a background and an object score, and four deltas.
+
+    (B, C, H, W) -> object probability (B, H W A) and deltas (B, H W A, 4), in the order of `place_anchors`.
+    Score channels: A of background, then A of object (rpn_cls_score in test.prototxt, bottom-up-attention).
+    """
+
+    def __init__(self, inputs: int, middle: int, anchors: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, middle, 3, padding=1)
+        self.objectness_logits = nn.Conv2d(middle, 2 * anchors, 1)
+        self.anchor_deltas = nn.Conv2d(middle, 4 * anchors, 1)
+        for layer in (self.conv, self.objectness_logits, self.anchor_deltas):
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        logits, deltas = self.logits(features)
+        return logits.softmax(dim=-1)[..., 1], deltas
+
+    def logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Background and object logits (B, H W A, 2) and deltas (B, H W A, 4), both float32: what a loss needs."""
+        B = len(features)
+        hidden = functional.relu(self.conv(features))
+        logits, deltas = self.objectness_logits(hidden).float(), self.anchor_deltas(hidden).float()
+        logits = logits.unflatten(1, (2, -1)).permute(0, 3, 4, 2, 1)
+        return logits.reshape(B, -1, 2), deltas.permute(0, 2, 3, 1).reshape(B, -1, 4)
+
+
+def select_proposals(
+    scores: Tensor, deltas: Tensor, anchors: Tensor, image: tuple[int, int], scale: float, rule: ProposalRule
+) -> tuple[Tensor, Tensor]:
+    """One picture's proposals by falling score: (N,), (N, 4), (N, 4) -> boxes (R, 4), scores (R,), R <= after_nms.
+
+    Decode, clip to `image` (height, width), drop sides below min_side * scale, take the best, suppress, take the
+    best. Equal scores: the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py,
+    bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the minimum too.
+    """
+    boxes = clip_boxes(decode_boxes(anchors, deltas), *image)
+    sides = boxes[:, 2:] - boxes[:, :2] + 1
+    large = (sides >= rule.min_side * scale).all(dim=1)
+    boxes, scores = boxes[large], scores[large]
+    order = scores.argsort(descending=True, stable=True)[: rule.before_nms]
+    boxes, scores = boxes[order], scores[order]
+    kept = nms(boxes, scores, rule.nms_threshold, limit=rule.after_nms, at_threshold=rule.at_threshold)
+    return boxes[kept], scores[kept]
