@@ -157,7 +157,8 @@ def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, w
         f[long_image[x]] = max(f[long_image[x]], lcs / long_length[x])
     for k in range(width):
         below = n * f[k] + beta2 * best_lcs[k]
-        f[k] = (np.float32(1) + beta2) * best_lcs[k] * f[k] / max(below, np.float32(1e-30))
+        ratio = (np.float32(1) + beta2) * best_lcs[k] * f[k] / max(below, np.float32(1e-30))
+        f[k] = min(ratio, np.float32(1))  # rounding can pass 1
 
 
 @njit(cache=True)
@@ -208,7 +209,8 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
             if mean:
                 _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
                 for k in range(last - first):
-                    out[first + k, column] = f[k] / (ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]])
+                    n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
+                    out[first + k, column] = min(f[k] / n_refs, 1.0)
             else:
                 _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f)
                 for k in range(last - first):

@@ -96,6 +96,7 @@ def test_equals_pycocoevalcap_on_coco(coco: Captions) -> None:
     matrix = RougeL(RougeParams()).fit(coco).score(np.arange(5000))
     rouge = Rouge()
     expected = [rouge.calc_score([sentences[c]], [sentences[5 * i + k] for k in range(5)]) for i, c in pairs]
+    assert matrix.max() == 1
     difference = np.abs(matrix[pairs[:, 0], pairs[:, 1]] - expected).max()
     assert difference < 1e-5, difference
 
