@@ -1,0 +1,338 @@
+"""Regions of images: what a detector found in each, in Arrow shards read through the page cache one image at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import InputError
+from schemas.files import MANIFEST, metadata_of, open_arrow, read_manifest, with_metadata, write_arrow, write_manifest
+
+KIND = "regions"
+BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
+FLOAT16_NORMAL = 2.0**-14  # below it float16 keeps an absolute step, so a relative error says nothing
+OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
+DAMAGED = "the file is damaged or in another format: make it again, or leave this image out"
+
+Dtype = Literal["float16", "float32"]
+_LISTS = {"classes": "int32", "confidences": "float32", "attributes": "int32", "attribute_confidences": "float32"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regions:
+    """The regions of one image; None for what a format does not have.
+
+    boxes float32 [n, 4]: x1, y1, x2, y2 in pixels of the original image; features float32 or float16 [n, d];
+    classes and attributes int32 [n], counted from 0 without the background class and without "no attribute";
+    the confidences float32 [n]. n is at least 1 and may differ between images, d may not.
+    """
+
+    image_id: str
+    width: int | None
+    height: int | None
+    boxes: np.ndarray | None
+    features: np.ndarray
+    classes: np.ndarray | None = None
+    confidences: np.ndarray | None = None
+    attributes: np.ndarray | None = None
+    attribute_confidences: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def check(self, *, file: str | Path | None = None, row: int | str | None = None) -> Regions:
+        """Itself, when every count, shape, type and value is right; otherwise InputError that names the image."""
+        problem = next(self._problems(), None)
+        if problem is None:
+            return self
+        raise InputError(f"image {self.image_id!r}: {problem}", file=file, row=row, remedy=DAMAGED)
+
+    def _problems(self) -> Iterator[str]:
+        if not self.image_id or self.image_id != self.image_id.strip() or not self.image_id.isprintable():
+            yield "an image id has visible characters and no space around it"
+        if any(side is not None and not 0 < side < 2**31 for side in (self.width, self.height)):
+            yield f"a size of {self.width} x {self.height} pixels"
+        x = self.features
+        if x.ndim != 2 or 0 in x.shape or x.dtype.name not in ("float16", "float32"):
+            yield f"features of shape {x.shape} and type {x.dtype}, not float [n, d] with n >= 1"
+        if not np.isfinite(x).all():
+            yield f"{np.count_nonzero(~np.isfinite(x))} feature values are NaN or infinite"
+        yield from self._box_problems()
+        for name, dtype in _LISTS.items():
+            yield from _list_problems(name, getattr(self, name), dtype, len(x))
+
+    def _box_problems(self) -> Iterator[str]:
+        boxes, n = self.boxes, len(self)
+        if boxes is None:
+            return
+        if boxes.shape != (n, 4) or boxes.dtype != np.float32:
+            yield f"boxes of shape {boxes.shape} and type {boxes.dtype} for {n} regions, not float32 [{n}, 4]"
+        if not np.isfinite(boxes).all():
+            yield "a box has a coordinate that is NaN or infinite"
+        if (boxes[:, :2] > boxes[:, 2:]).any():
+            yield f"box {boxes[(boxes[:, :2] > boxes[:, 2:]).any(1)][0].tolist()} is not x1, y1, x2, y2"
+        if self.width and self.height:
+            side = np.tile(np.array([self.width, self.height], np.float32), 2)
+            slack = OUTSIDE[0] + OUTSIDE[1] * side
+            out = ((boxes < -slack) | (boxes > side + slack)).any(1)
+            if out.any():
+                yield f"box {boxes[out][0].tolist()} lies outside the image of {self.width} x {self.height} pixels"
+
+
+def _list_problems(name: str, values: np.ndarray | None, dtype: str, n: int) -> Iterator[str]:
+    if values is None:
+        return
+    if values.shape != (n,) or values.dtype != dtype:
+        yield f"{name} of shape {values.shape} and type {values.dtype} for {n} regions, not {dtype} [{n}]"
+    if not np.isfinite(values).all():
+        yield f"{name} has a value that is NaN or infinite"
+    if dtype == "int32" and values.min(initial=0) < 0:
+        yield f"{name} has a negative number"
+
+
+def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
+    """One row an image, features of `dim` numbers a region. Their list has 64-bit offsets: no shard is too large."""
+    feature = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), dim)
+    fields = [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("width", pa.int32()),
+        pa.field("height", pa.int32()),
+        pa.field("boxes", pa.list_(pa.list_(pa.float32(), 4))),
+        pa.field("features", pa.large_list(feature), nullable=False),
+        *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in _LISTS.items()),
+    ]
+    return with_metadata(pa.schema(fields), {"kind": KIND, "dtype": dtype, "dim": dim, **(metadata or {})})
+
+
+@dataclass
+class Rounding:
+    """Largest errors of stored features: absolute, and relative to values that float16 holds as normal numbers."""
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+
+    def stored(self, regions: Regions, dtype: Dtype) -> np.ndarray:
+        """The features as `dtype`, their error counted. InputError for a value that float16 cannot hold."""
+        x = regions.features
+        if x.dtype == dtype or dtype == "float32":
+            return x.astype(dtype, copy=False)
+        with np.errstate(over="ignore"):
+            y = x.astype(np.float16)
+        if not np.isfinite(y).all():
+            problem = f"image {regions.image_id!r}: feature value {np.abs(x).max():g} is beyond float16 (65504)"
+            raise InputError(problem, remedy="store the features as float32")
+        size = np.abs(x)
+        error = np.abs(y.astype(np.float32) - x)
+        relative = np.divide(error, size, out=np.zeros_like(error), where=size >= FLOAT16_NORMAL)
+        self.max_abs = max(self.max_abs, float(error.max()))
+        self.max_rel = max(self.max_rel, float(relative.max()))
+        return y
+
+
+def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding | None = None) -> pa.RecordBatch:
+    """Checked images as a record batch of `region_schema`. InputError when one has another feature length."""
+    meta = metadata_of(schema)
+    rounding = rounding or Rounding()
+    for regions in images:
+        if regions.check().features.shape[1] != meta["dim"]:
+            problem = f"image {regions.image_id!r}: {regions.features.shape[1]} numbers a region, {meta['dim']} before"
+            raise InputError(problem, remedy="keep features of different detectors in different folders")
+    features = np.concatenate([rounding.stored(regions, meta["dtype"]) for regions in images])
+    columns = [
+        pa.array([regions.image_id for regions in images]),
+        pa.array([regions.width for regions in images], pa.int32()),
+        pa.array([regions.height for regions in images], pa.int32()),
+        _list_column([regions.boxes for regions in images], schema.field("boxes").type),
+        _list_column(features, schema.field("features").type, [len(regions) for regions in images]),
+        *(_list_column([getattr(regions, name) for regions in images], schema.field(name).type) for name in _LISTS),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _list_column(values: Any, kind: pa.DataType, lengths: list[int] | None = None) -> pa.Array:
+    """A list column of one array an image, None for null; or of one array for all images and their lengths."""
+    mask = None
+    if lengths is None:
+        mask = pa.array([v is None for v in values])
+        lengths = [0 if v is None else len(v) for v in values]
+        present = [v for v in values if v is not None]
+        values = np.concatenate(present) if present else np.zeros(0, np.float32)
+    large = pa.types.is_large_list(kind)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64 if large else np.int32)
+    item = kind.value_type
+    if pa.types.is_fixed_size_list(item):
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), item.value_type), type=item)
+    else:
+        flat = pa.array(values.astype(item.to_pandas_dtype(), copy=False), item)
+    build = pa.LargeListArray if large else pa.ListArray
+    return build.from_arrays(pa.array(offsets), flat, type=kind, mask=mask)
+
+
+def write_regions(
+    out: Path,
+    images: Iterable[Regions],
+    *,
+    dtype: Dtype = "float16",
+    target_mb: int = 512,
+    metadata: dict[str, Any] | None = None,
+    inputs: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
+
+    Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
+    Raises InputError for no image, an image id that comes twice, and whatever `Regions.check` refuses.
+    """
+    if dtype not in ("float16", "float32") or target_mb < 1:
+        raise InputError(f"dtype {dtype}, target_mb {target_mb}", remedy="choose float16 or float32, at least 1 MB")
+    source = iter(images)
+    first = next(source, None)
+    if first is None:
+        raise InputError("no image to write", file=out, remedy="check the input")
+    schema = region_schema(first.check().features.shape[1], dtype, metadata)
+    (out / MANIFEST).unlink(missing_ok=True)  # with the first new shard the folder is no longer what it says
+    rounding, counts = Rounding(), {"regions": 0}
+    target = target_mb * 2**20
+    batches = _batches(_counted(chain([first], source), counts), schema, rounding, min(target, BATCH_BYTES))
+    rows = {}
+    for k, batch in enumerate(batches):
+        name = f"regions-{k:05d}.arrow"
+        rows[name] = write_arrow(out / name, schema, _up_to(target, chain([batch], batches)))
+    for stale in set(out.glob("regions-*.arrow")) - {out / name for name in rows}:
+        stale.unlink()
+    params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
+    return write_manifest(
+        out, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
+        rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
+    )  # fmt: skip
+
+
+def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regions]:
+    seen: set[str] = set()
+    for regions in images:
+        if regions.image_id in seen:
+            raise InputError(f"image {regions.image_id!r} comes twice", remedy="give every image once")
+        seen.add(regions.image_id)
+        counts["regions"] += len(regions)
+        yield regions
+
+
+def _batches(images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int) -> Iterator[pa.RecordBatch]:
+    group: list[Regions] = []
+    size = 0
+    width = 2 if metadata_of(schema)["dtype"] == "float16" else 4
+    for regions in images:
+        group.append(regions)
+        size += regions.features.size * width
+        if size >= limit:
+            yield region_batch(group, schema, rounding)
+            group, size = [], 0
+    if group:
+        yield region_batch(group, schema, rounding)
+
+
+def _up_to(target: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    size = 0
+    for batch in batches:
+        yield batch
+        size += batch.nbytes
+        if size >= target:
+            return
+
+
+class RegionStore:
+    """A finished regions folder: `store[17]` or `store["391895"]` is one image, mapped from disk and not copied.
+
+    Arrays are read-only views; opening reads no feature, and a store may be sent to other processes.
+    Raises InputError for a folder that is unfinished or damaged, and for an id that it does not have.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder, KIND)
+        readers = [open_arrow(self.folder / name) for name in sorted(self.manifest["files"])]
+        self.schema = readers[0].schema
+        self.metadata = metadata_of(self.schema)
+        batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
+        self._batches = [_Batch(batch) for batch in batches]
+        self._ends = np.cumsum([batch.num_rows for batch in batches])
+
+    def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:
+        return RegionStore, (self.folder,)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __iter__(self) -> Iterator[Regions]:
+        return chain.from_iterable(map(batch.row, range(batch.rows)) for batch in self._batches)
+
+    def __contains__(self, image_id: str) -> bool:
+        return image_id in self._index
+
+    def __getitem__(self, key: int | str) -> Regions:
+        k = self.index(key) if isinstance(key, str) else int(key)
+        if not 0 <= k < len(self):
+            raise IndexError(f"image {k} of {len(self)}")
+        b = int(np.searchsorted(self._ends, k, side="right"))
+        first = int(self._ends[b]) - self._batches[b].rows
+        return self._batches[b].row(k - first)
+
+    def index(self, image_id: str) -> int:
+        """The number of an image by its id."""
+        if image_id not in self._index:
+            raise InputError(f"no image {image_id!r}", file=self.folder, remedy="extract its regions")
+        return self._index[image_id]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Every image id in stored order."""
+        return [image_id for batch in self._batches for image_id in batch.ids]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {image_id: k for k, image_id in enumerate(self.ids)}
+
+
+class _Batch:
+    """One record batch as numpy views, made when its first image is asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.rows = batch.num_rows
+        self._batch = batch
+
+    @property
+    def ids(self) -> list[str]:
+        return self._batch["image_id"].to_pylist()
+
+    def row(self, i: int) -> Regions:
+        width, height = self._batch["width"][i].as_py(), self._batch["height"][i].as_py()
+        lists = {name: view(i) for name, view in self._lists.items()}
+        features = self._features(i)
+        assert features is not None  # the column has no nulls
+        return Regions(self._batch["image_id"][i].as_py(), width, height, features=features, **lists)
+
+    @cached_property
+    def _features(self) -> Callable[[int], np.ndarray | None]:
+        return _list_view(self._batch["features"])
+
+    @cached_property
+    def _lists(self) -> dict[str, Callable[[int], np.ndarray | None]]:
+        return {name: _list_view(self._batch[name]) for name in ("boxes", *_LISTS)}
+
+
+def _list_view(column: pa.Array) -> Callable[[int], np.ndarray | None]:
+    """From a row of a list column to its numpy array, or None where it is null; nothing is copied."""
+    offsets = column.offsets.to_numpy()
+    values = column.values
+    if pa.types.is_fixed_size_list(values.type):
+        flat = values.values.to_numpy().reshape(-1, values.type.list_size)
+    else:
+        flat = values.to_numpy()
+    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+    return lambda i: flat[offsets[i] : offsets[i + 1]] if valid is None or valid[i] else None
