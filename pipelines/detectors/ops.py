@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 NMS_BLOCK = 512
 PAIRS_AT_ONCE = 1 << 24  # (overlapping pair, class) cells: 16 MB of bools
+POOL_CELLS_AT_ONCE = 1 << 20  # floats of ROIPool's output on a CPU: 4 MB
 ALIGN_CELLS_AT_ONCE = 1 << 26  # floats of ROIAlign's half-way product: 256 MB
 
 
@@ -132,15 +134,20 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Tensor:
     ny, nx = (int(k.max()) + 1 if k.numel() else 1 for k in (ky, kx))
     table = _window_maxima(features.permute(0, 2, 3, 1), ny, nx)  # (ny * nx * B * H * W, C)
     base = (ky[:, :, None] * nx + kx[:, None, :]) * B + rois[:, 0].long()[:, None, None]
-    pooled = None
-    for y in (top, bottom):
-        for x in (left, right):
-            index = (base * H + y[:, :, None]) * W + x[:, None, :]
-            found = table[index.flatten()]
-            pooled = found if pooled is None else torch.maximum(pooled, found)
-    assert pooled is not None
-    pooled = pooled.view(len(rois), size, size, C).masked_fill(empty[..., None], 0)
+    windows = torch.stack(
+        [(base * H + y[:, :, None]) * W + x[:, None, :] for y in (top, bottom) for x in (left, right)]
+    )
+    # On a CPU small pieces stay in the cache and in memory already mapped: a quarter of the time.
+    at_once = max(1, POOL_CELLS_AT_ONCE // (size * size * C)) if features.device.type == "cpu" else max(1, len(rois))
+    pieces = zip(windows.split(at_once, dim=1), empty.split(at_once), strict=True)
+    pooled = torch.cat([_best_of(table, some).masked_fill(none[..., None], 0) for some, none in pieces])
     return pooled.permute(0, 3, 1, 2)
+
+
+def _best_of(table: Tensor, windows: Tensor) -> Tensor:
+    """Maximum of the rows named by four windows: (N, C), (4, ...) -> (..., C)."""
+    a, b, c, d = (functional.embedding(index, table) for index in windows)
+    return torch.maximum(torch.maximum(a, b), torch.maximum(c, d))
 
 
 def _round_half_away(x: Tensor) -> Tensor:

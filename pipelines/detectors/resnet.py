@@ -82,8 +82,8 @@ def make_stage(blocks: int, inputs: int, middle: int, outputs: int, *, stride: i
 class ResNetC4(nn.Module):
     """conv1 to res4: (B, 3, H, W) BGR less its mean -> (B, 1024 width, ~H/16, ~W/16) at stride 16.
 
-    blocks (3, 4, 23) is ResNet-101. Each stride-2 stage halves upwards; the ceil-mode pool gives
-    floor(((H + 1) // 2 - 2) / 2 up) + 1 rows, e.g. 600 -> 300 -> 150 -> 75 -> 38.
+    blocks (3, 4, 23) is ResNet-101. Convolutions of stride 2 give ceil(n / 2) rows, the ceil-mode pool
+    ceil((n - 3) / 2) + 1: 600 -> 300 -> 150 -> 75 -> 38.
     Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
     """
 

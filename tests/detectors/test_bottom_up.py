@@ -134,6 +134,19 @@ def test_a_batch_equals_its_pictures() -> None:
             torch.testing.assert_close(getattr(a, field.name), getattr(b, field.name), rtol=1e-4, atol=1e-4)
 
 
+def test_bfloat16_autocast_stays_near_and_returns_float32() -> None:
+    model = make_tiny()
+    features = model.backbone(preprocess(picture(), short=192, long=320)[0][None])
+    proposals = model.propose(features, (192, 256), [2.0])
+    with torch.inference_mode():
+        exact = model.describe(features, proposals)[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = model.describe(features, proposals)[0]
+    assert all(getattr(rough, field.name).dtype == torch.float32 for field in dataclasses.fields(rough))
+    error = ((rough.features - exact.features).norm() / exact.features.norm()).item()
+    assert error < 0.02, error
+
+
 def test_few_rois_at_once_change_nothing() -> None:
     image = preprocess(picture(), short=192, long=320)[0][None]
     with torch.inference_mode():
