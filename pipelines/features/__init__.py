@@ -1,0 +1,30 @@
+"""Other people's feature files: one module a format, a path in and regions out, and the catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from pipelines.features.h5 import read_h5
+from pipelines.features.npz import read_npz, read_teran, write_npz
+from pipelines.features.scan import read_scan, write_scan
+from pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
+from schemas.regions import Regions
+
+
+class FeatureWriter(Protocol):
+    """Images to a path; returns the rows or files written. Further choices of a format are keyword arguments."""
+
+    def __call__(self, path: Path, images: Iterable[Regions], /) -> int: ...
+
+
+READERS: dict[str, Callable[[Path], Iterator[Regions]]] = {
+    "tsv": read_tsv,
+    "npz": read_npz,
+    "teran": read_teran,
+    "scan": read_scan,
+    "h5": read_h5,
+    "lxmert": read_lxmert,
+}
+WRITERS: dict[str, FeatureWriter] = {"tsv": write_tsv, "scan": write_scan, "npz": write_npz}

@@ -1,0 +1,67 @@
+"""What libraries raise on damaged files, as the one error users see."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from schemas.errors import InputError
+
+AGAIN = "download or make the file again"
+_RAISED = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, NotImplementedError, SyntaxError,
+    struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
+
+
+@contextmanager
+def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
+    """Turn an error of numpy, zipfile, h5py or the system inside the block into InputError about `path`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError("no such file", file=path, row=row, remedy="check the path") from None
+    except IsADirectoryError:
+        raise InputError("a folder where a file is needed", file=path, row=row, remedy="name the file in it") from None
+    except _RAISED as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot be read ({text})", file=path, row=row, remedy=AGAIN) from None
+
+
+def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
+    """float16 or float32 as it is, in the machine's byte order; InputError for any other type."""
+    if array.dtype.kind != "f" or array.dtype.itemsize > 4:
+        remedy = "convert it with numpy: astype('float32')"
+        raise InputError(f"{what} is of type {array.dtype}, not float32", file=path, remedy=remedy)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+
+
+def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
+    """Boxes as float32; whole numbers and float64 are accepted, to within float32's 1e-4 of a pixel."""
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{what} is of type {array.dtype}, not numbers", file=path, remedy=AGAIN)
+    return np.ascontiguousarray(array, np.float32)
+
+
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder in order of name. InputError when there is no such folder or none in it."""
+    if not folder.is_dir():
+        raise InputError("no such folder", file=folder, remedy="check the path")
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise InputError(f"no {pattern} in this folder", file=folder, remedy="give the folder that holds them")
+    return found
+
+
+def file_names(ids: Iterable[str]) -> None:
+    """InputError for an image id that cannot be a file name."""
+    for image_id in ids:
+        if "/" in image_id or "\\" in image_id or image_id.startswith("."):
+            problem = f"image id {image_id!r} cannot be a file name"
+            raise InputError(problem, remedy="export as tsv, which takes any id")

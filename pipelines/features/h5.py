@@ -1,0 +1,33 @@
+"""DAA's `{split}.h5`: SCAN's array as an HDF5 dataset called feat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.features.damage import refused
+from pipelines.features.scan import ids_file, read_rows
+from schemas.errors import InputError
+from schemas.regions import Regions
+
+DATASET = "feat"
+
+
+def read_h5(path: Path) -> Iterator[Regions]:
+    """Dataset `feat` float32 [rows, n, d] of `{split}.h5`, read a few rows at a time (DAA, np2h.py).
+
+    It is `{split}_ims.npy` under another name, so the image ids are those of SCAN's `{split}_ids.txt`, which has to
+    lie beside it, and rows may come five times. Raises InputError as `read_scan` does, and for a missing dataset.
+    """
+    import h5py  # only this format needs it
+
+    ids_path = ids_file(path, ".h5")
+    with refused(path):
+        path.open("rb").close()  # h5py's words for a missing file are long
+        file = h5py.File(path, "r")
+    with file:
+        found = file.get(DATASET)
+        if not isinstance(found, h5py.Dataset):
+            problem = f"no dataset {DATASET!r}: it has {', '.join(file) or 'none'}"
+            raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
+        yield from read_rows(found, ids_path, path)

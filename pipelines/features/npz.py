@@ -1,0 +1,135 @@
+"""One npz file an image: MILVLG's layout, and TERN's and TERAN's folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, refused
+from schemas.errors import InputError
+from schemas.files import atomic
+from schemas.regions import Regions
+
+KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
+LISTS = {
+    "objects_id": ("classes", np.int32),
+    "objects_conf": ("confidences", np.float32),
+    "attrs_id": ("attributes", np.int32),
+    "attrs_conf": ("attribute_confidences", np.float32),
+}
+
+
+def read_npz(folder: Path) -> Iterator[Regions]:
+    """`{image_id}.npz` of a folder in order of name, keys x, bbox, num_bbox, image_h, image_w.
+
+    x is [n, d] as bottom-up-attention.pytorch writes it (utils/extract_utils.py), or [d, n] as in the files of
+    MCAN and OpenVQA, whose loaders transpose it; `num_bbox` tells which, [n, d] when both sides fit. `info` is a
+    pickled dict, which could run any code when loaded: its bytes are never looked at, so the classes and attributes
+    in it are not read. Those that `write_npz` stores as plain arrays are.
+    Raises InputError for a damaged file, a missing key, and counts, shapes and values that do not fit.
+    """
+    for path in files_in(folder, "*.npz"):
+        yield _npz_regions(path)
+
+
+def write_npz(folder: Path, images: Iterable[Regions], *, transposed: bool = False) -> int:
+    """Write the files that `read_npz` reads, x as [n, d] or, `transposed`, [d, n]; returns their number.
+
+    There is no `info`: classes, attributes and confidences are plain arrays named as its entries are, which other
+    readers of this layout pass over. InputError for an image without boxes or size.
+    """
+    count = 0
+    for regions in images:
+        arrays = _arrays(regions.check(), transposed)
+        file_names([regions.image_id])
+        with atomic(folder / f"{regions.image_id}.npz") as temporary, temporary.open("wb") as f:
+            np.savez_compressed(f, allow_pickle=False, **arrays)
+        count += 1
+    return count
+
+
+def read_teran(folder: Path) -> Iterator[Regions]:
+    """`bu_att/{image_id}.npz` with key feat [n, d] and `bu_box/{image_id}.npy` [n, 4], in order of name.
+
+    The layout of TERN and TERAN (features.py). Image sizes are in their sizes.pkl, a pickle, which is not read:
+    width and height are None. Raises InputError for damaged files and when either file of an image is missing.
+    """
+    features, boxes = folder / "bu_att", folder / "bu_box"
+    paths = files_in(features, "*.npz")
+    orphans = {p.stem for p in files_in(boxes, "*.npy")} ^ {p.stem for p in paths}
+    if orphans:
+        image_id = min(orphans)
+        missing = features / f"{image_id}.npz" if (boxes / f"{image_id}.npy").exists() else boxes / f"{image_id}.npy"
+        problem = f"missing, though image {image_id} has its other file ({len(orphans)} images like this)"
+        raise InputError(problem, file=missing, remedy="an image needs both files: copy the rest, or delete the other")
+    for path in paths:
+        x = feature_array(_load(path, ("feat",))["feat"], "feat", path)
+        box_path = boxes / f"{path.stem}.npy"
+        with refused(box_path), box_path.open("rb") as f:
+            box = np.lib.format.read_array(f, allow_pickle=False)
+        found = Regions(path.stem, None, None, box_array(box, "the array", box_path), x)
+        yield found.check(file=box_path if x.ndim == 2 and len(box) != len(x) else path)
+
+
+def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The named arrays of an npz file and nothing else; a pickled one is refused, not loaded."""
+    with refused(path), path.open("rb") as f, np.lib.npyio.NpzFile(f, allow_pickle=False) as npz:
+        missing = [key for key in keys if key not in npz]
+        if missing:
+            problem = f"no key {missing[0]!r}: it has {', '.join(npz) or 'none'}"
+            raise InputError(problem, file=path, remedy=f"this layout needs {', '.join(keys)}; check --format")
+        arrays = {key: npz[key] for key in (*keys, *optional) if key in npz}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("a key that is not a numpy array")  # NpzFile gives the bytes of such a member
+    return arrays
+
+
+def _npz_regions(path: Path) -> Regions:
+    arrays = _load(path, KEYS, tuple(LISTS))
+    n, height, width = (_whole(arrays, key, path) for key in ("num_bbox", "image_h", "image_w"))
+    x = feature_array(arrays["x"], "x", path)
+    if x.ndim == 2 and len(x) != n and x.shape[1] == n:
+        x = np.ascontiguousarray(x.T)
+    if x.ndim != 2 or len(x) != n:
+        problem = f"x of shape {x.shape} where num_bbox is {n}"
+        raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {AGAIN}")
+    lists = {}
+    for key, (name, dtype) in LISTS.items():
+        if key in arrays:
+            lists[name] = _exact(arrays[key], dtype, key, path)
+    boxes = box_array(arrays["bbox"], "bbox", path)
+    return Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists).check(file=path)
+
+
+def _whole(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:
+    value = arrays[key]
+    if value.size != 1 or value.dtype.kind not in "iu" or not 0 < int(value.reshape(-1)[0]) < 2**31:
+        raise InputError(f"{key} is not one whole number from 1", file=path, remedy=AGAIN)
+    return int(value.reshape(-1)[0])
+
+
+def _exact(array: np.ndarray, dtype: type, key: str, path: Path) -> np.ndarray:
+    """The same numbers as `dtype`; InputError where they are not."""
+    if array.dtype.kind in "fiu":
+        with np.errstate(all="ignore"):
+            same: np.ndarray = array.astype(dtype)
+        if np.array_equal(same, array):
+            return same
+    raise InputError(f"{key} of type {array.dtype} is not {np.dtype(dtype)}", file=path, remedy=AGAIN)
+
+
+def _arrays(regions: Regions, transposed: bool) -> dict[str, np.ndarray]:
+    if regions.boxes is None or regions.width is None or regions.height is None:
+        problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
+        raise InputError(problem, remedy="export as scan, which needs neither")
+    lists = {key: getattr(regions, name) for key, (name, _) in LISTS.items() if getattr(regions, name) is not None}
+    return {
+        "x": np.ascontiguousarray(regions.features.T) if transposed else regions.features,
+        "bbox": regions.boxes,
+        "num_bbox": np.array(len(regions)),
+        "image_h": np.array(regions.height),
+        "image_w": np.array(regions.width),
+        **lists,
+    }

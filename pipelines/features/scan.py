@@ -1,0 +1,135 @@
+"""SCAN's `{split}_ims.npy` with `{split}_ids.txt`: one array of every image's features, no boxes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pipelines.features.damage import AGAIN, feature_array, refused
+from schemas.errors import InputError
+from schemas.files import atomic
+from schemas.regions import Regions
+
+REPEAT = 5  # SCAN's dev and test files hold every image once a caption
+SUFFIX = "_ims.npy"
+
+
+def read_scan(path: Path) -> Iterator[Regions]:
+    """`{split}_ims.npy` float32 [rows, n, d], mapped and not loaded, and the image ids of `{split}_ids.txt` beside it.
+
+    A row is an image, or five equal rows in turn are (SCAN's data.py, `im_div`); the ids tell which: see
+    `image_ids`. Boxes and sizes are None. Raises InputError for a truncated array, another shape or type, ids that
+    do not fit its rows, five rows that differ, and values that are not finite.
+    """
+    ids_path = ids_file(path, SUFFIX)
+    with refused(path):
+        rows = np.lib.format.open_memmap(path, mode="r")
+    extra = path.stat().st_size - rows.offset - rows.nbytes
+    if extra:
+        raise InputError(f"{extra} bytes after the end of the array", file=path, remedy=AGAIN)
+    yield from read_rows(rows, ids_path, path)
+
+
+def write_scan(path: Path, images: Iterable[Regions], *, repeat: int = 1) -> int:
+    """Write `{split}_ims.npy` and `{split}_ids.txt`, each image `repeat` times (5 for SCAN's dev and test).
+
+    Returns the rows. float16 becomes float32, the same numbers. InputError when images differ in their number of
+    regions: this layout has one for all.
+    """
+    ids_path = ids_file(path, SUFFIX)
+    if repeat not in (1, REPEAT):
+        raise InputError(f"repeat {repeat}", remedy=f"choose 1 or {REPEAT}")
+    rows = 0
+    shape: tuple[int, ...] | None = None
+    with (
+        atomic(ids_path) as ids_temporary,
+        atomic(path) as temporary,
+        ids_temporary.open("wb") as ids,
+        temporary.open("wb") as f,
+    ):
+        start = 0
+        for regions in images:
+            x = regions.check().features.astype("<f4")
+            if shape is None:
+                shape, start = x.shape, _header(f, (0, *x.shape))
+            if x.shape != shape:
+                problem = f"image {regions.image_id!r} has {x.shape} features, {shape} before"
+                raise InputError(problem, remedy="extract a fixed number of boxes, or export as tsv or npz")
+            f.write(x.tobytes() * repeat)
+            ids.write(f"{regions.image_id}\n".encode() * repeat)
+            rows += repeat
+        if shape is None:
+            raise InputError("no image to write", file=path, remedy="check the input")
+        f.seek(0)
+        if _header(f, (rows, *shape)) != start:
+            raise RuntimeError("numpy's header of a longer array has another length")
+    return rows
+
+
+def _header(f: BinaryIO, shape: tuple[int, ...]) -> int:
+    """Write an npy header, which numpy pads so that the first side can grow; returns where the data begins."""
+    np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return f.tell()
+
+
+def ids_file(path: Path, suffix: str) -> Path:
+    """`{split}_ids.txt` beside `{split}` + suffix. InputError for another name."""
+    if not path.name.endswith(suffix):
+        remedy = f"name the file itself, {{split}}{suffix}; its ids are read from {{split}}_ids.txt beside it"
+        raise InputError(f"not a {suffix} file", file=path, remedy=remedy)
+    return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
+
+
+def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
+    """Images of an array-like [rows, n, d] that is read a few rows at a time."""
+    if len(rows.shape) != 3 or 0 in rows.shape:
+        raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
+    ids, times = image_ids(ids_path, rows.shape[0])
+    for k, image_id in enumerate(ids):
+        first = k * times
+        with refused(path, f"[{first}]"):
+            block = np.asarray(rows[first : first + times])
+        block = feature_array(block, "the array", path)
+        regions = Regions(image_id, None, None, None, block[0]).check(file=path, row=f"[{first}]")
+        if times > 1 and not (block == block[0]).all():
+            problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
+            raise InputError(problem, file=path, row=f"[{first}]", remedy="give the ids that belong to this array")
+        yield regions
+
+
+def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
+    """One id an image, and how many rows in turn it has: 1 or 5.
+
+    The file has an id a row, with every id five times in turn when rows are repeated; or one an image for repeated
+    rows; or one a caption, five in turn, for rows that are not. InputError for any other count and for an id that
+    comes again.
+    """
+    ids = _lines(path)
+    fives = len(ids) % REPEAT == 0 and all(ids[k] == ids[k - k % REPEAT] for k in range(len(ids)))
+    unique = ids[::REPEAT] if fives else ids
+    if rows not in (len(unique), len(unique) * REPEAT):
+        problem = f"{len(ids)} ids ({len(unique)} images) for {rows} rows of features"
+        raise InputError(problem, file=path, remedy="give one id a row, or the ids of this very array")
+    _check_once(unique, path)
+    return unique, rows // len(unique)
+
+
+def _check_once(ids: Sequence[str], path: Path) -> None:
+    image_id, times = Counter(ids).most_common(1)[0]
+    if times > 1:
+        problem = f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like every other"
+        raise InputError(problem, file=path, remedy="give every image's id once a row of its own")
+
+
+def _lines(path: Path) -> list[str]:
+    with refused(path):
+        text = path.read_bytes().decode("utf-8")
+    ids = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    for row, image_id in enumerate(ids, start=1):
+        if not image_id:
+            raise InputError("no id in this row", file=path, row=row, remedy="delete the row or write the image's id")
+    return ids

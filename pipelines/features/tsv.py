@@ -1,0 +1,155 @@
+"""Tab-separated rows with base64 arrays: the bottom-up layout, and LXMERT's, which adds classes and attributes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from pipelines.features.damage import refused
+from schemas.errors import InputError
+from schemas.files import atomic
+from schemas.regions import Regions
+
+TSV = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+LXMERT = (
+    "img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf",
+    "num_boxes", "boxes", "features",
+)  # fmt: skip
+AGAIN = "download or make the file again, or delete this row"
+
+
+def read_tsv(path: Path) -> Iterator[Regions]:
+    """Rows of `image_id image_w image_h num_boxes boxes features`, no header; base64 of little-endian float32.
+
+    boxes are n x 4 and features n x d, d the same in every row (bottom-up-attention, tools/generate_tsv.py).
+    Raises InputError for a row with other fields, bad base64, a wrong number of bytes, a row cut short, an image
+    that comes twice, and what `Regions.check` refuses.
+    """
+    return _read(path, TSV)
+
+
+def read_lxmert(path: Path) -> Iterator[Regions]:
+    """LXMERT's rows (src/utils.py, load_obj_tsv): height before width, objects_id and attrs_id base64 of int64 [n],
+    their confidences of float32 [n], then as in `read_tsv`. Ids count from 0 without the background class."""
+    return _read(path, LXMERT)
+
+
+def write_tsv(path: Path, images: Iterable[Regions]) -> int:
+    """Write the layout that `read_tsv` reads; returns its rows. float16 features become float32, the same numbers.
+
+    InputError for an image without boxes or size, which this layout needs, or an id that csv readers misread.
+    """
+    rows = 0
+    with atomic(path) as temporary, temporary.open("wb") as f:
+        for regions in images:
+            f.write(_row(regions.check()))
+            rows += 1
+    return rows
+
+
+def _row(regions: Regions) -> bytes:
+    if regions.boxes is None or regions.width is None or regions.height is None:
+        problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
+        raise InputError(problem, remedy="export as scan, which needs neither")
+    if regions.image_id.startswith('"'):
+        problem = f"image id {regions.image_id!r} begins with a quote, which csv readers take for their own"
+        raise InputError(problem, remedy="export as npz or scan")
+    arrays = [base64.b64encode(x.astype("<f4").tobytes()) for x in (regions.boxes, regions.features)]
+    numbers = (regions.image_id, regions.width, regions.height, len(regions))
+    return b"\t".join([*(str(x).encode() for x in numbers), *arrays]) + b"\n"
+
+
+def _read(path: Path, names: tuple[str, ...]) -> Iterator[Regions]:
+    seen: dict[str, int] = {}
+    dim = None
+    with refused(path):
+        f = path.open("rb")
+    with f:
+        row = 0
+        while line := _line(f, path, row := row + 1):
+            regions = _parse(line, names, path, row)
+            dim = dim or regions.features.shape[1]
+            if regions.features.shape[1] != dim:
+                problem = f"{regions.features.shape[1]} numbers a region, {dim} in the rows before"
+                raise InputError(problem, file=path, row=row, remedy=AGAIN)
+            first = seen.setdefault(regions.image_id, row)
+            if first != row:
+                remedy = "delete one of the two rows"
+                raise InputError(f"image {regions.image_id} is in row {first} too", file=path, row=row, remedy=remedy)
+            yield regions
+    if row == 1:
+        raise InputError("an empty file", file=path, remedy=AGAIN)
+
+
+def _line(f: BinaryIO, path: Path, row: int) -> bytes:
+    """A row with its line feed, or nothing at the end of the file."""
+    with refused(path, row):
+        line = f.readline()
+    if line and not line.endswith(b"\n"):
+        remedy = f"{AGAIN}; if the row is whole, end it with a line feed"
+        raise InputError("cut short: no line feed at its end", file=path, row=row, remedy=remedy)
+    return line
+
+
+def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int) -> Regions:
+    values = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+    if len(values) != len(names):
+        problem = f"{len(values)} fields between tabs, not the {len(names)} of {' '.join(names)}"
+        raise InputError(problem, file=path, row=row, remedy=f"{AGAIN}; check --format")
+    fields = dict(zip(names, values, strict=True))
+    try:
+        image_id = values[0].decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=AGAIN) from None
+    width, height, n = (_whole(fields, name, path, row) for name in _sizes(names))
+    extra: dict[str, np.ndarray] = {}
+    if names is LXMERT:
+        extra = {
+            "classes": _ids(fields, "objects_id", n, path, row),
+            "confidences": _array(fields, "objects_conf", "<f4", n, 1, path, row)[:, 0],
+            "attributes": _ids(fields, "attrs_id", n, path, row),
+            "attribute_confidences": _array(fields, "attrs_conf", "<f4", n, 1, path, row)[:, 0],
+        }
+    boxes = _array(fields, "boxes", "<f4", n, 4, path, row)
+    features = _array(fields, "features", "<f4", n, None, path, row)
+    return Regions(image_id, width, height, boxes, features, **extra).check(file=path, row=row)
+
+
+def _sizes(names: tuple[str, ...]) -> tuple[str, str, str]:
+    return ("image_w", "image_h", "num_boxes") if names is TSV else ("img_w", "img_h", "num_boxes")
+
+
+def _whole(fields: dict[str, bytes], name: str, path: Path, row: int) -> int:
+    value = fields[name]
+    if not value.isdigit() or len(value) > 9 or int(value) == 0:
+        problem = f"{name} is {value[:20].decode('utf-8', 'replace')!r}, not a whole number from 1"
+        raise InputError(problem, file=path, row=row, remedy=AGAIN)
+    return int(value)
+
+
+def _array(
+    fields: dict[str, bytes], name: str, dtype: str, n: int, width: int | None, path: Path, row: int
+) -> np.ndarray:
+    """Field `name` as [n, width], width None: whatever the bytes give."""
+    try:
+        raw = base64.b64decode(fields[name], validate=True)
+    except binascii.Error as error:
+        raise InputError(f"{name} is not base64 ({error})", file=path, row=row, remedy=AGAIN) from None
+    step = n * np.dtype(dtype).itemsize * (width or 1)
+    if len(raw) % step or not raw or (width and len(raw) != step):
+        wanted = f"{step}" if width else f"a multiple of {step}"
+        problem = f"{name} has {len(raw)} bytes where num_boxes {n} asks for {wanted}"
+        raise InputError(problem, file=path, row=row, remedy=AGAIN)
+    return np.frombuffer(raw, dtype).reshape(n, -1)
+
+
+def _ids(fields: dict[str, bytes], name: str, n: int, path: Path, row: int) -> np.ndarray:
+    ids = _array(fields, name, "<i8", n, 1, path, row)[:, 0]
+    if ((ids < 0) | (ids >= 2**31)).any():
+        raise InputError(f"{name} has a number outside 0 to 2147483647", file=path, row=row, remedy=AGAIN)
+    return ids.astype(np.int32)
