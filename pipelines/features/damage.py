@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from schemas.errors import InputError
 AGAIN = "download or make the file again"
 _RAISED = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, NotImplementedError, SyntaxError,
-    struct.error, zlib.error, zipfile.BadZipFile,
+    TypeError, struct.error, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
 

@@ -26,8 +26,9 @@ def read_h5(path: Path) -> Iterator[Regions]:
         path.open("rb").close()  # h5py's words for a missing file are long
         file = h5py.File(path, "r")
     with file:
-        found = file.get(DATASET)
+        with refused(path):
+            found, names = file.get(DATASET), list(file)
         if not isinstance(found, h5py.Dataset):
-            problem = f"no dataset {DATASET!r}: it has {', '.join(file) or 'none'}"
+            problem = f"no dataset {DATASET!r}: it has {', '.join(names) or 'none'}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
         yield from read_rows(found, ids_path, path)
