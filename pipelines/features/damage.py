@@ -35,6 +35,11 @@ def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
         raise InputError(f"cannot be read ({text})", file=path, row=row, remedy=AGAIN) from None
 
 
+def listed(names: Iterable[object]) -> str:
+    """What a file has, quoted: a damaged one may have names that are not printable, or not text."""
+    return ", ".join(map(repr, names)) or "none"
+
+
 def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
     """float16 or float32 as it is, in the machine's byte order; InputError for any other type."""
     if array.dtype.kind != "f" or array.dtype.itemsize > 4:

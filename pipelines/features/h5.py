@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.features.damage import refused
+from pipelines.features.damage import listed, refused
 from pipelines.features.scan import ids_file, read_rows
 from schemas.errors import InputError
 from schemas.regions import Regions
@@ -29,6 +29,6 @@ def read_h5(path: Path) -> Iterator[Regions]:
         with refused(path):
             found, names = file.get(DATASET), list(file)
         if not isinstance(found, h5py.Dataset):
-            problem = f"no dataset {DATASET!r}: it has {', '.join(names) or 'none'}"
+            problem = f"no dataset {DATASET!r}: it has {listed(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
         yield from read_rows(found, ids_path, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, refused
+from pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, listed, refused
 from schemas.errors import InputError
 from schemas.files import atomic
 from schemas.regions import Regions
@@ -78,7 +78,7 @@ def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> 
     with refused(path), path.open("rb") as f, np.lib.npyio.NpzFile(f, allow_pickle=False) as npz:
         missing = [key for key in keys if key not in npz]
         if missing:
-            problem = f"no key {missing[0]!r}: it has {', '.join(npz) or 'none'}"
+            problem = f"no key {missing[0]!r}: it has {listed(npz)}"
             raise InputError(problem, file=path, remedy=f"this layout needs {', '.join(keys)}; check --format")
         arrays = {key: npz[key] for key in (*keys, *optional) if key in npz}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):

@@ -72,7 +72,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"x": None}, "no key 'x': it has bbox, num_bbox, image_h, image_w, info"),
+        ({"x": None}, "no key 'x': it has 'bbox', 'num_bbox', 'image_h', 'image_w', 'info'"),
         ({"image_w": None}, "no key 'image_w'"),
         ({"num_bbox": 3}, r"x of shape \(2, 5\) where num_bbox is 3"),
         ({"num_bbox": 2.0}, "num_bbox is not one whole number"),
@@ -157,7 +157,7 @@ def test_teran_damage_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bu_box/2.npy: cannot be read"):
         list(read_teran(tmp_path))
     np.savez(tmp_path / "bu_att" / "2", x=X)
-    with pytest.raises(InputError, match="bu_att/2.npz: no key 'feat': it has x"):
+    with pytest.raises(InputError, match="bu_att/2.npz: no key 'feat': it has 'x'"):
         list(read_teran(tmp_path))
     assert not (tmp_path / "run").exists()
 

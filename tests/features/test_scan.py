@@ -117,7 +117,7 @@ def test_damaged_h5_is_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w") as f:
         f.create_dataset("features", data=X)
         f.create_group("group")
-    with pytest.raises(InputError, match="no dataset 'feat': it has features, group"):
+    with pytest.raises(InputError, match="no dataset 'feat': it has 'features', 'group'"):
         list(read_h5(path))
     with h5py.File(path, "w") as f:
         f.create_dataset("feat", data=np.array([["a"]], object), dtype=h5py.string_dtype())
