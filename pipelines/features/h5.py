@@ -18,6 +18,7 @@ def read_h5(path: Path) -> Iterator[Regions]:
 
     It is `{split}_ims.npy` under another name, so the image ids are those of SCAN's `{split}_ids.txt`, which has to
     lie beside it, and rows may come five times. Raises InputError as `read_scan` does, and for a missing dataset.
+    Known limit: libhdf5 itself may not return from opening a dataset whose headers are damaged.
     """
     import h5py  # only this format needs it
 

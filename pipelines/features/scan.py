@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from schemas.regions import Regions
 
 REPEAT = 5  # SCAN's dev and test files hold every image once a caption
 SUFFIX = "_ims.npy"
+LARGEST = 2**28  # numbers an image: far beyond any, and a damaged shape asks for more memory than there is
 
 
 def read_scan(path: Path) -> Iterator[Regions]:
@@ -86,7 +88,7 @@ def ids_file(path: Path, suffix: str) -> Path:
 
 def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time."""
-    if len(rows.shape) != 3 or 0 in rows.shape:
+    if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
     ids, times = image_ids(ids_path, rows.shape[0])
     for k, image_id in enumerate(ids):

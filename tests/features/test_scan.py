@@ -123,6 +123,10 @@ def test_damaged_h5_is_refused(tmp_path: Path) -> None:
         f.create_dataset("feat", data=np.array([["a"]], object), dtype=h5py.string_dtype())
     with pytest.raises(InputError, match="an array of shape"):
         list(read_h5(path))
+    with h5py.File(path, "w") as f:
+        f.create_dataset("feat", (2, 2**20, 2**10), np.float32, chunks=(1, 64, 1024))  # 4 GB an image, none of it there
+    with pytest.raises(InputError, match="an array of shape"):
+        list(read_h5(path))
     with pytest.raises(InputError, match="test.h5: no such file"):
         list(read_h5(tmp_path / "test.h5"))
 
