@@ -1,7 +1,8 @@
 """Tokenizers by name. A captions table says which one made its tokens.
 
-`ptb` and `ptb_py` give what pycocoevalcap's PTBTokenizer gives: Stanford's PTB tokens in lower case without the
-punctuation on its list. Brackets become `-lrb-` and so on before that list, in capitals, is applied, so they stay.
+`ptb` and `ptb_py` give what pycocoevalcap's PTBTokenizer gives: Stanford's PTB tokens in lower case without
+the punctuation on its list. Brackets become `-lrb-` and so on before that list, in capitals, is applied, so
+they stay. A fraction such as `3 1/2`, a telephone number or a tag is one token with no-break spaces inside.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipelines.measures.ptb import PUNCTUATION, ptb_tokens
+from pipelines.measures.ptb import kept, ptb_tokens
 from schemas.errors import InputError
 
 JAR = "stanford-corenlp-3.4.1.jar"
-_LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_BREAKS = re.compile(
+    "[\n\r\x0b\x0c\x85\u2028\u2029]"
+)  # the lexer, or what reads its lines, may end one here
+_SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
 _WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
 
 
@@ -30,23 +34,24 @@ def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
 def ptb(captions: Sequence[str]) -> list[list[str]]:
     """Stanford's PTBTokenizer from the jar that pycocoevalcap carries, with its options and punctuation list.
 
-    Raises InputError without Java, when Java fails, or when lines went missing (the original wrapper would shift
-    captions silently).
+    Raises InputError without Java, when Java fails, or when lines went missing (the original wrapper would
+    shift captions silently).
     """
     if not captions:
         return []
     java = shutil.which("java")
     if java is None:
-        raise InputError("tokenizer ptb needs Java", remedy="install a Java runtime, or use ptb_py (the same tokens)")
-    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(_jar()), "edu.stanford.nlp.process.PTBTokenizer",
-               "-preserveLines", "-lowerCase", "-encoding", "UTF-8"]  # fmt: skip
+        remedy = "install a Java runtime >= 8, or use ptb_py (the same tokens)"
+        raise InputError("tokenizer ptb needs Java", remedy=remedy)
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
+    command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
     text = "\n".join(_one_line(caption) for caption in captions) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     lines = run.stdout.decode().split("\n")[:-1]
     if run.returncode or len(lines) != len(captions):
         problem = f"exit status {run.returncode}, {len(lines)} lines for {len(captions)} captions"
         raise InputError(f"PTBTokenizer failed: {problem}", remedy="use ptb_py")
-    return [[t for t in line.split(" ") if t and t not in PUNCTUATION] for line in lines]
+    return [kept(line) for line in lines]
 
 
 def _jar() -> Path:
@@ -56,11 +61,11 @@ def _jar() -> Path:
 
 
 def _one_line(caption: str) -> str:
-    return _LINE_BREAKS.sub(" ", caption)
+    return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
-    """The same tokens without Java; docs/tokenizers.md has how equal they were measured to be."""
+    """The same tokens without Java, each caption by itself; docs/tokenizers.md has how equal they are."""
     return [ptb_tokens(_one_line(caption)) for caption in captions]
 
 
