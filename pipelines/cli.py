@@ -6,12 +6,14 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from schemas.errors import InputError
+from schemas.files import read_json
 from schemas.params import Block, Params, load_params, validated
 
 app = typer.Typer(
@@ -32,7 +34,11 @@ Out = Annotated[Path, typer.Option(help="Folder to write.")]
 CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
 Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
 Measures = Annotated[
-    str | None, typer.Option(help="Measures, separated by commas: cider, rouge_l, sbert, and imported names.")
+    str | None,
+    typer.Option(
+        help="Measures, separated by commas: cider, rouge_l, sbert, and imported names. Default: cider,rouge_l,sbert.",
+        show_default=False,
+    ),
 ]
 Imports = Annotated[
     list[str] | None,
@@ -50,15 +56,40 @@ def _pairs(items: list[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def _names(measures: str | None, imports: list[str] | None) -> tuple[str, ...] | None:
-    names = tuple(name.strip() for name in measures.split(",")) if measures is not None else None
-    return (*names, *(k for k in _pairs(imports, "--import") if k not in names)) if names and imports else names
+def _names(measures: str | None, imports: list[str] | None, default: Sequence[str] = ()) -> tuple[str, ...]:
+    """The measures asked for, else the default ones, and whatever is imported."""
+    names = tuple(default) if measures is None else tuple(name.strip() for name in measures.split(","))
+    return (*names, *(k for k in _pairs(imports, "--import") if k not in names))
 
 
 def _load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
     loaded = load_params(params, sets or [])
     imported = {**loaded.measures.imported, **_pairs(imports, "--import")}
     return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
+
+
+def _overrides(stage: str, given: dict[str, Any]) -> list[str]:
+    """The options that were given on the command line, as `--set` takes them (JSON is YAML)."""
+    return [f"{stage}.{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+
+
+def _beam(context: typer.Context) -> list[str]:
+    """The options for Apache Beam. InputError for a stray word: Beam would pass over it."""
+    if context.args and not context.args[0].startswith("-"):
+        remedy = f"see capgrade {context.command.name} --help; options of Apache Beam follow `--`"
+        raise InputError(f"unexpected '{context.args[0]}'", remedy=remedy)
+    return context.args
+
+
+def _agreement(path: Path) -> dict[str, Any]:
+    """What `capgrade agree --out` wrote. InputError when it is something else."""
+    found = read_json(path)
+    try:
+        for row in found.values():
+            row["pearson"].keys(), row["spearman"].keys()
+    except (AttributeError, KeyError, TypeError):
+        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote") from None
+    return found
 
 
 def _with(block: _B, **given: Any) -> _B:
@@ -75,7 +106,8 @@ def _print(result: dict[str, Any], as_json: bool, text: str) -> None:
 def captions(
     out: Out,
     source: Annotated[
-        str | None, typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub.")
+        str | None,
+        typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
     ] = None,
     input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
     split: Annotated[str | None, typer.Option(help="Split to keep, or its name where the source has none.")] = None,
@@ -94,13 +126,11 @@ def captions(
     """Read captions from a source, check and tokenise them, and write one Arrow table."""
     from pipelines.captions import captions as stage
 
-    block = _load(params, sets).captions
-    columns = {**block.columns.model_dump(), **_pairs(column, "--column")} if column else None
-    block = _with(
-        block, source=source, input=input, split=split, split_lists=_pairs(split_list, "--split-list") or None,
-        columns=columns, tokenizer=tokenizer, empty=empty,
-    )  # fmt: skip
-    done = stage(out, block)
+    lists = _pairs(split_list, "--split-list") or None
+    given = {"source": source, "input": input, "split": split, "split_lists": lists}
+    columns = {f"columns.{field}": name for field, name in _pairs(column, "--column").items()}
+    options = _overrides("captions", {**given, **columns, "tokenizer": tokenizer, "empty": empty})
+    done = stage(out, _load(params, [*(sets or []), *options]).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
     _print(done, as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
@@ -139,8 +169,9 @@ def relevance(
     from pipelines.relevance import relevance as stage
 
     loaded = _load(params, sets, imports)
-    block = _with(loaded.relevance, measures=_names(measures, imports), split=split, dtype=dtype)
-    done = stage(captions, out, block, loaded.measures, context.args)
+    names = _names(measures, imports, loaded.relevance.measures)
+    block = _with(loaded.relevance, measures=names, split=split, dtype=dtype)
+    done = stage(captions, out, block, loaded.measures, _beam(context))
     files = ", ".join(
         f"{name} {entry['rows']:,} x {done['n_captions']:,}"
         for name, entry in done["files"].items()
@@ -173,8 +204,9 @@ def shards(
     from pipelines.shards import shards as stage
 
     loaded = _load(params, sets, imports)
-    given = {"measures": _names(measures, imports), "split": split, "top": top, "uniform": uniform, "seed": seed}
-    done = stage(captions, out, _with(loaded.shards, **given), loaded.measures, context.args)
+    names = _names(measures, imports, loaded.shards.measures)
+    block = _with(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
+    done = stage(captions, out, block, loaded.measures, _beam(context))
     rows = sum(entry["rows"] for entry in done["files"].values())
     _print(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {len(done['files'])} shard(s) -> {out}")
 
@@ -197,7 +229,7 @@ def agree(
     from schemas.files import write_json
 
     loaded = _load(params, sets, imports)
-    result = stage(captions, judgements, _names(measures, imports) or (), loaded.measures, split)
+    result = stage(captions, judgements, _names(measures, imports), loaded.measures, split)
     if out:
         write_json(out, result)
     _print(result, True, "") if as_json else agreement_table(result)
@@ -208,7 +240,7 @@ def publish(
     captions: CaptionsDir,
     shards: Annotated[list[Path], typer.Option(help="Folder that `capgrade shards` wrote; one a split.")],
     out: Out,
-    name: Annotated[str | None, typer.Option(help="Name of the dataset.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
     licence: Annotated[str | None, typer.Option("--license", "--licence", help="SPDX id, e.g. cc-by-4.0.")] = None,
     agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
     push: Annotated[str | None, typer.Option(metavar="REPO_ID", help="Upload to this Hugging Face dataset.")] = None,
@@ -218,10 +250,9 @@ def publish(
 ) -> None:
     """Write a Hugging Face dataset folder with its card, and upload it if asked to."""
     from pipelines import publish as stage
-    from schemas.files import read_json
 
     block = _with(_load(params, sets).publish, name=name, license=licence)
-    done = stage.publish(captions, shards, out, block, read_json(agreement) if agreement else None)
+    done = stage.publish(captions, shards, out, block, _agreement(agreement) if agreement else None)
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items())
     _print(done, as_json, f"{rows} -> {out}")
     if push:
@@ -339,7 +370,7 @@ def bench_relevance(
     captions: CaptionsDir,
     measures: Measures = "cider,rouge_l,sbert",
     split: Split = None,
-    pairs: Annotated[int, typer.Option(help="Random pairs the peer scores beside the own pairs.")] = 20_000,
+    pairs: Annotated[int, typer.Option(min=0, help="Random pairs the peer scores beside the own pairs.")] = 20_000,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -348,15 +379,17 @@ def bench_relevance(
     from benchmarks.relevance import bench
     from pipelines.tables import bench_table
 
-    result = bench(captions, _names(measures, None) or (), _load(params, sets).measures, split, pairs)
+    result = bench(captions, _names(measures, None), _load(params, sets).measures, split, pairs)
     _print(result, True, "") if as_json else bench_table(result)
 
 
 def main() -> None:
     """Run the command line; what is wrong with the user's input is one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Beam says at import that Google Cloud's client is not there; nobody asked for it.
-    logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("pipelines").setLevel(logging.INFO)  # captions left out
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_worth_saying)
     try:
         app()
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
@@ -364,9 +397,27 @@ def main() -> None:
             raise
         typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
         sys.exit(2)
+    except BaseException as error:
+        if not _interrupted(error):
+            raise
+        typer.echo("stopped; relevance and shards go on from here when run again", err=True)
+        sys.exit(130)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Not Beam's word at import that Google Cloud's client is not there, nor its traceback of a Ctrl-C."""
+    message = record.getMessage()
+    return "apitools not found" not in message and not message.startswith("KeyboardInterrupt")
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
+    stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
+    return stopped or str(error).startswith("KeyboardInterrupt")
 
 
 def _one_line(error: InputError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
+        return f"{name}: {error.strerror}" if name else error.strerror
     return str(error)

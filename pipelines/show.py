@@ -33,10 +33,12 @@ def matches(
     captions_dir: Path, relevance_dir: Path, caption_id: str | None, by: str | None, top: int
 ) -> tuple[str, str, list[Match]]:
     """The caption's id and text (None: the first of the split) and the `top` images by measure `by` (None: the last
-    computed). Raises InputError for an unknown caption or measure."""
+    computed). Raises InputError for an unknown caption or measure, or when the two folders do not belong together."""
     manifest = read_manifest(relevance_dir, "relevance")
     captions = read_captions(captions_dir, manifest["inputs"]["split"])
     files = {name: read_relevance(relevance_dir / f"{name}.arrow") for name in manifest["params"]["measures"]}
+    for file in files.values():
+        file.require(captions)
     by = by or list(files)[-1]
     if by not in files:
         raise InputError(f"no measure '{by}'", file=relevance_dir, remedy=f"choose from: {', '.join(files)}")

@@ -95,12 +95,20 @@ def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (pa.ArrowInvalid, OSError) as error:
-        remedy = "make it again with the stage that writes it"
-        raise InputError(f"not a whole Arrow file ({error})", file=path, remedy=remedy) from error
+        raise _not_whole(path, error) from error
 
 
 def read_arrow(path: Path) -> pa.Table:
-    return open_arrow(path).read_all()
+    reader = open_arrow(path)
+    try:
+        return reader.read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _not_whole(path, error) from error
+
+
+def _not_whole(path: Path, error: Exception) -> InputError:
+    remedy = "make it again with the stage that writes it"
+    return InputError(f"not a whole Arrow file ({error})", file=path, remedy=remedy)
 
 
 def write_manifest(

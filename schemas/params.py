@@ -61,9 +61,16 @@ class CaptionsParams(Block):
     scenes: ScenesParams = ScenesParams()
 
     @model_validator(mode="after")
-    def _needs_input(self) -> CaptionsParams:
+    def _fits_the_source(self) -> CaptionsParams:
+        """Nothing that the source needs is missing, nothing is given that it would pass over."""
         if self.source != "scenes" and self.input is None:
-            raise ValueError(f"source {self.source} needs an input")
+            raise ValueError(f"source {self.source} needs an input, captions.input or --input")
+        if self.source == "scenes" and (self.input or self.split):
+            raise ValueError(f"source scenes takes no input or split, here '{self.input or self.split}'; name a source")
+        if self.split_lists and self.source != "flickr":
+            raise ValueError(f"source {self.source} takes no split lists, flickr does")
+        if self.columns != Columns() and self.source not in ("tsv", "csv", "jsonl", "hub"):
+            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl and hub do")
         return self
 
 
@@ -214,7 +221,10 @@ def _override(tree: dict, override: str) -> None:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
             raise InputError(f"'{key}': '{parent}' is a value, not a block")
-    tree[last] = yaml.safe_load(text)
+    try:
+        tree[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"'{override}' is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel], file: str | Path | None) -> InputError:
@@ -224,7 +234,8 @@ def _first_problem(error: ValidationError, model: type[BaseModel], file: str | P
         known = ", ".join(_fields_at(model, first["loc"][:-1]))
         return InputError(f"unknown parameter '{key}'", file=file, remedy=f"known here: {known}")
     message = first["msg"].removeprefix("Value error, ")
-    problem = f"parameter '{key}' is {first['input']!r}: {message}" if key else message
+    whole = first["type"] == "value_error"  # a block's parts do not fit: the message names them
+    problem = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
     return InputError(problem, file=file)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from pipelines.captions import captions
-from schemas.captions import read_captions
+from schemas.captions import SCHEMA, read_captions
 from schemas.errors import InputError
-from schemas.files import digest, metadata_of, open_arrow
-from schemas.params import CaptionsParams, ScenesParams
+from schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version, read_arrow
+from schemas.params import CaptionsParams, ScenesParams, validated
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"
 TSV = ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA tree!\tval\n"
@@ -33,10 +35,45 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
     assert train.table["tokens"][0].as_py() == ["a", "dog", "'s", "bone"]
     assert train.owner.tolist() == [0, 1, 0]
     assert (train.ref_ptr.tolist(), train.refs.tolist()) == ([0, 2, 3], [0, 2, 1])
-    metadata = metadata_of(open_arrow(tmp_path / "out" / "captions.arrow").schema)
-    assert metadata["tokenizer"] == "ptb_py"
-    assert metadata["inputs"] == {"c.tsv": digest(tmp_path / "c.tsv")}
-    assert {"format", "package"} <= metadata.keys()
+    schema = open_arrow(tmp_path / "out" / "captions.arrow").schema
+    assert schema.equals(SCHEMA)
+    assert metadata_of(schema) == {
+        "kind": "captions", "source": "tsv", "tokenizer": "ptb_py", "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
+        "format": FORMAT, "package": package_version(),
+    }  # fmt: skip
+
+
+def test_tsv_csv_and_jsonl_give_one_table(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in TSV.splitlines()]
+    with (tmp_path / "c.csv").open("w", encoding="utf-8", newline="") as f:
+        csv.writer(f).writerows(rows)
+    records = (json.dumps(dict(zip(rows[0], row, strict=True))) + "\n" for row in rows[1:])
+    (tmp_path / "c.jsonl").write_text("".join(records))
+    (tmp_path / "c.tsv").write_text(TSV, encoding="utf-8")
+    for source in ("tsv", "csv", "jsonl"):
+        captions(tmp_path / source, CaptionsParams(source=source, input=str(tmp_path / f"c.{source}")))
+    first, *others = (read_arrow(tmp_path / source / "captions.arrow") for source in ("tsv", "csv", "jsonl"))
+    assert first["caption_id"].to_pylist() == ["1", "2", "3", "4"]
+    assert all(other.equals(first) for other in others)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 🐕‍🦺 👩🏽‍🚒",
+        "שלום עולם",
+        "e\u0301 \u0915\u094d\u0937",
+        "\u200fكلب\u200e",
+        "犬が走る",
+        "a\u2028b\x85c",
+        "ﬁ ½ Ⅷ",
+    ],
+)
+def test_any_unicode_is_kept(text: str, tmp_path: Path) -> None:
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", f"{ROWS}{text}\t{text}#0\t{text}\tt\n"))
+    found = read_captions(tmp_path / "out")
+    assert (found.image_ids, found.caption_ids, found.texts) == ([text], [f"{text}#0"], [text])
+    assert found.table["tokens"][0].as_py()
 
 
 def test_the_same_bytes_twice(tmp_path: Path) -> None:
@@ -109,3 +146,18 @@ def test_an_image_left_without_captions(tmp_path: Path) -> None:
 def test_nothing_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no captions"):
         captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": "coco"}, "source coco needs an input, captions.input or --input"),
+        ({"input": "c.tsv"}, "source scenes takes no input or split, here 'c.tsv'; name a source"),
+        ({"split": "test"}, "source scenes takes no input or split, here 'test'"),
+        ({"source": "tsv", "input": "x", "split_lists": {"a": "b"}}, "source tsv takes no split lists"),
+        ({"source": "coco", "input": "x", "columns": {"caption": "b"}}, "source coco takes no columns"),
+    ],
+)
+def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        validated(CaptionsParams, given)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,11 @@ import pytest
 from conftest import random_sets
 
 from pipelines import cli
+from schemas.params import Block, CaptionsParams, PublishParams, RelevanceParams, ShardsParams
+
+# Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
+MAIN = "import signal; signal.signal(2, signal.default_int_handler); from pipelines.cli import main; main()"
+CAPGRADE = [sys.executable, "-c", MAIN]
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +72,31 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", *(c.name or c.callback.__name__ for c in cli.app.registered_commands), "bench relevance"]
+    "command",
+    ["", *(c.name or c.callback.__name__ for c in cli.app.registered_commands), "bench relevance", "bench metrics"],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*command.split(), "--help") == 0
     assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "block", "names"),
+    [
+        ("captions", CaptionsParams(), ("source", "tokenizer", "empty")),
+        ("relevance", RelevanceParams(), ("measures", "dtype")),
+        ("shards", ShardsParams(), ("measures", "top", "uniform", "seed")),
+        ("publish", PublishParams(), ("name",)),
+    ],
+)
+def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert call(command, "--help") == 0
+    shown = capsys.readouterr().out
+    for name in names:
+        value = getattr(block, name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        assert re.search(rf"--{name} .*Default: {re.escape(text)}\.", shown), name
 
 
 def test_agree_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +144,52 @@ def test_show_frequencies_params_and_imports(world: Path, capsys: pytest.Capture
     assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
 
 
+def test_imports_join_the_measures_of_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--set", "relevance.measures=[cider]", "--import", f"x={world}/sims.npy", "--out", f"{world}/r2")
+    done = printed(capsys, "relevance", "--captions", f"{world}/c", *arguments, "--json")
+    assert {"cider.arrow", "x.arrow"} <= done["files"].keys()
+    assert "rouge_l.arrow" not in done["files"]
+
+
+def test_options_win_over_set_and_set_over_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A params.yaml may leave out what the command line gives."""
+    (world / "q.yaml").write_text("captions: {source: tsv, split: a, tokenizer: ptb_py}\n")
+    options = ("--params", f"{world}/q.yaml", "--set", "captions.split=b", "--set", "captions.tokenizer=lower_split")
+    arguments = ("--input", f"{world}/captions.tsv", "--split", "yes", "--column", "caption=caption")
+    done = printed(capsys, "captions", *options, *arguments, "--out", f"{world}/c2", "--json")
+    assert done["splits"].keys() == {"yes"}
+    assert done["params"]["tokenizer"] == "lower_split"
+
+
+def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "abc"))
+    (tmp_path / "list.txt").write_text("b.jpg\n")
+    arguments = ["--source", "flickr", "--input", "f.token", "--split-list", "t=list.txt", "--out", "o", "--json"]
+    done = subprocess.run([*CAPGRADE, "captions", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["splits"] == {"t": 1}
+    assert done.stderr == "f.token: 2 captions left out, their images are in no list\n"
+
+
+def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
+    rows = [f"i{i}\t{text}" for i, texts in enumerate(random_sets(400, seed=3)) for text in texts]
+    (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/c") == 0
+    shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=1")
+    process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("s/.work/parts/*.json")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    # Beam may say where it was stopped; the last line is ours.
+    last = process.communicate()[1].splitlines()[-1]
+    assert last == "stopped; relevance and shards go on from here when run again"
+    assert process.returncode == 130
+    assert not (tmp_path / "s" / "manifest.json").exists()
+    for name in ("s", "whole"):
+        assert call(*shards, "--out", f"{tmp_path}/{name}") == 0
+    whole = (tmp_path / "whole" / "manifest.json").read_bytes()
+    assert (tmp_path / "s" / "manifest.json").read_bytes() == whole
+
+
 # What is wrong -> the command (w: the folder above, t: files with one thing wrong each), and part of its one line.
 BAD = {
     "a missing file": (
@@ -143,7 +218,7 @@ BAD = {
     ),
     "an unknown source": (
         "captions --source vg --input x --out {t}/o",
-        "parameter 'source' is 'vg': Input should be",
+        "parameter 'captions.source' is 'vg': Input should be",
     ),
     "an unknown measure": (
         "relevance --captions {w}/c --measures cidr --out {t}/o",
@@ -185,6 +260,34 @@ BAD = {
         "evaluate --captions {w}/c --similarity {t}/nan.npy",
         "nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair",
     ),
+    "a table damaged inside": (
+        "relevance --captions {t}/damaged --measures cider --out {t}/o",
+        "damaged/captions.arrow: not a whole Arrow file",
+    ),
+    "relevance of other captions": (
+        "show --captions {t}/one --relevance {w}/r",
+        "cider.arrow: ",
+    ),
+    "an input without its source": (
+        "captions --input {t}/one.tsv --out {t}/o",
+        "source scenes takes no input or split, here",
+    ),
+    "a value that is no YAML": (
+        "shards --captions {w}/c --set shards.top=[1 --out {t}/o",
+        "'shards.top=[1' is not valid YAML: ",
+    ),
+    "a stray word": (
+        "relevance --captions {w}/c --measures cider --out {t}/o cider",
+        "unexpected 'cider' -> see capgrade relevance --help; options of Apache Beam follow `--`",
+    ),
+    "agreement of something else": (
+        "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {t}/o",
+        "manifest.json: not agreement figures -> give what capgrade agree --out wrote",
+    ),
+    "a folder where a file goes": (
+        "frequencies --captions {w}/c --out {t}/one",
+        "{t}/one: Is a directory",
+    ),
     "no captions folder": (
         "relevance --captions {t} --measures cider --out {t}/o",
         "no manifest.json: not a finished captions",
@@ -200,7 +303,7 @@ def test_bad_input_is_one_line(kind: str, world: Path, tmp_path: Path, capsys: p
     assert call(*line.format(w=world, t=tmp_path).split()) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert message in said.err
+    assert message.format(w=world, t=tmp_path) in said.err
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
     assert not (tmp_path / "o" / "manifest.json").exists()
@@ -223,11 +326,12 @@ def prepare(world: Path, folder: Path) -> None:
         call("captions", "--source", "tsv", "--input", f"{folder}/one.tsv", "--split", "test", "--out", f"{folder}/one")
         == 0
     )
-    (folder / "cut").mkdir()
-    for name in ("captions.arrow", "manifest.json"):
-        (folder / "cut" / name).write_bytes((world / "c" / name).read_bytes())
-    table = folder / "cut" / "captions.arrow"
-    table.write_bytes(table.read_bytes()[:-64])
+    table = (world / "c" / "captions.arrow").read_bytes()
+    middle = len(table) // 2
+    for name, content in (("cut", table[:-64]), ("damaged", table[:8] + bytes([255]) * middle + table[8 + middle :])):
+        (folder / name).mkdir()
+        (folder / name / "manifest.json").write_bytes((world / "c" / "manifest.json").read_bytes())
+        (folder / name / "captions.arrow").write_bytes(content)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

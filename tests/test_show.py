@@ -43,7 +43,9 @@ def test_a_picture(made: tuple[Path, Path], tmp_path: Path) -> None:
     _, text, found = matches(*made, None, None, 4)
     picture(made[0], text, found, tmp_path / "p.png")
     image = Image.open(tmp_path / "p.png")
-    assert image.size[0] > 4 * 180
+    assert image.format == "PNG"
+    assert 4 * 180 < image.width < 4 * 250
+    assert 180 < image.height < 400
     assert len(image.getcolors(1 << 20) or []) > 50
 
 
@@ -54,3 +56,13 @@ def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
         matches(*made, None, "spice", 3)
     with pytest.raises(InputError, match="no images beside these captions -> leave out --picture"):
         picture(tmp_path, "text", matches(*made, None, None, 1)[2], tmp_path / "p.png")
+
+
+def test_folders_that_do_not_belong_together(made: tuple[Path, Path], tmp_path: Path) -> None:
+    """As many captions of the same images, yet other captions; and fewer of them."""
+    for name, n, seed in (("other", 12, 1), ("fewer", 9, 0)):
+        captions(tmp_path / name, CaptionsParams(scenes=ScenesParams(train=0, val=0, test=n, size=64, seed=seed)))
+    with pytest.raises(InputError, match="cider.arrow: computed for another version of the captions table"):
+        matches(tmp_path / "other", made[1], None, None, 3)
+    with pytest.raises(InputError, match="cider.arrow: 60 captions a row, where the captions table has 45"):
+        matches(tmp_path / "fewer", made[1], None, None, 3)

@@ -17,9 +17,7 @@ from pipelines.measures.ptb import kept, ptb_tokens
 from schemas.errors import InputError
 
 JAR = "stanford-corenlp-3.4.1.jar"
-_LINE_BREAKS = re.compile(
-    "[\n\r\x0b\x0c\x85\u2028\u2029]"
-)  # the lexer, or what reads its lines, may end one here
+_LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")  # the lexer, or what reads its lines, may end one here
 _SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
 _WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
 

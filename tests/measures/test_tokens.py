@@ -189,9 +189,7 @@ def test_half_a_character_is_none() -> None:
 
 def test_the_longest_match_wins_then_the_first_pattern() -> None:
     automaton = Automaton(["ab|a", "abc?d", "[x-z]+", "{digit}+b?", "1"], {"digit": "[0-9]"})
-    found = {
-        text: automaton.longest(automaton.kinds(text), 0) for text in ("AB", "abd", "abce", "zyxa", "1", "?")
-    }
+    found = {text: automaton.longest(automaton.kinds(text), 0) for text in ("AB", "abd", "abce", "zyxa", "1", "?")}
     assert found == {"AB": (0, 2), "abd": (1, 3), "abce": (0, 2), "zyxa": (2, 3), "1": (3, 1), "?": (-1, 0)}
     assert automaton.ends(automaton.kinds("12b"), 0) == {1, 2, 3}
 
@@ -199,11 +197,7 @@ def test_the_longest_match_wins_then_the_first_pattern() -> None:
 @needs_java
 def test_line_breaks_do_not_shift_captions() -> None:
     captions = ["a\nb", "c\u2028d\x85e", "", "f\r\ng\x0bh\x0ci"]
-    assert (
-        tokenize("ptb", captions)
-        == tokenize("ptb_py", captions)
-        == [["a", "b"], ["c", "d", "e"], [], list("fghi")]
-    )
+    assert tokenize("ptb", captions) == tokenize("ptb_py", captions) == [["a", "b"], ["c", "d", "e"], [], list("fghi")]
 
 
 def test_the_other_papers_tokens() -> None:
@@ -213,18 +207,14 @@ def test_the_other_papers_tokens() -> None:
 
 def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(
-        InputError, match="tokenizer ptb needs Java -> install a Java runtime >= 8, or use ptb_py"
-    ):
+    with pytest.raises(InputError, match="tokenizer ptb needs Java -> install a Java runtime >= 8, or use ptb_py"):
         tokenize("ptb", ["a dog"])
 
 
 @needs_java
 def test_failing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "JAR", "nothing.jar")
-    with pytest.raises(
-        InputError, match="PTBTokenizer failed: exit status 1, 0 lines for 1 captions -> use ptb_py"
-    ):
+    with pytest.raises(InputError, match="PTBTokenizer failed: exit status 1, 0 lines for 1 captions -> use ptb_py"):
         tokenize("ptb", ["a dog"])
 
 
