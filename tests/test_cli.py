@@ -171,10 +171,10 @@ def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None
 
 
 def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
-    rows = [f"i{i}\t{text}" for i, texts in enumerate(random_sets(400, seed=3)) for text in texts]
+    rows = [f"i{i}\t{text}" for i, texts in enumerate(random_sets(300, seed=3)) for text in texts]
     (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
     assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/c") == 0
-    shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=1")
+    shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=3")
     process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("s/.work/parts/*.json")) and process.poll() is None:
         time.sleep(0.01)
