@@ -28,7 +28,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from pipelines.measures import FITTED, Fitted, Measure
 from schemas.captions import Captions
 from schemas.errors import InputError
-from schemas.files import canonical, digest, open_arrow, write_arrow, write_json
+from schemas.files import canonical, digest, open_arrow, package_version, write_arrow, write_json
 from schemas.progress import progress
 
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
@@ -112,7 +112,7 @@ def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -
 def work_folder(out: Path, key: Any) -> Iterator[Path]:
     """`out/.work`, kept while the run it belongs to is unfinished and emptied when `key` says another run."""
     work = out / ".work"
-    name = hashlib.sha256(canonical(key).encode()).hexdigest()
+    name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
     marker = work / "key"
     if not marker.is_file() or marker.read_text() != name:
         shutil.rmtree(work, ignore_errors=True)

@@ -119,8 +119,8 @@ def _agreement(agreement: dict[str, Any] | None) -> str:
     if not agreement:
         return ""
     rows = [
-        f"| {name} | {row['pearson']['all']:.3f} | {_or_dash(row['pearson'].get('non_original'))} "
-        f"| {row['spearman']['all']:.3f} | {_or_dash(row['spearman'].get('non_original'))} |"
+        f"| {name} | {_or_dash(row['pearson'].get('all'))} | {_or_dash(row['pearson'].get('non_original'))} "
+        f"| {_or_dash(row['spearman'].get('all'))} | {_or_dash(row['spearman'].get('non_original'))} |"
         for name, row in agreement.items()
     ]
     head = (
