@@ -1,0 +1,1 @@
+"""Losses: one family a file, each a pure function of a scored batch."""

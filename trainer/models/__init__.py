@@ -1,0 +1,1 @@
+"""Retrieval models: one a file."""

@@ -1,0 +1,57 @@
+"""What flows into and out of a retrieval model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Images:
+    """A batch of images as sets of regions, padded to the largest."""
+
+    features: Tensor  # float [B, R, D]
+    boxes: Tensor  # float [B, R, 5]: x1, y1, x2, y2 and area as shares of width, height and both; zeros if unknown
+    mask: Tensor  # bool [B, R], True where a region is
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A batch of captions as numbers of words or word pieces, padded to the longest.
+
+    Special tokens ([CLS], [SEP]) are tokens: `mask` is True there too.
+    """
+
+    tokens: Tensor  # int64 [B, W], 0 is padding
+    mask: Tensor  # bool [B, W], True where a token is
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Images or captions as a model keeps them for scoring: everything `scores` needs, one row an item."""
+
+    vector: Tensor | None  # float [B, D], unit length; None for models that only align sets
+    parts: Tensor | None = None  # float [B, L, D]: region or word vectors
+    mask: Tensor | None = None  # bool [B, L], True where a part takes part
+
+
+class RetrievalModel(nn.Module):
+    """Images and captions are encoded apart; `scores` compares every image with every caption.
+
+    `pieces` says what `Texts.tokens` counts: "words" (a vocabulary fitted on the training captions) or
+    "word_pieces" (the tokenizer of the pretrained text encoder).
+    """
+
+    pieces: str = "words"
+
+    @abstractmethod
+    def encode_images(self, images: Images) -> Encoded: ...
+
+    @abstractmethod
+    def encode_captions(self, captions: Texts) -> Encoded: ...
+
+    @abstractmethod
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        """Similarity, float32 [images, captions], higher is nearer."""
