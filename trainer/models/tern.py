@@ -1,0 +1,155 @@
+"""TERN and TERAN: transformer encoders over regions and over word pieces, apart to the end.
+
+TERN: Messina et al. 2020, arXiv:2004.09144. TERAN: Messina et al. 2021, arXiv:2008.05231; github.com/mesnico/TERAN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
+
+from schemas.errors import InputError
+from trainer.models.alignment import align, require
+from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from trainer.models.text_encoder import EMBEDDED, TextEncoder, stop_pieces
+
+
+@dataclass(frozen=True)
+class TernConfig:
+    """The paper's sizes, but for its text encoder: bert-base-uncased with `text_layers` 6."""
+
+    feature_dim: int = 2048
+    embed_dim: int = 1024
+    image_layers: int = 4  # over regions, of width feature_dim
+    joint_layers: int = 2  # over regions, and over words, of width embed_dim
+    shared_joint: bool = False  # the same joint layers for both
+    heads: int = 4
+    feedforward: int = 2048
+    dropout: float = 0.1
+    text_model: str = EMBEDDED  # or a folder, or a hub id
+    text_layers: int | None = None  # the first so many layers; None: all
+    freeze_text: bool = False
+    checkpointing: bool = False  # compute the image layers twice rather than keep what they compute
+
+
+@dataclass(frozen=True)
+class TeranConfig(TernConfig):
+    pooling: str = "MrSw"  # MrSw, MwSr, symm, MrAVGw, scan
+    padding: str = "ignored"  # or "authors"
+    stop_words: str | None = None  # "english" or a file: words that take no part in pooling
+
+
+class Layers(nn.Module):
+    """Transformer encoder layers as of 2017: normalised after each residual, ReLU. [B, L, d] -> [B, L, d]."""
+
+    def __init__(self, count: int, width: int, config: TernConfig) -> None:
+        super().__init__()
+        if width % config.heads:
+            raise InputError(f"{config.heads} heads do not divide a width of {width}")
+        sizes = (width, config.heads, config.feedforward, config.dropout)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(*sizes, batch_first=True) for _ in range(count))
+        self.checkpointing = config.checkpointing
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            if self.checkpointing and self.training:
+                x = checkpoint(layer, x, src_key_padding_mask=~mask, use_reentrant=False)
+            else:
+                x = layer(x, src_key_padding_mask=~mask)
+        return x
+
+
+class TERN(RetrievalModel):
+    """Scores are cosines of the outputs at I-CLS, an empty region put in front, and at [CLS]."""
+
+    pieces = "word_pieces"
+
+    def __init__(self, config: TernConfig) -> None:
+        super().__init__()
+        self.config, width, joint = config, config.feature_dim, config.embed_dim
+        self.geometry = nn.Sequential(nn.Linear(width + 5, width), nn.ReLU(), nn.Linear(width, width))
+        self.image_layers = Layers(config.image_layers, width, config)
+        self.image_projection = nn.Linear(width, joint)
+        self.image_joint = Layers(config.joint_layers, joint, config)
+        self.text_encoder = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
+        self.text_projection = nn.Linear(self.text_encoder.width, joint)
+        self.text_joint = self.image_joint if config.shared_joint else Layers(config.joint_layers, joint, config)
+
+    def encode_images(self, images: Images) -> Encoded:
+        return Encoded(_unit(self._regions(images)[:, 0]))
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        return Encoded(_unit(self._words(captions)[:, 0]))
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        assert images.vector is not None and captions.vector is not None
+        with torch.autocast(images.vector.device.type, enabled=False):
+            return images.vector.float() @ captions.vector.float().T
+
+    def parameter_groups(self, lr: float, text_lr: float) -> list[dict]:
+        """For an optimiser: the pretrained text encoder (none if frozen) and all else, each with its learning rate."""
+        pretrained = {id(p) for p in self.text_encoder.parameters()}
+        rest = [p for p in self.parameters() if id(p) not in pretrained]
+        text = [p for p in self.text_encoder.parameters() if p.requires_grad]
+        groups = [{"params": rest, "lr": lr}, {"params": text, "lr": text_lr}]
+        return groups if text else groups[:1]
+
+    def _regions(self, images: Images) -> Tensor:
+        """float [B, 1 + R, embed_dim], I-CLS first."""
+        conditioned = torch.cat([images.features, images.boxes], dim=2)
+        x = self.geometry(nn.functional.pad(conditioned, (0, 0, 1, 0)))
+        mask = nn.functional.pad(images.mask, (1, 0), value=True)
+        return self.image_joint(self.image_projection(self.image_layers(x, mask)), mask)
+
+    def _words(self, captions: Texts) -> Tensor:
+        """float [B, W, embed_dim], [CLS] first."""
+        return self.text_joint(self.text_projection(self.text_encoder(captions)), captions.mask)
+
+
+class TERAN(TERN):
+    """Scores are pooled from the cosines of all regions and words (alignment.py); both CLS are dropped.
+
+    Word vectors keep the place of their token; `mask` is True where a token is a word that takes part: not [CLS], [SEP]
+    or a stop word, nor with padding "authors" the last piece before [SEP] (their slice takes one too many, usually the
+    full stop). A caption of nothing but stop words keeps them all. Parameters are named as TERN's: either loads the
+    other's.
+    """
+
+    stop: Tensor
+    inner: Tensor
+
+    def __init__(self, config: TeranConfig) -> None:
+        require(config.pooling, config.padding)
+        super().__init__(config)
+        self.pooling, self.padding, self.filtered = config.pooling, config.padding, config.stop_words is not None
+        stop, inner = stop_pieces(config.stop_words, config.text_model) if config.stop_words else torch.zeros(2, 0)
+        self.register_buffer("stop", stop, persistent=False)
+        self.register_buffer("inner", inner, persistent=False)
+
+    def encode_images(self, images: Images) -> Encoded:
+        return Encoded(None, _unit(self._regions(images)[:, 1:]), images.mask)
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        return Encoded(None, _unit(self._words(captions)), self._taking_part(captions))
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        return align(images, captions, self.pooling, self.padding, evaluation=not self.training)
+
+    def _taking_part(self, captions: Texts) -> Tensor:
+        """bool [B, W]"""
+        place = torch.arange(captions.mask.shape[1], device=captions.mask.device)
+        behind = 2 if self.padding == "authors" else 1
+        words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - behind)
+        if not self.filtered:
+            return words
+        goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))  # "on" of "on ##ions" is no word
+        kept = words & ~(self.stop[captions.tokens] & ~goes_on)
+        return torch.where(kept.any(1, keepdim=True), kept, words)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return normalize(x.float(), dim=-1)
