@@ -1,0 +1,59 @@
+"""SAF and SGR as they are usually written, a loop over the captions of a batch: the peer of `capgrade bench train`.
+
+Plain autograd, the weights of our model, the products in the order of the papers' equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import batch_norm, leaky_relu, normalize
+
+from trainer.models.base import Encoded
+from trainer.models.sgraf import Saf, Sgr, Sgraf
+
+
+def saf_loop(model: Saf, images: Encoded, captions: Encoded) -> Tensor:
+    """Scores [images, captions]; in training the running statistics move once a caption, as they do in `model`."""
+
+    def filtered(nodes: Tensor) -> Tensor:
+        norm = model.norm
+        logits = model.gate(nodes).transpose(1, 2)  # (n, 1, N)
+        logits = batch_norm(
+            logits, norm.running_mean, norm.running_var, norm.weight, norm.bias, model.training, norm.momentum or 0.1
+        )
+        weights = logits.sigmoid()
+        weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
+        return normalize((weights @ nodes).squeeze(1), dim=-1)
+
+    return looped(model, images, captions, filtered)
+
+
+def sgr_loop(model: Sgr, images: Encoded, captions: Encoded) -> Tensor:
+    """Scores [images, captions]."""
+
+    def reasoned(nodes: Tensor) -> Tensor:
+        for step in model.graph:
+            edges = (step.query(nodes) @ step.key(nodes).transpose(1, 2)).softmax(-1)
+            nodes = step.value(edges @ nodes).relu()
+        return nodes[:, 0]
+
+    return looped(model, images, captions, reasoned)
+
+
+def looped(model: Sgraf, images: Encoded, captions: Encoded, one_vector: Callable[[Tensor], Tensor]) -> Tensor:
+    regions, mask = images.parts, images.mask
+    columns = []
+    for words, length, whole in zip(captions.parts, captions.mask.sum(1).tolist(), captions.vector, strict=True):
+        words = words[:length]
+        logits = leaky_relu(regions @ words.T, 0.1)  # (n, R, L)
+        logits = logits / (logits.norm(dim=2, keepdim=True) + 1e-8)
+        logits = (model.config.temperature * logits).masked_fill(~mask.unsqueeze(2), -torch.inf)
+        context = normalize(logits.softmax(1).transpose(1, 2) @ regions, dim=-1)  # (n, L, D)
+        local = normalize(model.local((context - words) ** 2), dim=-1)
+        pooled = normalize(model.whole((images.vector - whole) ** 2), dim=-1)
+        nodes = torch.cat([pooled.unsqueeze(1), local], 1)  # (n, 1 + L, K)
+        columns.append(model.out(one_vector(nodes)).sigmoid())
+    return torch.cat(columns, 1)

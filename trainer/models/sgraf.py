@@ -1,0 +1,191 @@
+"""SAF and SGR (Diao et al. 2021, "Similarity Reasoning and Filtration"): a vector of similarity for every word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
+
+from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from trainer.models.differences import attention, by_length, squared_difference
+from trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
+
+EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
+
+
+@dataclass(frozen=True)
+class SgrafConfig:
+    embed: int = 1024
+    word: int = 300
+    similarity: int = 256
+    temperature: float = 9.0  # lambda of the attention over regions
+    steps: int = 3  # of SGR
+    dropout: float = 0.4
+    region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
+    checkpoint: bool = False  # make the graph's vectors again in the backward pass: less memory, a third more time
+
+
+class Reasoning(nn.Module):
+    """One step of similarity graph reasoning (eq. 6-7): x <- relu(W softmax(Q x (K x)') x), nodes [n, c, N, K].
+
+    Q x (K x)' = (Q x) K x', so one product with K' Q gives the edges. A bias of K adds the same to a whole row of the
+    softmax: SGRAF's code has it, it changes nothing and is left out.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = linear(size, size), linear(size, size, bias=False), linear(size, size)
+
+    def forward(self, nodes: Tensor, asking: int | None = None) -> Tensor:
+        """The first `asking` nodes after the step; None: all."""
+        key = self.key.weight  # (Q x + q)' (K y) = (x' Q' K + q' K) y
+        asked = nn.functional.linear(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
+        edges = wide(asked @ nodes.mT).softmax(-1).to(asked.dtype)
+        return self.value(edges @ nodes).relu()
+
+
+class CaptionNorm(nn.BatchNorm1d):
+    """BatchNorm of one channel whose batch is one caption's values against all images, as a loop over captions has it.
+
+    `share` is how much each caption's statistics weigh in the running ones: m (1 - m)^(captions after it).
+    """
+
+    def forward(self, input: Tensor, share: Tensor | None = None) -> Tensor:
+        """Values [n, c, N] of c captions."""
+        mean, variance = self.running_mean, self.running_var
+        if self.training:
+            variance, mean = torch.var_mean(input, (0, 2), correction=0)
+            self.remember(mean.detach(), variance.detach(), input.shape[0] * input.shape[2], share)
+            mean, variance = mean.unsqueeze(1), variance.unsqueeze(1)
+        assert mean is not None and variance is not None
+        return (input - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
+
+    def remember(self, mean: Tensor, variance: Tensor, count: int, share: Tensor | None) -> None:
+        assert self.running_mean is not None and self.running_var is not None and share is not None
+        self.running_mean += (share * mean).sum()
+        self.running_var += (share * variance).sum() * (count / max(1, count - 1))
+
+    def shares(self, captions: int, device: torch.device) -> Tensor:
+        """Each caption's share; what was known before these captions decays."""
+        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
+        momentum = self.momentum or 0.1
+        self.running_mean *= (1 - momentum) ** captions
+        self.running_var *= (1 - momentum) ** captions
+        self.num_batches_tracked += captions
+        after = torch.arange(captions - 1, -1, -1, device=device, dtype=self.running_mean.dtype)
+        return momentum * (1 - momentum) ** after
+
+
+class Sgraf(RetrievalModel):
+    """What SAF and SGR share: nodes s_0 (global) and s_l (word l), then a score of the nodes.
+
+    s_l = l2norm(W (c_l - w_l)^2), c_l the unit vector of the regions word l attends to; s_0 the same of the two
+    pooled vectors; score = sigmoid(u . (nodes made one vector)), in (0, 1). Source: eq. 3-5 and SGRAF's model.py.
+    """
+
+    def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.project = linear(feature_dim, config.embed)
+        self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout)
+        self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm)
+        self.pool_words = SelfPooling(config.embed, config.dropout)
+        self.local = linear(config.embed, config.similarity)
+        self.whole = linear(config.embed, config.similarity)
+        self.out = linear(config.similarity, 1)
+
+    def encode_images(self, images: Images) -> Encoded:
+        regions = normalize(wide(self.project(images.features)), dim=-1)
+        regions = regions.masked_fill(~images.mask.unsqueeze(2), 0)
+        return Encoded(self.pool_regions(regions, images.mask), regions, images.mask)
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        words = normalize(self.read(captions)[0], dim=-1)
+        return Encoded(self.pool_words(words, captions.mask), words, captions.mask)
+
+    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+        """Nodes [n, c, N, K] of c captions with n images as [n, c, K]."""
+        raise NotImplementedError
+
+    def shares(self, captions: Encoded) -> Tensor | None:
+        """What a caption counts in running statistics, [captions], where a head keeps some and is trained."""
+        return None
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        """In training every caption meets all images at once, since SAF's statistics are over them."""
+        assert images.vector is not None and images.parts is not None and images.mask is not None
+        shares = self.shares(captions)
+        size = len(images.parts) if self.training else EVAL_IMAGES
+        pieces = zip(images.vector.split(size), images.parts.split(size), images.mask.split(size), strict=True)
+        return torch.cat([self.rows(Encoded(*piece), captions, shares) for piece in pieces])
+
+    def rows(self, images: Encoded, captions: Encoded, shares: Tensor | None) -> Tensor:
+        """Captions of one length at a time: no padding word is ever computed."""
+        assert images.parts is not None and captions.parts is not None and captions.mask is not None
+        assert captions.vector is not None
+        lengths = captions.mask.sum(1).tolist()
+        tiles = list(by_length(lengths, len(images.parts), images.parts.device.type))
+        order = torch.tensor([i for tile in tiles for i in tile], device=images.parts.device)
+        sizes = [len(tile) for tile in tiles]
+        with torch.autocast(images.parts.device.type, enabled=False):
+            gram = images.parts @ images.parts.mT
+        columns = [
+            self.tile(images, gram, words[:, : lengths[tile[0]]], whole, None if shares is None else shares[tile])
+            for tile, words, whole in zip(
+                tiles, captions.parts[order].split(sizes), captions.vector[order].split(sizes), strict=True
+            )
+        ]
+        return torch.cat(columns, 1)[:, order.argsort()]
+
+    def tile(self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None) -> Tensor:
+        """Scores [n, c] of c captions of one length, words [c, L, D], whole [c, D]."""
+        assert images.parts is not None and images.mask is not None and images.vector is not None
+        a = attention(images.parts, images.mask, gram, words, self.config.temperature)
+        local = squared_difference(a, images.parts, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
+        one = torch.ones_like(images.vector[:, :1, None])
+        s0 = squared_difference(one.expand(-1, 1, len(whole)), images.vector.unsqueeze(1), whole, self.whole)
+        nodes = normalize(torch.cat([s0.unsqueeze(2), local], 2), dim=-1)
+        return wide(self.out(self.one_vector(nodes, share)).squeeze(2)).sigmoid()
+
+
+class Saf(Sgraf):
+    """Similarity attention filtration (eq. 8-9): l2norm(sum_l b_l s_l), b = sigmoid(BN(v . s_l)), summing to 1."""
+
+    def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, vocabulary_size)
+        self.gate, self.norm = linear(config.similarity, 1), CaptionNorm(1)
+
+    def shares(self, captions: Encoded) -> Tensor | None:
+        assert captions.parts is not None
+        return self.norm.shares(len(captions.parts), captions.parts.device) if self.training else None
+
+    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+        weights = self.norm(wide(self.gate(nodes).squeeze(3)), share).sigmoid()
+        weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
+        return normalize(wide((weights.unsqueeze(2) @ nodes).squeeze(2)), dim=-1)
+
+
+class Sgr(Sgraf):
+    """Similarity graph reasoning (eq. 6-7): every node sees all others, three steps, then the global node alone."""
+
+    def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_dim, vocabulary_size)
+        self.graph = nn.ModuleList(Reasoning(config.similarity) for _ in range(config.steps))
+
+    def reason(self, nodes: Tensor) -> Tensor:
+        for step in self.graph[:-1]:
+            nodes = step(nodes)
+        return self.graph[-1](nodes, 1).squeeze(2)
+
+    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+        if self.config.checkpoint and nodes.requires_grad:
+            return checkpoint(self.reason, nodes, use_reentrant=False)
+        return self.reason(nodes)
+
+
+def ensemble(*scores: Tensor) -> Tensor:
+    """SGRAF: the mean of the score matrices of a SAF and an SGR trained apart."""
+    return torch.stack(scores).mean(0)

@@ -1,0 +1,39 @@
+"""VSE++ (Faghri et al. 2018): one vector an image, one a caption, cosine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from trainer.models.encoders import WordGru, linear, masked_mean, wide
+
+
+@dataclass(frozen=True)
+class VseConfig:
+    embed: int = 1024
+    word: int = 300
+
+
+class Vse(RetrievalModel):
+    """Image: l2norm(W mean of its regions + b); caption: l2norm(last state of a GRU); score: their cosine.
+
+    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are averaged first.
+    """
+
+    def __init__(self, config: VseConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.project = linear(feature_dim, config.embed)
+        self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=False)
+
+    def encode_images(self, images: Images) -> Encoded:
+        return Encoded(normalize(wide(self.project(masked_mean(images.features, images.mask))), dim=-1))
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        return Encoded(normalize(self.read(captions)[1], dim=-1))
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        assert images.vector is not None and captions.vector is not None
+        return wide(images.vector @ captions.vector.T)
