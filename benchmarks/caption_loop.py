@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import batch_norm, leaky_relu, normalize
+from torch.nn import BatchNorm1d
+from torch.nn.functional import leaky_relu, normalize
 
 from trainer.models.base import Encoded
 from trainer.models.sgraf import Saf, Sgr, Sgraf
@@ -19,11 +20,7 @@ def saf_loop(model: Saf, images: Encoded, captions: Encoded) -> Tensor:
     """Scores [images, captions]; in training the running statistics move once a caption, as they do in `model`."""
 
     def filtered(nodes: Tensor) -> Tensor:
-        norm = model.norm
-        logits = model.gate(nodes).transpose(1, 2)  # (n, 1, N)
-        logits = batch_norm(
-            logits, norm.running_mean, norm.running_var, norm.weight, norm.bias, model.training, norm.momentum or 0.1
-        )
+        logits = BatchNorm1d.forward(model.norm, model.gate(nodes).transpose(1, 2))  # (n, 1, N)
         weights = logits.sigmoid()
         weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
         return normalize((weights @ nodes).squeeze(1), dim=-1)
