@@ -52,6 +52,10 @@ class RetrievalModel(nn.Module):
     @abstractmethod
     def encode_captions(self, captions: Texts) -> Encoded: ...
 
+    def forward(self, images: Images, captions: Texts) -> tuple[Encoded, Encoded]:
+        """Both sides of a batch; what `DistributedDataParallel` calls."""
+        return self.encode_images(images), self.encode_captions(captions)
+
     @abstractmethod
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarity, float32 [images, captions], higher is nearer."""
