@@ -8,16 +8,14 @@ of workers, or on interruptions.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import apache_beam as beam
 import numba
@@ -28,7 +26,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from pipelines.measures import FITTED, Fitted, Measure
 from schemas.captions import Captions
 from schemas.errors import InputError
-from schemas.files import canonical, digest, open_arrow, package_version, write_arrow, write_json
+from schemas.files import digest, open_arrow, write_arrow, write_json
 from schemas.progress import progress
 
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
@@ -106,20 +104,6 @@ def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -
         fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
         kinds[name] = type(fitted).__name__
     return kinds
-
-
-@contextmanager
-def work_folder(out: Path, key: Any) -> Iterator[Path]:
-    """`out/.work`, kept while the run it belongs to is unfinished and emptied when `key` says another run."""
-    work = out / ".work"
-    name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
-    marker = work / "key"
-    if not marker.is_file() or marker.read_text() != name:
-        shutil.rmtree(work, ignore_errors=True)
-        (work / "parts").mkdir(parents=True)
-        marker.write_text(name)
-    yield work
-    shutil.rmtree(work)
 
 
 def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:

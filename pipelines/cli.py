@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
 app.add_typer(bench_app, name="bench")
+regions_app = typer.Typer(invoke_without_command=True)
+app.add_typer(regions_app, name="regions")
 
 ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
 Sets = Annotated[
@@ -32,6 +34,7 @@ Sets = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
+RegionsDir = Annotated[Path, typer.Option("--regions", help="Folder that `capgrade regions` wrote.")]
 Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
 Measures = Annotated[
     str | None,
@@ -235,6 +238,94 @@ def agree(
     _print(result, True, "") if as_json else agreement_table(result)
 
 
+@regions_app.callback()
+def regions(
+    context: typer.Context,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of pictures, captions folder, or list of image_id<TAB>path.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
+    detector: Annotated[str | None, typer.Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Checkpoint; or `random`, to try the speed.")] = None,
+    boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions an image, e.g. 10-100. Default: 36.")] = None,
+    proposals: Annotated[int | None, typer.Option(help="Regions to choose from. Default: as the checkpoint.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bf16. Default: float32.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N. Default: auto.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode pictures. Default: 2.")] = None,
+    unreadable: Annotated[str | None, typer.Option(help="Unreadable pictures: fail or skip. Default: fail.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float16 or float32. Default: float16.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
+
+    Several GPUs: `torchrun --nproc-per-node 4 -m pipelines.cli regions ...`, one process a GPU.
+    """
+    if context.invoked_subcommand:
+        return
+    if images is None or out is None:
+        raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
+    from pipelines.regions import regions as stage
+
+    given = {"detector": detector, "weights": weights, "boxes": boxes, "proposals": proposals, "precision": precision}
+    more = {"device": device, "workers": workers, "unreadable": unreadable, "dtype": dtype}
+    options = _overrides("regions", {**given, **more})
+    done = stage(images, out, _load(params, [*(sets or []), *options]).regions)
+    if done:
+        _print(done, as_json, _regions_line(done, out))
+
+
+def _regions_line(done: dict[str, Any], out: Path) -> str:
+    images = sum(entry["rows"] for entry in done["files"].values())
+    error = done["rounding"]
+    rounded = f"rounded by at most {error['max_abs']:.2g}, {error['max_rel']:.2%} of a value"
+    stored = f"{done['params']['dtype']}, {rounded if error['max_abs'] else 'not rounded'}"
+    return f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) -> {out}"
+
+
+@regions_app.command("import")
+def import_regions(
+    format: Annotated[str, typer.Option(help="tsv, npz, teran, scan, h5, lxmert.")],
+    input: Annotated[Path, typer.Option(help="File of the format, or folder for npz and teran.")],
+    out: Out,
+    dtype: Annotated[str, typer.Option(help="float32, which loses nothing, or float16.")] = "float32",
+    target_mb: Annotated[int, typer.Option(min=1, help="Size of a shard, about.")] = 512,
+    as_json: AsJson = False,
+) -> None:
+    """Other people's feature files, checked, as Arrow shards."""
+    from pipelines.exchange import import_regions as stage
+
+    done = stage(format, input, out, dtype=dtype, target_mb=target_mb)
+    _print(done, as_json, _regions_line(done, out))
+
+
+@regions_app.command("export")
+def export_regions(
+    format: Annotated[str, typer.Option(help="tsv, scan, npz.")],
+    regions: RegionsDir,
+    out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
+) -> None:
+    """Our shards in a layout that other code bases read."""
+    from pipelines.exchange import export_regions as stage
+
+    typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
+
+
+@regions_app.command("show")
+def show_regions(
+    regions: RegionsDir,
+    images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
+    picture: Annotated[Path, typer.Option(help="PNG to draw.")],
+    count: Annotated[int, typer.Option(min=1, help="How many images, spread over the folder.")] = 6,
+    top: Annotated[int, typer.Option(min=1, help="Boxes an image, the most confident.")] = 6,
+) -> None:
+    """Draw boxes with classes and attributes on a handful of images."""
+    from pipelines.region_show import draw_regions as stage
+
+    typer.echo(f"{stage(regions, images, picture, count, top)} images -> {picture}")
+
+
 @app.command()
 def publish(
     captions: CaptionsDir,
@@ -400,7 +491,7 @@ def main() -> None:
     except BaseException as error:
         if not _interrupted(error):
             raise
-        typer.echo("stopped; relevance and shards go on from here when run again", err=True)
+        typer.echo("stopped; relevance, shards and regions go on from here when run again", err=True)
         sys.exit(130)
 
 
@@ -421,3 +512,7 @@ def _one_line(error: InputError | OSError) -> str:
         name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
         return f"{name}: {error.strerror}" if name else error.strerror
     return str(error)
+
+
+if __name__ == "__main__":
+    main()

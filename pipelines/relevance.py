@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from pipelines.blocks import Job, fit_measures, joined, run_blocks, work_folder
+from pipelines.blocks import Job, fit_measures, joined, run_blocks
 from pipelines.measures import choose
+from pipelines.work import work_folder
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest, write_text
 from schemas.params import MeasuresParams, RelevanceParams

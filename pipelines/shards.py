@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Job, fit_measures, joined, run_blocks, work_folder
+from pipelines.blocks import Job, fit_measures, joined, run_blocks
 from pipelines.measures import choose
 from pipelines.samplers import Plan, id_keys, keep, reason_names
+from pipelines.work import work_folder
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest
 from schemas.params import MeasuresParams, ShardsParams

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from schemas.errors import InputError
 
@@ -146,6 +146,44 @@ class ShardsParams(Block):
     block_images: Positive = 64
 
 
+class RegionsParams(Block):
+    """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
+
+    detector: Literal["scenes", "bottom_up", "detectron2"] = "scenes"
+    weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
+    config: str | None = None  # of detectron2: a file, or a name of its model zoo
+    seed: Natural = 0  # of random weights
+    boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"  # N, or MIN-MAX
+    confidence: Annotated[float, Field(ge=0, le=1)] = 0.2  # a box that passes counts towards MIN and MAX
+    nms_threshold: Share = 0.3  # of the suppression within each class
+    proposals: Positive | None = None  # None: as many as the checkpoint was made with
+    precision: Literal["float32", "bf16"] = "float32"
+    channels_last: bool | None = None  # None: on a GPU
+    compile: bool = False
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    batch: Positive = 8  # pictures of one size at a time
+    workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
+    unreadable: Literal["fail", "skip"] = "fail"
+    dtype: Literal["float16", "float32"] = "float16"
+    target_mb: Positive = 64  # a shard at most, about; what a stop can lose
+
+    @model_validator(mode="after")
+    def _fewest_first(self) -> RegionsParams:
+        if self.box_range[0] > self.box_range[1]:
+            raise ValueError(f"boxes {self.boxes}: write MIN-MAX, the smaller first")
+        return self
+
+    @property
+    def box_range(self) -> tuple[int, int]:
+        """The fewest and the most boxes an image keeps."""
+        low, _, high = self.boxes.partition("-")
+        return int(low), int(high or low)
+
+    def result(self) -> dict[str, Any]:
+        """What the features depend on: not where files lie nor how the work is spread."""
+        return self.model_dump(mode="json", exclude={"weights", "device", "workers", "unreadable"})
+
+
 class EvaluateParams(Block):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
@@ -176,6 +214,7 @@ class Params(Block):
     captions: CaptionsParams = CaptionsParams()
     measures: MeasuresParams = MeasuresParams()
     relevance: RelevanceParams = RelevanceParams()
+    regions: RegionsParams = RegionsParams()
     shards: ShardsParams = ShardsParams()
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()

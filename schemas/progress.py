@@ -11,23 +11,40 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 
 class Advance(Protocol):
     def __call__(self, steps: int = 1) -> None: ...
 
 
+class SpeedColumn(ProgressColumn):
+    """Steps a second over the last half minute."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:.3g} {self.unit}/s")
+
+
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left; yields the function that advances it."""
+def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
+    """A bar on standard error with count, elapsed time and time left, with `unit` also so many a second; yields the
+    function that advances it. A total of None is one that is not known before the end."""
     console = Console(stderr=True)
-    columns = (
+    columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
+    if unit:
+        columns = (*columns, SpeedColumn(unit))
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda steps=1: bar.advance(task, steps)

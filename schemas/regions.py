@@ -1,10 +1,9 @@
-"""Regions of images: what a detector found in each, in Arrow shards read through the page cache one image at a time."""
+"""Regions of images: what a detector found in each, checked, and written as Arrow shards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, metadata_of, open_arrow, read_manifest, with_metadata, write_arrow, write_manifest
+from schemas.files import MANIFEST, metadata_of, with_metadata, write_arrow, write_manifest
 
 KIND = "regions"
 BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
@@ -22,7 +21,7 @@ OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push
 DAMAGED = "the file is damaged or in another format: make it again, or leave this image out"
 
 Dtype = Literal["float16", "float32"]
-_LISTS = {"classes": "int32", "confidences": "float32", "attributes": "int32", "attribute_confidences": "float32"}
+LISTS = {"classes": "int32", "confidences": "float32", "attributes": "int32", "attribute_confidences": "float32"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +54,7 @@ class Regions:
         raise InputError(f"image {self.image_id!r}: {problem}", file=file, row=row, remedy=DAMAGED)
 
     def _problems(self) -> Iterator[str]:
-        if not self.image_id or self.image_id != self.image_id.strip() or not self.image_id.isprintable():
+        if not well_formed(self.image_id):
             yield "an image id has visible characters and no space around it"
         if any(side is not None and not 0 < side < 2**31 for side in (self.width, self.height)):
             yield f"a size of {self.width} x {self.height} pixels"
@@ -65,7 +64,7 @@ class Regions:
         if not np.isfinite(x).all():
             yield f"{np.count_nonzero(~np.isfinite(x))} feature values are NaN or infinite"
         yield from self._box_problems()
-        for name, dtype in _LISTS.items():
+        for name, dtype in LISTS.items():
             yield from _list_problems(name, getattr(self, name), dtype, len(x))
 
     def _box_problems(self) -> Iterator[str]:
@@ -84,6 +83,11 @@ class Regions:
             out = ((boxes < -slack) | (boxes > side + slack)).any(1)
             if out.any():
                 yield f"box {boxes[out][0].tolist()} lies outside the image of {self.width} x {self.height} pixels"
+
+
+def well_formed(image_id: str) -> bool:
+    """Visible characters and no space around them."""
+    return bool(image_id) and image_id == image_id.strip() and image_id.isprintable()
 
 
 def _list_problems(name: str, values: np.ndarray | None, dtype: str, n: int) -> Iterator[str]:
@@ -106,7 +110,7 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
         pa.field("height", pa.int32()),
         pa.field("boxes", pa.list_(pa.list_(pa.float32(), 4))),
         pa.field("features", pa.large_list(feature), nullable=False),
-        *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in _LISTS.items()),
+        *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in LISTS.items()),
     ]
     return with_metadata(pa.schema(fields), {"kind": KIND, "dtype": dtype, "dim": dim, **(metadata or {})})
 
@@ -151,7 +155,7 @@ def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding | 
         pa.array([regions.height for regions in images], pa.int32()),
         _list_column([regions.boxes for regions in images], schema.field("boxes").type),
         _list_column(features, schema.field("features").type, [len(regions) for regions in images]),
-        *(_list_column([getattr(regions, name) for regions in images], schema.field(name).type) for name in _LISTS),
+        *(_list_column([getattr(regions, name) for regions in images], schema.field(name).type) for name in LISTS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -202,15 +206,20 @@ def write_regions(
     batches = _batches(_counted(chain([first], source), counts), schema, rounding, min(target, BATCH_BYTES))
     rows = {}
     for k, batch in enumerate(batches):
-        name = f"regions-{k:05d}.arrow"
+        name = shard_name(k)
         rows[name] = write_arrow(out / name, schema, _up_to(target, chain([batch], batches)))
-    for stale in set(out.glob("regions-*.arrow")) - {out / name for name in rows}:
-        stale.unlink()
+    remove_stale(out, rows)
     params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
     return write_manifest(
         out, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
         rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
     )  # fmt: skip
+
+
+def remove_stale(out: Path, names: Iterable[str]) -> None:
+    """Delete the shards of an earlier run that these do not replace."""
+    for stale in set(out.glob("regions-*.arrow")) - {out / name for name in names}:
+        stale.unlink()
 
 
 def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regions]:
@@ -221,6 +230,15 @@ def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regi
         seen.add(regions.image_id)
         counts["regions"] += len(regions)
         yield regions
+
+
+def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding) -> int:
+    """One shard, written whole or not at all, in batches of 32 MB; returns its rows. Errors as `write_regions`."""
+    return write_arrow(path, schema, _batches(images, schema, rounding, BATCH_BYTES))
+
+
+def shard_name(number: int) -> str:
+    return f"regions-{number:05d}.arrow"
 
 
 def _batches(images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int) -> Iterator[pa.RecordBatch]:
@@ -244,95 +262,3 @@ def _up_to(target: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
         size += batch.nbytes
         if size >= target:
             return
-
-
-class RegionStore:
-    """A finished regions folder: `store[17]` or `store["391895"]` is one image, mapped from disk and not copied.
-
-    Arrays are read-only views; opening reads no feature, and a store may be sent to other processes.
-    Raises InputError for a folder that is unfinished or damaged, and for an id that it does not have.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder)
-        self.manifest = read_manifest(self.folder, KIND)
-        readers = [open_arrow(self.folder / name) for name in sorted(self.manifest["files"])]
-        self.schema = readers[0].schema
-        self.metadata = metadata_of(self.schema)
-        batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
-        self._batches = [_Batch(batch) for batch in batches]
-        self._ends = np.cumsum([batch.num_rows for batch in batches])
-
-    def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:
-        return RegionStore, (self.folder,)
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __iter__(self) -> Iterator[Regions]:
-        return chain.from_iterable(map(batch.row, range(batch.rows)) for batch in self._batches)
-
-    def __contains__(self, image_id: str) -> bool:
-        return image_id in self._index
-
-    def __getitem__(self, key: int | str) -> Regions:
-        k = self.index(key) if isinstance(key, str) else int(key)
-        if not 0 <= k < len(self):
-            raise IndexError(f"image {k} of {len(self)}")
-        b = int(np.searchsorted(self._ends, k, side="right"))
-        first = int(self._ends[b]) - self._batches[b].rows
-        return self._batches[b].row(k - first)
-
-    def index(self, image_id: str) -> int:
-        """The number of an image by its id."""
-        if image_id not in self._index:
-            raise InputError(f"no image {image_id!r}", file=self.folder, remedy="extract its regions")
-        return self._index[image_id]
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """Every image id in stored order."""
-        return [image_id for batch in self._batches for image_id in batch.ids]
-
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {image_id: k for k, image_id in enumerate(self.ids)}
-
-
-class _Batch:
-    """One record batch as numpy views, made when its first image is asked for."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.rows = batch.num_rows
-        self._batch = batch
-
-    @property
-    def ids(self) -> list[str]:
-        return self._batch["image_id"].to_pylist()
-
-    def row(self, i: int) -> Regions:
-        width, height = self._batch["width"][i].as_py(), self._batch["height"][i].as_py()
-        lists = {name: view(i) for name, view in self._lists.items()}
-        features = self._features(i)
-        assert features is not None  # the column has no nulls
-        return Regions(self._batch["image_id"][i].as_py(), width, height, features=features, **lists)
-
-    @cached_property
-    def _features(self) -> Callable[[int], np.ndarray | None]:
-        return _list_view(self._batch["features"])
-
-    @cached_property
-    def _lists(self) -> dict[str, Callable[[int], np.ndarray | None]]:
-        return {name: _list_view(self._batch[name]) for name in ("boxes", *_LISTS)}
-
-
-def _list_view(column: pa.Array) -> Callable[[int], np.ndarray | None]:
-    """From a row of a list column to its numpy array, or None where it is null; nothing is copied."""
-    offsets = column.offsets.to_numpy()
-    values = column.values
-    if pa.types.is_fixed_size_list(values.type):
-        flat = values.values.to_numpy().reshape(-1, values.type.list_size)
-    else:
-        flat = values.to_numpy()
-    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-    return lambda i: flat[offsets[i] : offsets[i + 1]] if valid is None or valid[i] else None

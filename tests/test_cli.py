@@ -12,10 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_detector
 from conftest import random_sets
+from PIL import Image
 
 from pipelines import cli
-from schemas.params import Block, CaptionsParams, PublishParams, RelevanceParams, ShardsParams
+from schemas.params import Block, CaptionsParams, PublishParams, RegionsParams, RelevanceParams, ShardsParams
+from schemas.region_store import RegionStore
 
 # Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
 MAIN = "import signal; signal.signal(2, signal.default_int_handler); from pipelines.cli import main; main()"
@@ -73,7 +76,13 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", *(c.name or c.callback.__name__ for c in cli.app.registered_commands), "bench relevance", "bench metrics"],
+    [
+        "",
+        *(c.name or c.callback.__name__ for c in cli.app.registered_commands),
+        *(f"bench {c.name}" for c in cli.bench_app.registered_commands),
+        "regions",
+        *(f"regions {c.name}" for c in cli.regions_app.registered_commands),
+    ],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*command.split(), "--help") == 0
@@ -87,6 +96,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("relevance", RelevanceParams(), ("measures", "dtype")),
         ("shards", ShardsParams(), ("measures", "top", "uniform", "seed")),
         ("publish", PublishParams(), ("name",)),
+        ("regions", RegionsParams(), ("detector", "boxes", "precision", "device", "workers", "unreadable", "dtype")),
     ],
 )
 def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys, monkeypatch) -> None:
@@ -161,6 +171,36 @@ def test_options_win_over_set_and_set_over_params(world: Path, capsys: pytest.Ca
     assert done["params"]["tokenizer"] == "lower_split"
 
 
+def test_regions_of_images_drawn_exported_and_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_detector.register(monkeypatch.setattr)
+    (tmp_path / "in").mkdir()
+    for k in range(3):
+        Image.effect_noise((160, 120), 90).save(tmp_path / "in" / f"{k}.jpg")
+    extract = ("regions", "--images", f"{tmp_path}/in", "--boxes", "5", "--set", "regions.workers=0")
+    capsys.readouterr()
+    assert call(*extract, "--out", f"{tmp_path}/r") == 0
+    line = capsys.readouterr().out
+    assert re.match(
+        r"3 images, 15 regions of 64 numbers \(float16, rounded by at most [\d.e-]+, 0.05% of a value\)", line
+    )
+    drawn = ("--regions", f"{tmp_path}/r", "--images", f"{tmp_path}/in", "--picture", f"{tmp_path}/p.png")
+    assert call("regions", "show", *drawn, "--count", "2") == 0
+    assert Image.open(tmp_path / "p.png").size == (3 * 14 + 2 * 420, 2 * 14 + 315 + 23)
+    for format, name in (("tsv", "a.tsv"), ("scan", "a_ims.npy"), ("npz", "a")):
+        assert (
+            call("regions", "export", "--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
+            == 0
+        )
+        arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
+        done = printed(capsys, "regions", "import", *arguments, "--json")
+        assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format}
+        assert name in done["inputs"]
+        for found, made in zip(RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True):
+            assert found.image_id == made.image_id and (found.features == made.features).all()
+
+
 def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None:
     (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "abc"))
     (tmp_path / "list.txt").write_text("b.jpg\n")
@@ -181,7 +221,7 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     # Beam may say where it was stopped; the last line is ours.
     last = process.communicate()[1].splitlines()[-1]
-    assert last == "stopped; relevance and shards go on from here when run again"
+    assert last == "stopped; relevance, shards and regions go on from here when run again"
     assert process.returncode == 130
     assert not (tmp_path / "s" / "manifest.json").exists()
     for name in ("s", "whole"):
@@ -288,6 +328,46 @@ BAD = {
         "frequencies --captions {w}/c --out {t}/one",
         "{t}/one: Is a directory",
     ),
+    "regions of nothing": (
+        "regions --out {t}/o",
+        "--images and --out are needed -> see capgrade regions --help",
+    ),
+    "a detector without weights": (
+        "regions --images {t}/pictures --detector bottom_up --out {t}/o",
+        "detector bottom_up has no weights -> give --weights FILE",
+    ),
+    "boxes that are no number": (
+        "regions --images {t}/pictures --boxes many --out {t}/o",
+        "parameter 'regions.boxes' is 'many': ",
+    ),
+    "more boxes at least than at most": (
+        "regions --images {t}/pictures --boxes 20-10 --out {t}/o",
+        "boxes 20-10: write MIN-MAX, the smaller first",
+    ),
+    "a GPU that is not there": (
+        "regions --images {t}/pictures --detector bottom_up --weights random --device cuda:99 --out {t}/o",
+        "no GPU 99: ",
+    ),
+    "no pictures": (
+        "regions --images {t}/one --out {t}/o",
+        "one: no picture -> give pictures named ",
+    ),
+    "an unknown format": (
+        "regions import --format csv --input {t}/one.tsv --out {t}/o",
+        "unknown format 'csv' -> choose from: tsv, npz, teran, scan, h5, lxmert",
+    ),
+    "a format that is not written": (
+        "regions export --format h5 --regions {t}/one --out {t}/o",
+        "no writer for format 'h5' -> choose from: tsv, scan, npz",
+    ),
+    "another format than said": (
+        "regions import --format tsv --input {t}/one.tsv --out {t}/o",
+        "one.tsv row 1: 3 fields between tabs",
+    ),
+    "regions of captions": (
+        "regions export --format tsv --regions {w}/c --out {t}/o",
+        "a captions folder where a regions folder is needed",
+    ),
     "no captions folder": (
         "relevance --captions {t} --measures cider --out {t}/o",
         "no manifest.json: not a finished captions",
@@ -319,6 +399,8 @@ def prepare(world: Path, folder: Path) -> None:
     (folder / "empty.tsv").write_text(head + "a\t1\t \n")
     (folder / "one.tsv").write_text(head + "a\t1\tx\na\t2\ty\n")
     (folder / "p.yaml").write_text("shards: {tpo: 3}\n")
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
     (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
     n_captions = json.loads((world / "r" / "manifest.json").read_text())["n_captions"]
     np.save(folder / "nan.npy", np.full((15, n_captions), np.nan))

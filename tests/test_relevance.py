@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from conftest import caption_table, make_captions, random_sets, write_captions_folder
 
-from pipelines import blocks
+from pipelines import blocks, work
 from pipelines.measures.cider import Cider
 from pipelines.measures.rouge import RougeL
 from pipelines.relevance import relevance
@@ -148,7 +148,7 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks.ScoreBlock, "process", watched)
-        patch.setattr(blocks.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     shards(captions_dir, tmp_path / "undisturbed", SAMPLED, MeasuresParams())
@@ -159,7 +159,7 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
 def test_a_damaged_part_is_computed_again(captions_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
         shards(captions_dir, out, SAMPLED, MeasuresParams())
     expected = contents_of_shards(out)
     part = next((out / ".work" / "parts").glob("*.arrow"))
@@ -174,7 +174,7 @@ def contents_of_shards(folder: Path) -> dict[str, bytes]:
 
 def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     mean = MeasuresParams(rouge_l=RougeParams(references="mean"))
     shards(captions_dir, tmp_path / "out", SAMPLED, mean)

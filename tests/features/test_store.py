@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from schemas.errors import InputError
-from schemas.regions import Regions, RegionStore, region_schema, write_regions
+from schemas.region_store import RegionStore
+from schemas.regions import Regions, region_schema, write_regions
 
 from .made import assert_same, made
 

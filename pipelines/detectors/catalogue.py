@@ -1,0 +1,96 @@
+"""The detectors by name, made from the parameters of the stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.detectors.base import Detector
+from pipelines.detectors.batched import BottomUpDetector
+from pipelines.detectors.bottom_up import BottomUp
+from pipelines.detectors.selection import SelectionRule
+from schemas.errors import InputError
+from schemas.params import RegionsParams
+
+SCENES = Path(__file__).with_name("scenes.safetensors")  # made by `capgrade regions train`
+RANDOM = "random"  # in place of a weights file
+
+
+def make_detector(params: RegionsParams, local: int = 0) -> Detector:
+    """The detector that the parameters name, on its device; `local` numbers this process on its machine.
+
+    Raises InputError when it needs weights, a package or a device that are not there.
+    """
+    return DETECTORS[params.detector](params, device_of(params.device, local))
+
+
+def device_of(name: str, local: int = 0) -> torch.device:
+    """auto, cpu, cuda or cuda:N as a device. auto takes a GPU where there is one; each process its own."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    number = int(name.partition(":")[2] or local)
+    if number >= count:
+        remedy = "set --device cpu, or install torch for CUDA" if not count else "start fewer processes"
+        raise InputError(f"no GPU {number}: {count} here", remedy=remedy)
+    return torch.device("cuda", number)
+
+
+def rule_of(params: RegionsParams) -> SelectionRule:
+    return SelectionRule(*params.box_range, confidence=params.confidence, nms_threshold=params.nms_threshold)
+
+
+def weight_files(params: RegionsParams) -> dict[str, Path]:
+    """What the detector is read from, by name, for the manifest."""
+    if params.detector == "scenes":
+        return {"weights": SCENES}
+    given = {"weights": params.weights, "config": params.config}
+    return {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+
+
+def _scenes(params: RegionsParams, device: torch.device) -> Detector:
+    if params.weights:
+        remedy = "give --detector bottom_up with these weights"
+        raise InputError("detector scenes has weights of its own", file=params.weights, remedy=remedy)
+    return _loaded(SCENES, "scenes", params, device)
+
+
+def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
+    if params.weights is None:
+        remedy = "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
+        raise InputError("detector bottom_up has no weights", remedy=remedy)
+    if params.weights == RANDOM:
+        return _detector(random_model(params.seed), f"bottom_up, random weights, seed {params.seed}", params, device)
+    return _loaded(Path(params.weights), "bottom_up", params, device)
+
+
+def random_model(seed: int) -> BottomUp:
+    """The full-size model with seeded weights: right for its speed and limits, and for nothing else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return BottomUp()
+
+
+def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:
+    from pipelines.detectors.weights import load_bottom_up
+
+    model, facts = load_bottom_up(path)
+    names = {key: facts.get(key) for key in ("classes", "attributes")}
+    return _detector(model, name, params, device, **names)
+
+
+def _detector(model: BottomUp, name: str, params: RegionsParams, device: torch.device, **names: Any) -> Detector:
+    channels_last = device.type == "cuda" if params.channels_last is None else params.channels_last
+    return BottomUpDetector(
+        model, rule_of(params), name=name, device=device, precision=params.precision, compile=params.compile,
+        channels_last=channels_last, proposals=params.proposals, **names,
+    )  # fmt: skip
+
+
+DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
+    "scenes": _scenes,
+    "bottom_up": _bottom_up,
+}

@@ -1,0 +1,233 @@
+"""Stage `regions`: pictures -> what a detector finds in each, as Arrow shards.
+
+A shard is a fixed run of the picture list. Its batches, its file and its receipt follow from the list and the
+settings alone, so a run that was stopped goes on with the shards that are missing, several processes may share
+the shards, and the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.decode import Decoded, Prepared, decoded, plan
+from pipelines.detectors.base import Detector
+from pipelines.detectors.catalogue import device_of, make_detector, weight_files
+from pipelines.detectors.selection import Detections
+from pipelines.pictures import Picture, read_pictures
+from pipelines.processes import Place, together
+from pipelines.work import work_folder
+from schemas.errors import InputError
+from schemas.files import MANIFEST, digest, write_json, write_manifest
+from schemas.params import RegionsParams
+from schemas.progress import progress
+from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, remove_stale, shard_name, write_shard
+
+MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
+SHOWN = 20  # pictures named in one message
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A picture without regions, and why."""
+
+    image_id: str
+    file: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Written after a shard: what it was made from, what it holds, and who is not in it."""
+
+    stamp: str  # of the pictures, as the file system has them
+    pictures: str  # SHA-256 over the SHA-256 of each picture's bytes
+    shard: str  # SHA-256 of the file
+    rows: int
+    regions: int
+    rounding: Rounding
+    left_out: list[LeftOut]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The picture list cut into shards, and where they go."""
+
+    out: Path
+    pictures: Sequence[Picture]
+    shard_images: int
+    schema: pa.Schema
+
+    @property
+    def n_shards(self) -> int:
+        return -(-len(self.pictures) // self.shard_images)
+
+    def numbers(self, shard: int) -> range:
+        return range(shard * self.shard_images, min((shard + 1) * self.shard_images, len(self.pictures)))
+
+    def stamp(self, shard: int) -> str:
+        return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
+
+    def file(self, shard: int) -> Path:
+        return self.out / shard_name(shard)
+
+    def receipt_file(self, shard: int) -> Path:
+        return self.out / ".work" / "parts" / f"{shard:05d}.json"
+
+    def receipt(self, shard: int) -> Receipt:
+        values = json.loads(self.receipt_file(shard).read_text(encoding="utf-8"))
+        left_out = [LeftOut(**one) for one in values.pop("left_out")]
+        return Receipt(rounding=Rounding(**values.pop("rounding")), left_out=left_out, **values)
+
+    def finished(self, shard: int) -> bool:
+        """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
+        try:
+            receipt = self.receipt(shard)
+            return receipt.stamp == self.stamp(shard) and receipt.shard == digest(self.file(shard))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return False
+
+
+def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | None:
+    """Write `regions-00000.arrow`, ... and, last, the manifest, which is returned; None in all processes of a
+    launcher but the first. `source` is what `read_pictures` takes.
+
+    A picture that cannot be decoded, or in which nothing is found, is left out and never shifts another row. With
+    `unreadable: skip` the manifest lists it; with `fail` there is no manifest but an InputError that names it,
+    after all others are done: mended, or with skip, the next run does only what is missing.
+    """
+    place = Place.here()
+    pictures = read_pictures(source)
+    detector = make_detector(params, place.local)
+    made_with = {**params.result(), "detector": detector.name, "device": device_of(params.device, place.local).type}
+    inputs = {name: digest(path) for name, path in weight_files(params).items()}
+    schema = region_schema(detector.n_features, params.dtype, made_with)
+    job = Job(out, pictures, _shard_images(params, detector.n_features), schema)
+    key = [made_with, inputs, [picture.image_id for picture in pictures]]
+    with together(place) as wait, _unfinished(out, key, place, wait):
+        detect_all(job, detector, params, place)
+        wait()
+        return finish(job, detector, params, made_with, inputs) if place.rank == 0 else None
+
+
+def _shard_images(params: RegionsParams, n_features: int) -> int:
+    """Images that fit a shard of `target_mb` when each keeps the most boxes."""
+    image = params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
+    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image))
+
+
+@contextmanager
+def _unfinished(out: Path, key: Any, place: Place, wait: Callable[[], None]) -> Iterator[None]:
+    """The work folder, opened by the first process before any other goes on; `out` has no manifest meanwhile."""
+    with work_folder(out, key) if place.rank == 0 else nullcontext():
+        (out / MANIFEST).unlink(missing_ok=True)
+        wait()
+        yield
+
+
+def detect_all(job: Job, detector: Detector, params: RegionsParams, place: Place) -> None:
+    """Every unfinished shard of this process: decoded ahead by workers, detected, written, receipted."""
+    todo = [k for k in range(place.rank, job.n_shards, place.world) if not job.finished(k)]
+    total = sum(len(job.numbers(k)) for k in todo)
+    if not total:
+        return
+    batches = plan(job.pictures, ((k, job.numbers(k)) for k in todo), detector.prepare, params.batch)
+    shard = _Shard(job)
+    with progress(f"regions by {detector.name}", total, unit="images") as advance:
+        for each in decoded(job.pictures, batches, detector.prepare, workers=min(params.workers, total)):
+            shard.add(each, detector)
+            advance(len(each.batch.numbers))
+            if each.batch.last:
+                shard.write(each.batch.shard, params.dtype)
+                shard = _Shard(job)
+
+
+class _Shard:
+    """The images of one shard as they come, by their numbers in the list."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.found: dict[int, Regions] = {}
+        self.digests: dict[int, str] = {}
+        self.problems: dict[int, str] = {}
+
+    def add(self, each: Decoded, detector: Detector) -> None:
+        self.problems |= each.problems
+        for prepared in each.prepared:
+            self.digests |= zip(prepared.numbers, prepared.digests, strict=True)
+            self._detect(prepared, detector)
+
+    def _detect(self, prepared: Prepared, detector: Detector) -> None:
+        found = detector.detect(prepared.images, prepared.scales, prepared.sizes)
+        for number, detections in zip(prepared.numbers, found, strict=True):
+            try:
+                self.found[number] = as_regions(self.job.pictures[number].image_id, detections)
+            except InputError as error:
+                self.problems[number] = error.problem
+
+    def write(self, shard: int, dtype: Dtype) -> None:
+        job, numbers = self.job, self.job.numbers(shard)
+        rounding = Rounding()
+        images = [self.found[number] for number in numbers if number in self.found]
+        stamp = job.stamp(shard)
+        rows = write_shard(job.file(shard), images, job.schema, rounding)
+        left_out = [
+            LeftOut(job.pictures[n].image_id, job.pictures[n].name, self.problems[n]) for n in sorted(self.problems)
+        ]
+        read = _sha256(self.digests.get(number, "unreadable") for number in numbers)
+        receipt = Receipt(stamp, read, digest(job.file(shard)), rows, sum(map(len, images)), rounding, left_out)
+        write_json(job.receipt_file(shard), asdict(receipt))
+
+
+def as_regions(image_id: str, found: Detections) -> Regions:
+    """What a detector found as it is stored. InputError when that is nothing, or holds values that cannot be."""
+    if not len(found):
+        raise InputError("no region found")
+    attributes = None if found.attributes is None else found.attributes.astype(np.int32)
+    return Regions(
+        image_id, found.width, found.height, found.boxes, found.features,
+        found.classes.astype(np.int32), found.class_scores, attributes, found.attribute_scores,
+    ).check()  # fmt: skip
+
+
+def finish(
+    job: Job, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
+) -> dict[str, Any]:
+    """The manifest over all shards. InputError when there is no image, or one that may not be left out."""
+    receipts = [job.receipt(shard) for shard in range(job.n_shards)]
+    left_out = [one for receipt in receipts for one in receipt.left_out]
+    rows = {shard_name(k): receipt.rows for k, receipt in enumerate(receipts)}
+    if left_out and (params.unreadable == "fail" or not any(rows.values())):
+        remedy = "mend or remove them and run again, which does only what is missing; or --unreadable skip"
+        raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
+    if left_out:
+        log.info("left out: %s", _named(left_out, sum(rows.values())))
+    remove_stale(job.out, rows)
+    pictures = _sha256(receipt.pictures for receipt in receipts)
+    return write_manifest(
+        job.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
+        regions=sum(receipt.regions for receipt in receipts), dim=detector.n_features,
+        rounding={name: max(getattr(r.rounding, name) for r in receipts) for name in ("max_abs", "max_rel")},
+        left_out=[asdict(one) for one in left_out], classes=detector.classes, attributes=detector.attributes,
+    )  # fmt: skip
+
+
+def _named(left_out: Sequence[LeftOut], others: int) -> str:
+    names = "; ".join(f"{one.file} ({one.problem})" for one in left_out[:SHOWN])
+    more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
+    return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
+
+
+def _sha256(lines: Iterator[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,57 @@
+"""A seeded detector of a few ms a picture, registered as `scenes`. As a program: IMAGES OUT KEY=VALUE..."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from pipelines.detectors import catalogue
+from pipelines.detectors.batched import BottomUpDetector
+from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from pipelines.detectors.rpn import ProposalRule
+from schemas.params import RegionsParams
+
+TINY = BottomUpConfig(
+    n_classes=12, n_attributes=5, width=1 / 32, blocks=(1, 1, 2, 1), rpn_channels=16, embedding=8,
+    attribute_hidden=16, pooled=7, proposals=ProposalRule(500, 40), short_side=64, long_side=128,
+)  # fmt: skip
+CLASSES = [f"thing{k}" for k in range(TINY.n_classes)]
+
+
+def tiny_model() -> BottomUp:
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = BottomUp(TINY).eval()
+        for layer in (model.head.cls_score, model.head.attr_linear2, model.rpn.objectness_logits):
+            torch.nn.init.normal_(layer.weight, std=1)  # scores that differ
+    return model
+
+
+def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:
+    rule = catalogue.rule_of(params)
+    return BottomUpDetector(
+        tiny_model(), rule, name="tiny", classes=CLASSES, device=device, precision=params.precision,
+        proposals=params.proposals,
+    )  # fmt: skip
+
+
+def register(put: Callable[[object, str, object], None] = setattr) -> None:
+    """Under the name of the default detector; `put` is a monkeypatch's setattr, so that a test takes it back."""
+    put(catalogue, "DETECTORS", {**catalogue.DETECTORS, "scenes": make})
+    put(catalogue, "SCENES", Path(__file__))
+
+
+if __name__ == "__main__":
+    from pipelines.regions import regions
+    from schemas.params import load_params
+
+    logging.basicConfig(level=logging.INFO)
+    torch.set_num_threads(1)
+    register()
+    settings = [f"regions.{item}" for item in sys.argv[3:]]
+    regions(Path(sys.argv[1]), Path(sys.argv[2]), load_params(None, settings).regions)
+    print("done")
