@@ -27,6 +27,4 @@ class Detector(Protocol):
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def detect(
-        self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
-    ) -> list[Detections]: ...
+    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]: ...

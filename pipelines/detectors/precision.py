@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pipelines.detectors.annotated import Annotated
 from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.ops import nms
+from pipelines.detectors.ops import iou, nms
 from pipelines.detectors.preprocess import preprocess
 from pipelines.detectors.rpn import clip_boxes, decode_boxes
 from pipelines.detectors.selection import Regions
@@ -72,12 +73,10 @@ def _on_true_boxes(
     model: BottomUp, features: Tensor, proposals: Tensor, data: Annotated, k: int, scale: float
 ) -> np.ndarray:
     """Objects found by a proposal, and given their boxes: right classes, right attributes (class predicted, true)."""
-    from pipelines.detectors.ops import iou
-
     truth = data.truth(k, scale)
     device = features.device
     boxes, classes, attributes = truth.boxes.to(device), truth.classes.to(device), truth.attributes.to(device)
-    described = model.roi_features(features, torch.nn.functional.pad(boxes, (1, 0)))
+    described = model.roi_features(features, functional.pad(boxes, (1, 0)))
     predicted = model.head.cls_score(described).argmax(dim=1)
     named = [model.head.attribute_logits(described, c)[:, 1:].argmax(dim=1) + 1 for c in (predicted, classes)]
     hits = iou(proposals, boxes).amax(dim=0) >= 0.5
@@ -88,7 +87,7 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    truth = [
+    truth: list[dict[str, Any]] = [
         {"id": 0, "image_id": k + 1, "category_id": int(c), "bbox": _xywh(b), "iscrowd": 0}
         for k, (boxes, kinds) in enumerate(zip(data.boxes, data.kinds, strict=True))
         for b, c in zip(boxes, kinds, strict=True)
