@@ -105,7 +105,7 @@ def test_every_weight_gets_a_gradient(bert, options, pooling):
     score.square().sum().backward()
     still = [name for name, p in model.named_parameters() if p.grad is None]
     assert not still, still
-    assert (model.text_joint is model.image_joint) == bool(options.get("shared_joint"))
+    assert any(name.startswith("text_joint") for name in model.state_dict()) != bool(options.get("shared_joint"))
 
 
 def test_checkpointing_computes_the_same(bert):

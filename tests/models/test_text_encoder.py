@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from schemas.errors import InputError
 from trainer.models.base import Texts
@@ -68,3 +71,12 @@ def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path):
             TextEncoder(model)
         with pytest.raises(InputError, match="cannot load text encoder"):
             word_pieces(["a dog"], model)
+
+
+def test_missing_weights_are_not_made_up(bert, tmp_path):
+    shutil.copytree(bert, tmp_path / "bert")
+    weights = load_file(tmp_path / "bert/model.safetensors")
+    save_file({k: v for k, v in weights.items() if "layer.1.output" not in k}, tmp_path / "bert/model.safetensors")
+    with pytest.raises(InputError, match=r"lacks 4 weights, the first encoder\.layer\.1\.output"):
+        TextEncoder(str(tmp_path / "bert"))
+    TextEncoder(str(tmp_path / "bert"), layers=1)

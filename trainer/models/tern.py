@@ -77,7 +77,7 @@ class TERN(RetrievalModel):
         self.image_joint = Layers(config.joint_layers, joint, config)
         self.text_encoder = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
         self.text_projection = nn.Linear(self.text_encoder.width, joint)
-        self.text_joint = self.image_joint if config.shared_joint else Layers(config.joint_layers, joint, config)
+        self.text_joint = None if config.shared_joint else Layers(config.joint_layers, joint, config)
 
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(_unit(self._regions(images)[:, 0]))
@@ -107,7 +107,8 @@ class TERN(RetrievalModel):
 
     def _words(self, captions: Texts) -> Tensor:
         """float [B, W, embed_dim], [CLS] first."""
-        return self.text_joint(self.text_projection(self.text_encoder(captions)), captions.mask)
+        joint = self.text_joint or self.image_joint
+        return joint(self.text_projection(self.text_encoder(captions)), captions.mask)
 
 
 class TERAN(TERN):

@@ -78,18 +78,23 @@ class TextEncoder(nn.Module):
 def load_encoder(model: str, layers: int | None = None) -> Any:
     """The embedded weights, a folder, or a model of the hub, in float32. Raises InputError if it cannot be loaded."""
     from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # it would list the weights of the layers left out
     name = _place(model)
     try:
         config = AutoConfig.from_pretrained(name)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
             raise InputError(f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers")
         config.num_hidden_layers = layers or config.num_hidden_layers
-        encoder = AutoModel.from_pretrained(name, config=config, dtype=torch.float32)
+        encoder, info = AutoModel.from_pretrained(name, config=config, dtype=torch.float32, output_loading_info=True)
     except InputError:
         raise
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         raise _cannot_load(model, error) from error
+    if missing := sorted(key for key in info["missing_keys"] if not key.startswith("pooler.")):
+        raise InputError(f"text encoder '{model}' lacks {len(missing)} weights, the first {missing[0]}")
     encoder.pooler = None  # unused weights
     return encoder
 
