@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from schemas.errors import InputError
+from schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram"]
@@ -184,6 +185,44 @@ class RegionsParams(Block):
         return self.model_dump(mode="json", exclude={"weights", "device", "workers", "unreadable"})
 
 
+class ModelParams(Block):
+    """A model of trainer/models and what its configuration changes."""
+
+    name: str = "vse"
+    options: dict[str, Any] = {}
+
+
+class TrainParams(Block):
+    """`capgrade train`: data, model, losses and how long. `preset` names where the rest starts from."""
+
+    preset: str | None = None
+    model: ModelParams = ModelParams()
+    loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
+    measure: str = "sbert"  # relevance, where a loss asks for it
+    relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
+    split: str = "train"
+    validation: str | None = "val"  # None: no validation, the last epoch is kept
+    images: Share = 1.0  # share of the images of the split
+    captions_per_image: Positive | None = None  # None: all
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    composition: Literal["random", "seeded"] = "random"  # seeded: with captions sampled as relevant to others
+    min_count: Positive = 1  # of a word in the training captions
+    epochs: Positive = 20
+    lr: Annotated[float, Field(gt=0)] = 5e-4
+    text_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained text encoder; None: lr
+    decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
+    warmup: Natural = 0  # steps of linear rise
+    clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
+    precision: Literal["float32", "bf16"] = "float32"
+    compile: bool = False
+    best_by: Literal["rsum", "ndcg"] = "rsum"
+    patience: Positive | None = None  # epochs without a better validation
+    workers: Natural = 1  # threads that read batches ahead
+    seed: Natural = 0
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    tensorboard: bool = False
+
+
 class EvaluateParams(Block):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
@@ -216,6 +255,8 @@ class Params(Block):
     relevance: RelevanceParams = RelevanceParams()
     regions: RegionsParams = RegionsParams()
     shards: ShardsParams = ShardsParams()
+    train: TrainParams = TrainParams()
+    presets: dict[str, dict[str, Any]] = {}  # more of them, see schemas/presets.yaml
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
 
@@ -228,6 +269,8 @@ def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Para
     tree = {} if path is None else _read_yaml(path)
     for override in overrides:
         _override(tree, override)
+    if isinstance(tree.get("train"), dict):
+        tree["train"] = with_preset(tree["train"], tree.get("presets", {}), path)
     return validated(Params, tree, file=path)
 
 
