@@ -63,15 +63,14 @@ class Pointed:
 
 def aligned(images: Encoded, captions: Encoded, boxes: np.ndarray, text: str, pieces: Pieces) -> Aligned:
     """The first image and caption of two encodings; `boxes` of the image's regions in pixels, float [R, 4]."""
-    A = alignment_matrix(images, captions)[: len(boxes)].detach().cpu().numpy()  # [R, W]
+    A = alignment_matrix(images, captions)[: len(boxes)].detach().cpu()  # [R, W]
     words = text.split()
     columns = np.full((len(boxes), len(words)), np.nan, np.float32)
     of = np.array(pieces.words)
-    out: np.ndarray = np.isnan(A)
-    taking = ~out.all(0)[: len(of)] & (len(A) > 0)
+    taking = (~A.isnan()).any(0)[: len(of)].numpy()
     for k in range(len(words)):
         if len(at := np.flatnonzero((of == k) & taking)):
-            columns[:, k] = A[:, at].mean(1)
+            columns[:, k] = A.numpy()[:, at].mean(1)
     return Aligned(words, np.asarray(boxes, np.float32), columns)
 
 
@@ -83,8 +82,8 @@ def point(given: Aligned, phrase: Phrase) -> Pointed | None:
         return None
     mean = columns.mean(1)
     best = mean == mean.max()
-    inside = _inside(given.boxes, phrase.boxes).any(1)
-    near = (_iou(given.boxes, phrase.boxes) >= IOU).any(1)
+    inside = _inside(given.boxes, phrase.boxes).max(1)
+    near = (_iou(given.boxes, phrase.boxes) >= IOU).max(1)
     return Pointed(1, *(float(x) for x in (inside[best].mean(), inside.mean(), near[best].mean(), near.mean())))
 
 
