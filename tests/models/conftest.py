@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -20,3 +22,12 @@ def bert(tmp_path_factory) -> str:
     BertModel(BertConfig(vocab_size=len(PIECES.split()), max_position_embeddings=32, **sizes)).save_pretrained(folder)
     BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=32).save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other over tiny tensors are slow on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
