@@ -1,0 +1,102 @@
+"""SemanticMap's single stream (Nawaz et al. 2019): captions drawn as images, one convolutional network for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import fold, normalize
+
+from schemas.errors import InputError
+from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from trainer.models.encoders import linear, wide
+
+
+@dataclass(frozen=True)
+class SingleStreamConfig:
+    classes: int  # of the softmax: an image with its captions is one, so the number of training images
+    embed: int = 128
+    side: int = 8  # cells of a picture in one direction: up to 64 words or regions
+    cell: int = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers
+    width: int = 64  # channels of the first stage
+
+
+class Block(nn.Module):
+    """x + two 3 x 3 convolutions; the first halves the picture where the channels grow.
+
+    GroupNorm, not BatchNorm: pictures and captions come in batches of their own and must not get statistics of
+    their own.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        stride = 1 if inputs == outputs else 2
+        self.branch = nn.Sequential(
+            nn.GroupNorm(8, inputs),
+            nn.ReLU(),
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.GroupNorm(8, outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+        )
+        self.skip = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.skip(x) + self.branch(x)
+
+
+def draw(vectors: Tensor, mask: Tensor, side: int, cell: int) -> Tensor:
+    """Vectors [B, L, 3 cell^2] as pictures [B, 3, side cell, side cell]: one cell a vector, in reading order, as
+    Gallo et al. (2017) draw words; the rest is black."""
+    spare = side * side - mask.shape[1]
+    if spare < 0 and mask[:, side * side :].any():
+        problem = f"{int(mask.sum(1).max())} words or regions for a picture of {side} x {side} cells"
+        raise InputError(problem, remedy="set a larger `side`")
+    cells = nn.functional.pad(vectors.masked_fill(~mask.unsqueeze(2), 0), (0, 0, 0, spare))  # cut where negative
+    return fold(cells.mT, side * cell, cell, stride=cell)
+
+
+class SingleStream(RetrievalModel):
+    """f = network(picture) of 128 numbers for images and captions alike; score: the cosine of two f.
+
+    Trained by softmax over `classify` and the extended centre loss on f, which is `Encoded.parts[:, 0]`; `vector` is
+    f at unit length. docs/models.md says what differs from the paper.
+    """
+
+    def __init__(self, config: SingleStreamConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        pixels = 3 * config.cell**2
+        self.words = nn.Embedding(vocabulary_size, pixels)
+        self.regions = linear(feature_dim, pixels)
+        widths = [config.width * scale for scale in (1, 1, 2, 2, 4, 4)]
+        self.network = nn.Sequential(
+            nn.Conv2d(3, config.width, 3, padding=1, bias=False),
+            *(Block(a, b) for a, b in zip(widths, widths[1:], strict=False)),
+            nn.GroupNorm(8, widths[-1]),
+            nn.ReLU(),
+        )
+        self.out = linear(widths[-1], config.embed)
+        self.classes = linear(config.embed, config.classes)
+
+    def encode(self, vectors: Tensor, mask: Tensor) -> Encoded:
+        picture = draw(wide(vectors), mask, self.config.side, self.config.cell)
+        f = wide(self.out(self.network(picture).mean((2, 3))))
+        return Encoded(normalize(f, dim=-1), f.unsqueeze(1), torch.ones_like(mask[:, :1]))
+
+    def encode_images(self, images: Images) -> Encoded:
+        present = images.features.masked_fill(~images.mask.unsqueeze(2), 0)
+        return self.encode(self.regions(present), images.mask)
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        return self.encode(self.words(captions.tokens), captions.mask)
+
+    def classify(self, encoded: Encoded) -> Tensor:
+        """Logits [B, classes] of the softmax loss."""
+        assert encoded.parts is not None
+        return wide(self.classes(encoded.parts[:, 0]))
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        assert images.vector is not None and captions.vector is not None
+        return wide(images.vector @ captions.vector.T)
