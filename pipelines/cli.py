@@ -474,6 +474,26 @@ def bench_relevance(
     _print(result, True, "") if as_json else bench_table(result)
 
 
+@bench_app.command("regions")
+def bench_regions(
+    images: Annotated[Path, typer.Option(help="Folder of pictures, captions folder, or list.")],
+    detector: Annotated[str, typer.Option(help="bottom_up or scenes.")] = "bottom_up",
+    weights: Annotated[str | None, typer.Option(help="Checkpoint. Default: random, of full size.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Pictures to time.")] = 3,
+    precision: Annotated[str, typer.Option(help="float32, or bf16 with its feature error.")] = "float32",
+    effect: Annotated[bool, typer.Option(help="What fewer proposals change in the kept regions.")] = False,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
+    from benchmarks.regions import bench, show
+
+    weights = weights or ("random" if detector == "bottom_up" else None)
+    options = _overrides("regions", {"detector": detector, "weights": weights, "precision": precision})
+    result = bench(images, load_params(None, [*(sets or []), *options]).regions, limit=limit, effect=effect)
+    _print(result, True, "") if as_json else show(result)
+
+
 def main() -> None:
     """Run the command line; what is wrong with the user's input is one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

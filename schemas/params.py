@@ -150,7 +150,7 @@ class ShardsParams(Block):
 class RegionsParams(Block):
     """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
 
-    detector: Literal["scenes", "bottom_up", "detectron2"] = "scenes"
+    detector: str = "scenes"  # a name of pipelines/detectors/catalogue.py
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     seed: Natural = 0  # of random weights

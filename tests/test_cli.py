@@ -336,6 +336,10 @@ BAD = {
         "regions --images {t}/pictures --detector bottom_up --out {t}/o",
         "detector bottom_up has no weights -> give --weights FILE",
     ),
+    "an unknown detector": (
+        "regions --images {t}/pictures --detector yolo --out {t}/o",
+        "unknown detector 'yolo' -> choose from: scenes, bottom_up",
+    ),
     "boxes that are no number": (
         "regions --images {t}/pictures --boxes many --out {t}/o",
         "parameter 'regions.boxes' is 'many': ",

@@ -22,8 +22,10 @@ RANDOM = "random"  # in place of a weights file
 def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     """The detector that the parameters name, on its device; `local` numbers this process on its machine.
 
-    Raises InputError when it needs weights, a package or a device that are not there.
+    Raises InputError for an unknown name, and when it needs weights, a package or a device that are not there.
     """
+    if params.detector not in DETECTORS:
+        raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
     return DETECTORS[params.detector](params, device_of(params.device, local))
 
 

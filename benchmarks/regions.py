@@ -1,0 +1,256 @@
+"""Images a second of the region detector, step by step, beside the arithmetic the machine can do and beside detectron2.
+
+The steps are timed one after the other on pictures one at a time, so that each has its own time; in a run, decoding
+and resizing happen in other processes meanwhile. Multiply-adds are counted by running the model on the meta device.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipelines.detectors.batched import BottomUpDetector
+from pipelines.detectors.bottom_up import BottomUp
+from pipelines.detectors.catalogue import make_detector
+from pipelines.detectors.ops import iou
+from pipelines.detectors.selection import Regions, select, select_regions, surviving_score
+from pipelines.pictures import Picture, read_pictures
+from pipelines.regions import as_regions
+from schemas.errors import InputError
+from schemas.params import RegionsParams
+from schemas.progress import progress
+from schemas.regions import Regions as Stored
+from schemas.regions import Rounding, region_schema, write_shard
+
+STEPS = ("decode", "backbone", "rpn", "head", "selection", "write")
+FEWER = (100, 50)  # proposals, beside as many as the model has
+MATRIX = 4096  # side of the product that measures the arithmetic
+
+
+@dataclass
+class Clock:
+    """Seconds by step; on a GPU a step ends when the device has done it."""
+
+    device: torch.device
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self._wait()
+        start = time.perf_counter()
+        yield
+        self._wait()
+        self.seconds[name] += time.perf_counter() - start
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+@torch.inference_mode()
+def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool = False) -> dict[str, Any]:
+    """images_per_s, steps, peer and ratio over the first `limit` pictures; with `effect` what fewer proposals change.
+
+    A step has ms an image, gmac an image, and share_of_limit: its multiply-adds a second over those of a large
+    matrix product in the same precision. InputError for a detector that is not the bottom-up model.
+    """
+    detector = make_detector(params)
+    if not isinstance(detector, BottomUpDetector):
+        raise InputError(f"detector {detector.name} has no such steps", remedy="choose scenes or bottom_up")
+    pictures = read_pictures(images)[:limit]
+    _warm_up(detector, pictures[0])
+    clock, found = Clock(detector.device), []
+    gmac: dict[str, float] = {}
+    dtype = torch.bfloat16 if detector.bf16 else torch.float32
+    rates = [matmul_rate(detector.device, dtype)]
+    with progress("timing", len(pictures), unit="images") as advance:
+        for picture in pictures:
+            found.append(_one(detector, picture, clock))
+            for name, count in gmacs(detector.model, *found[-1].shape, len(found[-1].regions.boxes)).items():
+                gmac[name] = gmac.get(name, 0.0) + count
+            rates.append(matmul_rate(detector.device, dtype))
+            advance()
+    with clock.step("write"), tempfile.TemporaryDirectory() as folder:
+        schema = region_schema(detector.n_features, "float16")
+        write_shard(Path(folder) / "one.arrow", [each.kept for each in found], schema, Rounding())
+    total = sum(clock.seconds.values())
+    result: dict[str, Any] = {
+        "detector": detector.name, "device": str(detector.device), "precision": params.precision,
+        "threads": torch.get_num_threads(), "images": len(pictures), "images_per_s": len(pictures) / total,
+        "matmul_gmac_per_s": max(rates), "steps": _steps(clock, gmac, len(pictures), max(rates)),
+        **_peer(),
+    }  # fmt: skip
+    if detector.bf16:
+        result["bf16"] = feature_error(detector, pictures)
+    if effect:
+        result["proposals"] = [fewer(detector, found, count) for count in FEWER]
+    return result
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A picture's proposals as the model describes them, what the rule needs, and what is stored."""
+
+    regions: Regions
+    shape: tuple[int, int]  # of the prepared picture
+    scale: float
+    kept: Stored
+
+
+def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
+    model = detector.model
+    with clock.step("decode"):
+        rgb, _ = picture.decode()
+        image, scale = detector.prepare(rgb)
+        batch = image[None].to(detector.device).contiguous(memory_format=detector.format)
+    with torch.autocast(detector.device.type, torch.bfloat16, enabled=detector.bf16):
+        with clock.step("backbone"):
+            features = model.backbone(batch)
+        with clock.step("rpn"):
+            proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
+        with clock.step("head"):
+            regions = model.describe(features, proposals)[0]
+    with clock.step("selection"):
+        detections = select_regions(regions, scale, rgb.shape[1], rgb.shape[0], detector.rule)
+    return Seen(regions, (image.shape[1], image.shape[2]), scale, as_regions(picture.image_id, detections))
+
+
+def _warm_up(detector: BottomUpDetector, picture: Picture) -> None:
+    """Kernels chosen and, with `compile`, compiled; a few regions only, as the head takes most of the time."""
+    rgb, _ = picture.decode()
+    image, scale = detector.prepare(rgb)
+    model = detector.model
+    with torch.autocast(detector.device.type, torch.bfloat16, enabled=detector.bf16):
+        features = model.backbone(image[None].to(detector.device).contiguous(memory_format=detector.format))
+        boxes, scores = model.propose(features, (image.shape[1], image.shape[2]), [scale])[0]
+        few = len(boxes) if detector.device.type == "cuda" else 8
+        model.describe(features, [(boxes[:few], scores[:few])])
+
+
+def gmacs(model: BottomUp, height: int, width: int, proposals: int) -> dict[str, float]:
+    """Billions of multiply-adds of each step for a picture of that prepared size, from shapes alone."""
+    model = deepcopy(model).to("meta")
+    image = torch.empty(1, 3, height, width, device="meta")
+    with torch.no_grad():
+        features = model.backbone(image)
+        pooled = torch.empty(proposals, features.shape[1], model.config.pooled, model.config.pooled, device="meta")
+        return {
+            "backbone": _count(lambda: model.backbone(image)),
+            "rpn": _count(lambda: model.rpn.logits(features)),
+            "head": _count(lambda: _head(model, pooled)),
+        }
+
+
+def _head(model: BottomUp, pooled: Tensor) -> None:
+    features = model.head.features(pooled)
+    model.head.cls_score(features), model.head.bbox_pred(features)
+    model.head.attribute_logits(features, torch.zeros(len(features), dtype=torch.long, device="meta"))
+
+
+def _count(run: Callable[[], object]) -> float:
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops() / 2e9
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
+    """Billions of multiply-adds a second of a square matrix product: the best of a few, as other work slows some."""
+    side = MATRIX if device.type == "cuda" else MATRIX // 2
+    a = torch.randn(side, side, device=device).to(dtype)
+    clock = Clock(device)
+    seconds = []
+    for _ in range(repeats + 1):
+        before = clock.seconds["head"]
+        with clock.step("head"):
+            a @ a
+        seconds.append(clock.seconds["head"] - before)
+    return side**3 / min(seconds[1:]) / 1e9
+
+
+def _steps(clock: Clock, gmac: dict[str, float], images: int, limit: float) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for name, seconds in clock.seconds.items():
+        rows[name] = {"ms": seconds / images * 1000, "images_per_s": images / seconds}
+        if name in gmac:
+            share = gmac[name] / seconds / limit
+            rows[name] |= {"gmac": gmac[name] / images, "share_of_limit": share}
+    return rows
+
+
+def fewer(detector: BottomUpDetector, seen: Sequence[Seen], count: int) -> dict[str, float]:
+    """What is kept when only the first `count` proposals are there, beside what is kept of all of them.
+
+    share_kept: of the regions kept of all, those that are kept still. nearest_iou and nearest_cosine: of each region
+    kept of all and the one of the fewer that overlaps it most, means over regions.
+    """
+    kept, overlap, cosine, total = 0, 0.0, 0.0, 0
+    for each in seen:
+        every, some = (_kept(detector, each, n) for n in (len(each.regions.boxes), count))
+        kept += int(torch.isin(every, some).sum())
+        best, nearest = iou(each.regions.boxes[every], each.regions.boxes[some]).max(dim=1)
+        pairs = each.regions.features[every], each.regions.features[some[nearest]]
+        overlap += float(best.sum())
+        cosine += float(torch.nn.functional.cosine_similarity(*pairs).sum())
+        total += len(every)
+    means = {"share_kept": kept / total, "nearest_iou": overlap / total, "nearest_cosine": cosine / total}
+    return {"proposals": count, **means}
+
+
+def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
+    """Rows that the rule keeps of the first `count` proposals."""
+    scores = surviving_score(seen.regions.boxes[:count] / seen.scale, seen.regions.classes[:count], detector.rule)
+    return select(scores, detector.rule)
+
+
+def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:
+    """bfloat16 beside float32 on the same boxes, the first `most` proposals: relative error and cosine of features."""
+    model, errors, cosines = detector.model, [], []
+    for picture in pictures:
+        rgb, _ = picture.decode()
+        image, scale = detector.prepare(rgb)
+        batch = image[None].to(detector.device).contiguous(memory_format=detector.format)
+        exact = model.backbone(batch)
+        boxes, scores = model.propose(exact, (image.shape[1], image.shape[2]), [scale])[0]
+        some = [(boxes[:most], scores[:most])]
+        expected = model.describe(exact, some)[0].features
+        with torch.autocast(detector.device.type, torch.bfloat16):
+            found = model.describe(model.backbone(batch), some)[0].features
+        errors.append(float((found - expected).norm() / expected.norm()))
+        cosines.append(float(torch.nn.functional.cosine_similarity(found, expected).min()))
+    return {"relative_error": float(np.mean(errors)), "least_cosine": min(cosines)}
+
+
+def _peer() -> dict[str, Any]:
+    """detectron2 in the same run, where it imports."""
+    return {"peer": None, "ratio": None, "note": "detectron2 does not import here"}
+
+
+def show(result: dict[str, Any]) -> None:
+    """The steps as a table, then the rest."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{result['detector']}, {result['precision']} on {result['device']}, {result['images_per_s']:.3g} images/s"
+    table = Table("step", "ms an image", "images/s", "GMAC an image", "share of the limit", title=title)
+    for name, row in result["steps"].items():
+        counted = (f"{row['gmac']:.1f}", f"{row['share_of_limit']:.0%}") if "gmac" in row else ("", "")
+        table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"limit: a matrix product, {result['matmul_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False
+    )
+    for name in ("bf16", "proposals"):
+        if name in result:
+            console.print(name, result[name])
