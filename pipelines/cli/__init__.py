@@ -1,0 +1,64 @@
+"""The `capgrade` command: one subcommand a stage; each builds its parameters, calls the stage and prints."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import typer
+
+from pipelines.cli import bench, labels, regions, training
+from schemas.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Graded relevance labels for image-text retrieval. Every command reads `--params FILE` (params.yaml) when it "
+    "is given, then `--set KEY=VALUE`, then its own options.",
+)
+app.add_typer(labels.app)
+app.add_typer(regions.app, name="regions")
+app.add_typer(training.app)
+app.add_typer(bench.app, name="bench")
+
+
+def main() -> None:
+    """Run the command line; what is wrong with the user's input is one line and exit status 2."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("pipelines").setLevel(logging.INFO)  # captions left out
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_worth_saying)
+    try:
+        app()
+    except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
+        if os.environ.get("CAPGRADE_DEBUG"):
+            raise
+        typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
+        sys.exit(2)
+    except BaseException as error:
+        if not _interrupted(error):
+            raise
+        typer.echo("stopped; relevance, shards and regions go on from here when run again", err=True)
+        sys.exit(130)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Not Beam's word at import that Google Cloud's client is not there, nor its traceback of a Ctrl-C."""
+    message = record.getMessage()
+    return "apitools not found" not in message and not message.startswith("KeyboardInterrupt")
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
+    stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
+    return stopped or str(error).startswith("KeyboardInterrupt")
+
+
+def _one_line(error: InputError | OSError) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
+        return f"{name}: {error.strerror}" if name else error.strerror
+    return str(error)

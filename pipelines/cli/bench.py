@@ -1,0 +1,78 @@
+"""`capgrade bench`: us beside a peer, in one process run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.options import (
+    AsJson,
+    CaptionsDir,
+    Measures,
+    ParamsFile,
+    Sets,
+    Split,
+    load,
+    names_of,
+    overrides,
+    say,
+)
+from schemas.params import load_params
+
+app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
+
+
+@app.command("metrics")
+def bench_metrics(
+    captions: CaptionsDir,
+    split: Split = None,
+    parity: Annotated[bool, typer.Option(help="Parity tables instead of times.")] = False,
+    large: Annotated[bool, typer.Option(help="Growth up to 25,000 images as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Each metric's time beside eccv_caption, scikit-learn and scipy; captions: MS-COCO 5K."""
+    from benchmarks.metrics import run
+    from benchmarks.metrics import show as show_lines
+
+    found = run(captions, large=large, with_parity=parity, split=split)
+    say(found, True, "") if as_json else show_lines(found)
+
+
+@app.command("relevance")
+def bench_relevance(
+    captions: CaptionsDir,
+    measures: Measures = "cider,rouge_l,sbert",
+    split: Split = None,
+    pairs: Annotated[int, typer.Option(min=0, help="Random pairs the peer scores beside the own pairs.")] = 20_000,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pairs a second of each measure over the whole matrix, beside its peer, and the largest difference."""
+    from benchmarks.relevance import bench
+    from pipelines.tables import bench_table
+
+    result = bench(captions, names_of(measures, None), load(params, sets).measures, split, pairs)
+    say(result, True, "") if as_json else bench_table(result)
+
+
+@app.command("regions")
+def bench_regions(
+    images: Annotated[Path, typer.Option(help="Folder of pictures, captions folder, or list.")],
+    detector: Annotated[str, typer.Option(help="bottom_up or scenes.")] = "bottom_up",
+    weights: Annotated[str | None, typer.Option(help="Checkpoint. Default: random, of full size.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Pictures to time.")] = 3,
+    precision: Annotated[str, typer.Option(help="float32, or bf16 with its feature error.")] = "float32",
+    effect: Annotated[bool, typer.Option(help="What fewer proposals change in the kept regions.")] = False,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
+    from benchmarks.regions import bench, show
+
+    weights = weights or ("random" if detector == "bottom_up" else None)
+    options = overrides("regions", {"detector": detector, "weights": weights, "precision": precision})
+    result = bench(images, load_params(None, [*(sets or []), *options]).regions, limit=limit, effect=effect)
+    say(result, True, "") if as_json else show(result)

@@ -1,0 +1,210 @@
+"""Commands from captions to a published dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.options import (
+    BEAM,
+    AsJson,
+    CaptionsDir,
+    Imports,
+    Measures,
+    Out,
+    ParamsFile,
+    Sets,
+    Split,
+    agreement_of,
+    beam_options,
+    load,
+    names_of,
+    overrides,
+    pairs,
+    say,
+    with_given,
+)
+
+app = typer.Typer()
+
+
+@app.command()
+def captions(
+    out: Out,
+    source: Annotated[
+        str | None,
+        typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
+    ] = None,
+    input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to keep, or its name where the source has none.")] = None,
+    split_list: Annotated[list[str] | None, typer.Option(help="SPLIT=FILE of image ids (flickr).")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram. Default: ptb_py.")
+    ] = None,
+    empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read captions from a source, check and tokenise them, and write one Arrow table."""
+    from pipelines.captions import captions as stage
+
+    lists = pairs(split_list, "--split-list") or None
+    given = {"source": source, "input": input, "split": split, "split_lists": lists}
+    columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
+    options = overrides("captions", {**given, **columns, "tokenizer": tokenizer, "empty": empty})
+    done = stage(out, load(params, [*(sets or []), *options]).captions)
+    rows = done["files"]["captions.arrow"]["rows"]
+    splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
+    say(done, as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
+
+
+@app.command()
+def frequencies(
+    captions: CaptionsDir, out: Annotated[Path, typer.Option(help="File to write.")], split: Split = None
+) -> None:
+    """Save the document frequencies of a split, for `measures.cider.document_frequency`."""
+    from pipelines.measures.ngrams import document_frequencies
+    from schemas.captions import read_captions
+
+    counted = document_frequencies(read_captions(captions, split))
+    counted.save(out)
+    typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
+
+
+@app.command(context_settings=BEAM)
+def relevance(
+    context: typer.Context,
+    captions: CaptionsDir,
+    out: Out,
+    measures: Measures = None,
+    imports: Imports = None,
+    split: Split = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float16. Default: float32.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file a measure.
+
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    """
+    from pipelines.relevance import relevance as stage
+
+    loaded = load(params, sets, imports)
+    names = names_of(measures, imports, loaded.relevance.measures)
+    block = with_given(loaded.relevance, measures=names, split=split, dtype=dtype)
+    done = stage(captions, out, block, loaded.measures, beam_options(context))
+    files = ", ".join(
+        f"{name} {entry['rows']:,} x {done['n_captions']:,}"
+        for name, entry in done["files"].items()
+        if name.endswith(".arrow")
+    )
+    say(done, as_json, f"{files} -> {out}")
+
+
+@app.command(context_settings=BEAM)
+def shards(
+    context: typer.Context,
+    captions: CaptionsDir,
+    out: Out,
+    measures: Measures = None,
+    imports: Imports = None,
+    split: Split = None,
+    top: Annotated[
+        int | None, typer.Option(help="Captions of highest relevance kept, by each measure. Default: 64.")
+    ] = None,
+    uniform: Annotated[int | None, typer.Option(help="Captions drawn uniformly. Default: 64.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the samples. Default: 0.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense matrix is not stored.
+
+    Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
+    """
+    from pipelines.shards import shards as stage
+
+    loaded = load(params, sets, imports)
+    names = names_of(measures, imports, loaded.shards.measures)
+    block = with_given(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
+    done = stage(captions, out, block, loaded.measures, beam_options(context))
+    rows = sum(entry["rows"] for entry in done["files"].values())
+    say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {len(done['files'])} shard(s) -> {out}")
+
+
+@app.command()
+def agree(
+    captions: CaptionsDir,
+    judgements: Annotated[Path, typer.Option(help="Crisscrossed Captions SITS csv, or image_id,caption_id,score.")],
+    measures: Measures = "cider,rouge_l,sbert",
+    imports: Imports = None,
+    split: Split = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
+    from pipelines.agree import agree as stage
+    from pipelines.tables import agreement_table
+    from schemas.files import write_json
+
+    loaded = load(params, sets, imports)
+    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split)
+    if out:
+        write_json(out, result)
+    say(result, True, "") if as_json else agreement_table(result)
+
+
+@app.command()
+def publish(
+    captions: CaptionsDir,
+    shards: Annotated[list[Path], typer.Option(help="Folder that `capgrade shards` wrote; one a split.")],
+    out: Out,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
+    licence: Annotated[str | None, typer.Option("--license", "--licence", help="SPDX id, e.g. cc-by-4.0.")] = None,
+    agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
+    push: Annotated[str | None, typer.Option(metavar="REPO_ID", help="Upload to this Hugging Face dataset.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Hugging Face dataset folder with its card, and upload it if asked to."""
+    from pipelines import publish as stage
+
+    block = with_given(load(params, sets).publish, name=name, license=licence)
+    done = stage.publish(captions, shards, out, block, agreement_of(agreement) if agreement else None)
+    rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items())
+    say(done, as_json, f"{rows} -> {out}")
+    if push:
+        typer.echo(stage.push(out, push), err=as_json)
+
+
+@app.command()
+def show(
+    captions: CaptionsDir,
+    relevance: Annotated[Path, typer.Option(help="Folder that `capgrade relevance` wrote.")],
+    caption: Annotated[str | None, typer.Option(metavar="CAPTION_ID", help="Default: the first caption.")] = None,
+    by: Annotated[str | None, typer.Option(help="Measure to rank by. Default: the last computed.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many images.")] = 5,
+    picture: Annotated[Path | None, typer.Option(help="PNG to draw, when the captions come with images.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a caption, the images it is relevant to, and how relevant."""
+    from dataclasses import asdict
+
+    from pipelines import show as stage
+    from pipelines.tables import matches_table
+
+    caption_id, text, found = stage.matches(captions, relevance, caption, by, top)
+    if picture:
+        stage.picture(captions, text, found, picture)
+    result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
+    say(result, True, "") if as_json else matches_table(text, found)

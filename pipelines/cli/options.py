@@ -1,0 +1,90 @@
+"""Options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from schemas.errors import InputError
+from schemas.files import read_json
+from schemas.params import Block, Params, load_params, validated
+
+ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Override one parameter: measures.sbert.references=mean.")
+]
+Out = Annotated[Path, typer.Option(help="Folder to write.")]
+CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
+RegionsDir = Annotated[Path, typer.Option("--regions", help="Folder that `capgrade regions` wrote.")]
+Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
+Measures = Annotated[
+    str | None,
+    typer.Option(
+        help="Measures, separated by commas: cider, rouge_l, sbert, and imported names. Default: cider,rouge_l,sbert.",
+        show_default=False,
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="NAME=FILE: a relevance matrix of someone else's (Arrow, .npy, TERAN) as a measure."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_B = TypeVar("_B", bound=Block)
+BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
+
+
+def pairs(items: list[str] | None, option: str) -> dict[str, str]:
+    pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
+    if len(pairs) != len(items or []):
+        raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
+    return pairs
+
+
+def names_of(measures: str | None, imports: list[str] | None, default: Sequence[str] = ()) -> tuple[str, ...]:
+    """The measures asked for, else the default ones, and whatever is imported."""
+    names = tuple(default) if measures is None else tuple(name.strip() for name in measures.split(","))
+    return (*names, *(k for k in pairs(imports, "--import") if k not in names))
+
+
+def load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
+    loaded = load_params(params, sets or [])
+    imported = {**loaded.measures.imported, **pairs(imports, "--import")}
+    return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
+
+
+def overrides(stage: str, given: dict[str, Any]) -> list[str]:
+    """The options that were given on the command line, as `--set` takes them (JSON is YAML)."""
+    return [f"{stage}.{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+
+
+def beam_options(context: typer.Context) -> list[str]:
+    """The options for Apache Beam. InputError for a stray word: Beam would pass over it."""
+    if context.args and not context.args[0].startswith("-"):
+        remedy = f"see capgrade {context.command.name} --help; options of Apache Beam follow `--`"
+        raise InputError(f"unexpected '{context.args[0]}'", remedy=remedy)
+    return context.args
+
+
+def agreement_of(path: Path) -> dict[str, Any]:
+    """What `capgrade agree --out` wrote. InputError when it is something else."""
+    found = read_json(path)
+    try:
+        for row in found.values():
+            row["pearson"].keys(), row["spearman"].keys()
+    except (AttributeError, KeyError, TypeError):
+        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote") from None
+    return found
+
+
+def with_given(block: _B, **given: Any) -> _B:
+    """The block with the options that were given on the command line, checked again."""
+    values = {k: v for k, v in given.items() if v is not None}
+    return validated(type(block), {**block.model_dump(), **values})
+
+
+def say(result: dict[str, Any], as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(result, indent=2) if as_json else text)
