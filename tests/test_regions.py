@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tiny_detector
 import torch
+from conftest import DATA
 from PIL import Image
 
 from pipelines.decode import decoded, plan
@@ -44,14 +45,14 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fourteen pictures of four sizes in three formats, one of them lying on its side."""
+    """Fourteen pictures of four sizes in three formats, one of each lying on its side."""
     folder = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
     for k in range(14):
         width, height = SIZES[k % 4]
         picture = Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
         exif = Image.Exif()
-        exif[0x0112] = 6 if k == 5 else 1
+        exif[0x0112] = 6 if k in (4, 5, 6) else 1  # one of each format
         picture.save(folder / f"{k:03d}.{('jpg', 'png', 'webp')[k % 3]}", exif=exif)
     (folder / "notes.txt").write_text("not a picture")
     return folder
@@ -129,10 +130,33 @@ def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> 
             assert torch.equal(image, preprocess(read_image(pictures[number].file), short=64, long=128)[0])
 
 
+def test_headers_that_tell_another_size(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grouped by a wrong size, pictures still go to the model by the size they have."""
+    run(images, tmp_path / "right", dtype="float32")
+    monkeypatch.setattr(Picture, "size", lambda self: (1, 1))
+    run(images, tmp_path / "wrong", dtype="float32")
+    for found, expected in zip(RegionStore(tmp_path / "wrong"), RegionStore(tmp_path / "right"), strict=True):
+        assert (found.image_id, found.width, found.height) == (expected.image_id, expected.width, expected.height)
+        np.testing.assert_allclose(found.features, expected.features, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 400), (640, 480), (333, 500), (1001, 999)])
 def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
     prepare = CaffePrepare(64, 128)
     assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+
+
+def test_a_photograph_through_the_full_model(tmp_path: Path) -> None:
+    """Random weights of full size; four proposals, as 300 take ten seconds."""
+    photograph = next(iter(sorted((DATA / "images").glob("*.jpg"))), None)
+    if photograph is None:
+        pytest.skip("no photographs here")
+    (tmp_path / "list").write_text(f"one\t{photograph}\n")
+    done = run(tmp_path / "list", tmp_path / "out", detector="bottom_up", weights="random", proposals=4, boxes="3")
+    assert done["params"]["detector"] == "bottom_up, random weights, seed 0" and done["dim"] == 2048
+    found = RegionStore(tmp_path / "out")["one"]
+    assert found.features.shape == (3, 2048) and (found.features >= 0).all() and found.features.max() > 0
+    assert found.classes.max() < 1600 and found.attributes.max() < 400
 
 
 # ---- pictures that cannot be read
