@@ -10,10 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.ops import roi_pool
+from pipelines.detectors.conventions import conventions_of
+from pipelines.detectors.pooling import POOLERS
 from pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
 from pipelines.detectors.resnet import ResNetC4, make_res5, scaled
-from pipelines.detectors.rpn import ProposalRule, RPNHead, make_anchors, place_anchors, select_proposals
+from pipelines.detectors.rpn import (
+    ProposalRule,
+    RPNHead,
+    make_anchors,
+    make_exact_anchors,
+    place_anchors,
+    select_proposals,
+)
 from pipelines.detectors.selection import Detections, Regions, SelectionRule, select_regions
 
 STRIDE = 16
@@ -21,7 +29,7 @@ STRIDE = 16
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpConfig:
-    """The published model by default; smaller ones by width, blocks and counts.
+    """The published model by default; smaller ones by width, blocks and counts; `configs` has other code bases'.
 
     Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. res5_stride 2 is
     what MILVLG's roi_heads.py builds. rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
@@ -36,6 +44,8 @@ class BottomUpConfig:
     anchor_scales: tuple[float, ...] = (4, 8, 16, 32)
     anchor_ratios: tuple[float, ...] = (0.5, 1, 2)
     proposals: ProposalRule = ProposalRule()
+    conventions: str = "caffe"  # a name of CONVENTIONS
+    pooler: str = "ROIPool"  # a name of POOLERS
     pooled: int = 14
     res5_stride: int = 1
     res5_dilation: int = 2
@@ -92,9 +102,11 @@ class BottomUp(nn.Module):
     def __init__(self, config: BottomUpConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or BottomUpConfig()
-        anchors = make_anchors(config.anchor_base, config.anchor_scales, config.anchor_ratios)
+        self.conventions = conventions_of(config.conventions)
+        make = make_exact_anchors if self.conventions.exact_anchors else make_anchors
+        anchors = make(config.anchor_base, config.anchor_scales, config.anchor_ratios)
         self.register_buffer("anchors", torch.from_numpy(anchors), persistent=False)
-        self.backbone = ResNetC4(config.blocks[:3], config.width)
+        self.backbone = ResNetC4(config.blocks[:3], config.width, padded_pool=self.conventions.padded_pool)
         self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(anchors))
         self.head = RegionHead(config)
 
@@ -105,18 +117,23 @@ class BottomUp(nn.Module):
 
     @torch.no_grad()
     def propose(self, features: Tensor, image: tuple[int, int], scales: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
-        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through proposals."""
-        scores, deltas = self.rpn(features)
+        """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through proposals.
+
+        Objectness is a probability; under `best_first` conventions its logit, as detectron2 sorts and stores it.
+        """
+        logits, deltas = self.rpn.logits(features)
+        scores = logits.diff(dim=-1)[..., 0] if self.conventions.best_first else logits.softmax(dim=-1)[..., 1]
         anchors = place_anchors(self.anchors, features.shape[2], features.shape[3], STRIDE)
         return [
-            select_proposals(s, d, anchors, image, scale, self.config.proposals)
+            select_proposals(s, d, anchors, image, scale, self.config.proposals, self.conventions)
             for s, d, scale in zip(scores, deltas, scales, strict=True)
         ]
 
     def roi_features(self, features: Tensor, rois: Tensor) -> Tensor:
         """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
+        pool = POOLERS[self.config.pooler]
         parts = [
-            self.head.features(roi_pool(features, some, self.config.pooled, 1 / STRIDE))
+            self.head.features(pool(features, some, self.config.pooled, 1 / STRIDE))
             for some in rois.split(self.config.rois_at_once)
             if len(some)
         ]

@@ -40,16 +40,21 @@ class ConvNorm(nn.Module):
 
 
 class Stem(nn.Module):
-    """conv1 7x7/2 pad 3, ReLU, max pool 3x3/2 pad 0 in ceil mode: (B, 3, H, W) -> (B, C, ~H/4, ~W/4)."""
+    """conv1 7x7/2 pad 3, ReLU, max pool 3x3/2: (B, 3, H, W) -> (B, C, ~H/4, ~W/4).
 
-    def __init__(self, outputs: int) -> None:
+    Caffe's pool has no padding and rounds its size up; the `padded_pool` of detectron2 has pad 1 and rounds down.
+    """
+
+    def __init__(self, outputs: int, *, padded_pool: bool = False) -> None:
         super().__init__()
+        self.padded_pool = padded_pool
         self.conv1 = ConvNorm(3, outputs, 7, stride=2, padding=3)
         # Without trained statistics pixels of -120..150 must come down to about 1.
         self.conv1.scale.fill_(1 / 64)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.max_pool2d(functional.relu(self.conv1(x)), 3, stride=2, padding=0, ceil_mode=True)
+        x = functional.relu(self.conv1(x))
+        return functional.max_pool2d(x, 3, stride=2, padding=int(self.padded_pool), ceil_mode=not self.padded_pool)
 
 
 class Bottleneck(nn.Module):
@@ -87,11 +92,13 @@ class ResNetC4(nn.Module):
     Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
     """
 
-    def __init__(self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0) -> None:
+    def __init__(
+        self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0, *, padded_pool: bool = False
+    ) -> None:
         super().__init__()
         stem, *outputs = (scaled(c, width) for c in (64, 256, 512, 1024))
         middles = [scaled(c, width) for c in (64, 128, 256)]
-        self.stem = Stem(stem)
+        self.stem = Stem(stem, padded_pool=padded_pool)
         self.res2 = make_stage(blocks[0], stem, middles[0], outputs[0], stride=1)
         self.res3 = make_stage(blocks[1], outputs[0], middles[1], outputs[1], stride=2)
         self.res4 = make_stage(blocks[2], outputs[1], middles[2], outputs[2], stride=2)

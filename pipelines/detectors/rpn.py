@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipelines.detectors.conventions import CONVENTIONS, Conventions
 from pipelines.detectors.ops import nms
 
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
+CAFFE = CONVENTIONS["caffe"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +22,8 @@ class ProposalRule:
     """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*), bottom-up-attention.
 
     before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels;
-    at_threshold: IoU equal to the threshold suppresses, as Caffe's CPU code has it (its GPU code does not).
+    at_threshold: IoU equal to the threshold suppresses, as Caffe's CPU code has it (its GPU code and torchvision
+    do not).
     """
 
     before_nms: int = 6000
@@ -43,6 +46,17 @@ def make_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
+def make_exact_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
+    """detectron2's anchors about (0, 0): float32 (scales x ratios, 4), scale by scale; areas are (base * scale)^2.
+
+    Source: generate_cell_anchors, detectron2/modeling/anchor_generator.py.
+    """
+    areas = [(base * scale) ** 2 for scale in scales]
+    widths = np.array([math.sqrt(area / ratio) for area in areas for ratio in ratios])
+    half = np.stack([widths, np.tile(np.array(ratios, np.float64), len(scales)) * widths], axis=1) / 2
+    return np.concatenate([-half, half], axis=1).astype(np.float32)
+
+
 def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:
     """Anchors (A, 4) at every cell: (height * width * A, 4), anchors fastest, then x, then y."""
     y, x = (torch.arange(n, device=anchors.device, dtype=anchors.dtype) * stride for n in (height, width))
@@ -51,13 +65,13 @@ def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tens
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
 
 
-def decode_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
-    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1.
+def decode_boxes(boxes: Tensor, deltas: Tensor, *, one_pixel: bool = True) -> Tensor:
+    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `one_pixel`.
 
     Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not cut; after
     clipping to the picture both agree unless such a box misses the picture on one side.
     """
-    sides = boxes[:, None, 2:] - boxes[:, None, :2] + 1
+    sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(one_pixel)
     centres = boxes[:, None, :2] + 0.5 * sides
     deltas = deltas.reshape(len(boxes), -1, 4)
     centres = deltas[..., :2] * sides + centres
@@ -65,19 +79,22 @@ def decode_boxes(boxes: Tensor, deltas: Tensor) -> Tensor:
     return torch.cat([centres - half, centres + half], dim=2).flatten(1)
 
 
-def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
+def encode_boxes(boxes: Tensor, targets: Tensor, *, one_pixel: bool = True) -> Tensor:
     """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of bottom-up-attention.
 
-    `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
+    With `one_pixel` `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
     """
-    sides, target_sides = (b[:, 2:] - b[:, :2] + 1 for b in (boxes, targets))
+    sides, target_sides = (b[:, 2:] - b[:, :2] + int(one_pixel) for b in (boxes, targets))
     shift = (targets[:, :2] + 0.5 * target_sides - boxes[:, :2] - 0.5 * sides) / sides
     return torch.cat([shift, (target_sides / sides).log()], dim=1)
 
 
-def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
-    """Corners cut to 0..width-1 and 0..height-1: (N, 4 K) -> (N, 4 K). lib/fast_rcnn/bbox_transform.py."""
-    last = torch.tensor([width - 1, height - 1], device=boxes.device, dtype=boxes.dtype)
+def clip_boxes(boxes: Tensor, height: float, width: float, *, one_pixel: bool = True) -> Tensor:
+    """Corners cut to 0..width-1 and 0..height-1, without `one_pixel` to width and height: (N, 4 K) -> (N, 4 K).
+
+    Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip, detectron2/structures/boxes.py.
+    """
+    last = torch.tensor([width, height], device=boxes.device, dtype=boxes.dtype) - int(one_pixel)
     corners = boxes.reshape(len(boxes), boxes.shape[1] // 2, 2)
     return torch.minimum(corners, last).clamp(min=0).reshape(boxes.shape)
 
@@ -85,7 +102,7 @@ def clip_boxes(boxes: Tensor, height: float, width: float) -> Tensor:
 class RPNHead(nn.Module):
     """3x3 convolution, then per anchor a background and an object score, and four deltas.
 
-    (B, C, H, W) -> object probability (B, H W A) and deltas (B, H W A, 4), in the order of `place_anchors`.
+    Rows of its outputs are in the order of `place_anchors`.
     Score channels: A of background, then A of object (rpn_cls_score in test.prototxt, bottom-up-attention).
     """
 
@@ -98,12 +115,8 @@ class RPNHead(nn.Module):
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        logits, deltas = self.logits(features)
-        return logits.softmax(dim=-1)[..., 1], deltas
-
     def logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Background and object logits (B, H W A, 2) and deltas (B, H W A, 4), both float32: what a loss needs."""
+        """(B, C, H, W) -> background and object logits (B, H W A, 2), deltas (B, H W A, 4), both float32."""
         B = len(features)
         hidden = functional.relu(self.conv(features))
         logits, deltas = self.objectness_logits(hidden).float(), self.anchor_deltas(hidden).float()
@@ -112,19 +125,37 @@ class RPNHead(nn.Module):
 
 
 def select_proposals(
-    scores: Tensor, deltas: Tensor, anchors: Tensor, image: tuple[int, int], scale: float, rule: ProposalRule
+    scores: Tensor,
+    deltas: Tensor,
+    anchors: Tensor,
+    image: tuple[int, int],
+    scale: float,
+    rule: ProposalRule,
+    conventions: Conventions = CAFFE,
 ) -> tuple[Tensor, Tensor]:
     """One picture's proposals by falling score: (N,), (N, 4), (N, 4) -> boxes (R, 4), scores (R,), R <= after_nms.
 
     Decode, clip to `image` (height, width), drop sides below min_side * scale, take the best, suppress, take the
     best. Equal scores: the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py,
-    bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the minimum too.
+    bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are
+    taken before the small are dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
     """
-    boxes = clip_boxes(decode_boxes(anchors, deltas), *image)
-    sides = boxes[:, 2:] - boxes[:, :2] + 1
-    large = (sides >= rule.min_side * scale).all(dim=1)
+    if conventions.best_first:
+        best = scores.argsort(descending=True, stable=True)[: rule.before_nms]
+        scores, deltas, anchors = scores[best], deltas[best], anchors[best]
+    one_pixel = not conventions.open_boxes
+    boxes = clip_boxes(decode_boxes(anchors, deltas, one_pixel=one_pixel), *image, one_pixel=one_pixel)
+    large = _large(boxes, rule.min_side * scale, one_pixel)
     boxes, scores = boxes[large], scores[large]
     order = scores.argsort(descending=True, stable=True)[: rule.before_nms]
     boxes, scores = boxes[order], scores[order]
-    kept = nms(boxes, scores, rule.nms_threshold, limit=rule.after_nms, at_threshold=rule.at_threshold)
+    kept = nms(
+        boxes, scores, rule.nms_threshold, limit=rule.after_nms, one_pixel=one_pixel, at_threshold=rule.at_threshold
+    )
     return boxes[kept], scores[kept]
+
+
+def _large(boxes: Tensor, least: float, one_pixel: bool) -> Tensor:
+    """Whose sides both reach `least`, or exceed it where no pixel is added: bool (N,)."""
+    sides = boxes[:, 2:] - boxes[:, :2]
+    return (sides + 1 >= least if one_pixel else sides > least).all(dim=1)

@@ -57,13 +57,12 @@ def test_head_order_follows_the_anchors() -> None:
     """Caffe's reshape and softmax: background in the first A channels, object in the next A."""
     head = RPNHead(8, 8, 3)
     x = torch.randn(2, 8, 4, 5)
-    scores, deltas = head(x)
+    found, deltas = head.logits(x)
     hidden = head.conv(x).relu()
     logits, moves = head.objectness_logits(hidden), head.anchor_deltas(hidden)
     for b, y, x_, a in [(0, 0, 0, 0), (1, 3, 4, 2), (0, 2, 1, 1), (1, 0, 4, 0)]:
         row = (y * 5 + x_) * 3 + a
-        pair = torch.stack([logits[b, a, y, x_], logits[b, 3 + a, y, x_]]).softmax(0)
-        torch.testing.assert_close(scores[b, row], pair[1])
+        torch.testing.assert_close(found[b, row], torch.stack([logits[b, a, y, x_], logits[b, 3 + a, y, x_]]))
         torch.testing.assert_close(deltas[b, row], moves[b, 4 * a : 4 * a + 4, y, x_])
 
 
