@@ -78,10 +78,10 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
     "command",
     [
         "",
-        *(c.name or c.callback.__name__ for c in cli.app.registered_commands),
-        *(f"bench {c.name}" for c in cli.bench_app.registered_commands),
+        *(c.name or c.callback.__name__ for part in (cli.labels, cli.training) for c in part.app.registered_commands),
+        *(f"bench {c.name}" for c in cli.bench.app.registered_commands),
         "regions",
-        *(f"regions {c.name}" for c in cli.regions_app.registered_commands),
+        *(f"regions {c.name}" for c in cli.regions.app.registered_commands),
     ],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:

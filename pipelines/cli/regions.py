@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.options import AsJson, Out, ParamsFile, RegionsDir, Sets, load, overrides, say
+from pipelines.cli.options import AsJson, CaptionsDir, Out, ParamsFile, RegionsDir, Sets, load, overrides, say
 from schemas.errors import InputError
 
 app = typer.Typer(invoke_without_command=True)
@@ -133,5 +133,5 @@ def train_detector(
 
     params = Training(epochs=epochs, batch=batch, lr=lr, seed=seed, bf16=bf16)
     found = train_and_measure(captions, out, params, device)
-    text = f"AP {found['ap']:.3f}, AP50 {found['ap50']:.3f}, attributes right {found['attribute_accuracy']:.3f} -> {out}"
-    say(found, as_json, text)
+    right = f"AP50 {found['ap50']:.3f}, attributes right {found['attribute_accuracy']:.3f}"
+    say(found, as_json, f"AP {found['ap']:.3f}, {right} -> {out}")
