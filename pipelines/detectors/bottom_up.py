@@ -22,7 +22,7 @@ from pipelines.detectors.rpn import (
     place_anchors,
     select_proposals,
 )
-from pipelines.detectors.selection import Detections, Regions, SelectionRule, select_regions
+from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
 
 STRIDE = 16
 
@@ -152,7 +152,7 @@ class BottomUp(nn.Module):
 
 
 @torch.inference_mode()
-def detect(model: BottomUp, rgb: np.ndarray, rule: SelectionRule) -> Detections:
+def detect(model: BottomUp, rgb: np.ndarray, rule: Rule) -> Detections:
     """One uint8 (H, W, 3) RGB picture, as `read_image` gives it -> its regions, on the model's device."""
     image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
     regions = model(image[None].to(model.anchors.device), [scale])[0]

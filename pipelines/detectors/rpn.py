@@ -73,7 +73,7 @@ def decode_boxes(boxes: Tensor, deltas: Tensor, *, one_pixel: bool = True) -> Te
     """
     sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(one_pixel)
     centres = boxes[:, None, :2] + 0.5 * sides
-    deltas = deltas.reshape(len(boxes), -1, 4)
+    deltas = deltas.reshape(len(boxes), deltas.shape[1] // 4, 4)
     centres = deltas[..., :2] * sides + centres
     half = 0.5 * deltas[..., 2:].clamp(max=LARGEST_LOG_GROWTH).exp() * sides
     return torch.cat([centres - half, centres + half], dim=2).flatten(1)

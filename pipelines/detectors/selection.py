@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines.detectors.airsplay import AirsplayRule
 from pipelines.detectors.ops import nms_per_class
 
 
@@ -19,11 +21,11 @@ class Regions:
     """
 
     boxes: Tensor  # (R, 4) x1 y1 x2 y2, by falling objectness, not regressed
-    objectness: Tensor  # (R,)
+    objectness: Tensor  # (R,), as `BottomUp.propose` gives it
     features: Tensor  # (R, D), >= 0
     classes: Tensor  # (R, n_classes + 1) probabilities
     deltas: Tensor  # (R, 4 (n_classes + 1))
-    attributes: Tensor  # (R, n_attributes + 1) probabilities
+    attributes: Tensor | None  # (R, n_attributes + 1) probabilities, of a model that has them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +42,19 @@ class Detections:
     scores: np.ndarray  # float32 (K,), best class score that survived suppression, 0 if none did
     classes: np.ndarray  # int64 (K,), 0 .. n_classes - 1
     class_scores: np.ndarray  # float32 (K,), probability of that class
-    attributes: np.ndarray  # int64 (K,), 0 .. n_attributes - 1
-    attribute_scores: np.ndarray  # float32 (K,)
+    attributes: np.ndarray | None  # int64 (K,), 0 .. n_attributes - 1; of a model that has them
+    attribute_scores: np.ndarray | None  # float32 (K,)
 
     def __len__(self) -> int:
         return len(self.boxes)
+
+
+class Rule(Protocol):
+    """Which regions of a picture are kept."""
+
+    def choose(self, regions: Regions, scale: float, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Boxes (K, 4) in pixels of a picture of `size` (width, height), their scores (K,) and their rows (K,)."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +70,18 @@ class SelectionRule:
     nms_threshold: float = 0.3
     at_threshold: bool = True  # IoU equal to the threshold suppresses: Caffe's CPU code
 
+    def choose(self, regions: Regions, scale: float, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        boxes = regions.boxes / scale
+        scores = surviving_score(boxes, regions.classes, self)
+        rows = select(scores, self)
+        return boxes[rows], scores[rows], rows
 
-SELECTIONS = {"adaptive": SelectionRule(10, 100), "fixed36": SelectionRule(36, 36)}
+
+SELECTIONS: dict[str, Rule] = {
+    "adaptive": SelectionRule(10, 100),
+    "fixed36": SelectionRule(36, 36),
+    "airsplay": AirsplayRule(),
+}
 
 
 def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule) -> Tensor:
@@ -90,19 +110,18 @@ def select(scores: Tensor, rule: SelectionRule) -> Tensor:
     return scores.argsort(descending=True, stable=True)[:wanted]
 
 
-def select_regions(regions: Regions, scale: float, width: int, height: int, rule: SelectionRule) -> Detections:
+def select_regions(regions: Regions, scale: float, width: int, height: int, rule: Rule) -> Detections:
     """The rule on one picture's regions; `scale` is network pixels a picture pixel."""
-    boxes = regions.boxes / scale
-    scores = surviving_score(boxes, regions.classes, rule)
-    rows = select(scores, rule)
-    class_scores, classes = regions.classes[rows, 1:].max(dim=1)
-    attribute_scores, attributes = regions.attributes[rows, 1:].max(dim=1)
-    return Detections(
-        width,
-        height,
-        *map(_numpy, (boxes[rows], regions.features[rows], scores[rows])),
-        *map(_numpy, (classes, class_scores, attributes, attribute_scores)),
-    )
+    boxes, scores, rows = rule.choose(regions, scale, (width, height))
+    found = map(_numpy, (boxes, regions.features[rows], scores, *_best(regions.classes[rows])))
+    attributes = (None, None) if regions.attributes is None else map(_numpy, _best(regions.attributes[rows]))
+    return Detections(width, height, *found, *attributes)
+
+
+def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of the likeliest but for column 0, from 0, and its probability: (K, C + 1) -> (K,), (K,)."""
+    score, number = probabilities[:, 1:].max(dim=1)
+    return number, score
 
 
 def _numpy(x: Tensor) -> np.ndarray:

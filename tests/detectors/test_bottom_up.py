@@ -99,6 +99,7 @@ def check(found: Detections, rgb: np.ndarray, low: int, high: int) -> None:
     assert (found.boxes[:, 2:] > found.boxes[:, :2]).all()
     assert np.isfinite(found.features).all() and (found.features >= 0).all() and found.features.max() > 0
     assert found.classes.min() >= 0 and found.classes.max() < TINY.n_classes
+    assert found.attributes is not None
     assert found.attributes.min() >= 0 and found.attributes.max() < TINY.n_attributes
     assert (found.scores <= found.class_scores).all() and found.class_scores.max() <= 1
 

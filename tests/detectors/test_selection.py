@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 
 from pipelines.detectors.ops import nms
 from pipelines.detectors.selection import SELECTIONS, Regions, SelectionRule, select, select_regions, surviving_score
+
+RULES = {name: rule for name, rule in SELECTIONS.items() if isinstance(rule, SelectionRule)}
 
 
 def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
@@ -23,10 +27,10 @@ def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.9]), max_size=160), st.sampled_from(sorted(SELECTIONS)))
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.9]), max_size=160), st.sampled_from(sorted(RULES)))
 def test_select_equals_the_loop(values: list[float], name: str) -> None:
     scores = np.array(values, np.float32)
-    assert select(torch.from_numpy(scores), SELECTIONS[name]).tolist() == slow_select(scores, SELECTIONS[name])
+    assert select(torch.from_numpy(scores), RULES[name]).tolist() == slow_select(scores, RULES[name])
 
 
 @pytest.mark.parametrize(
@@ -48,9 +52,9 @@ def test_branches(name: str, passing: int, kept: int, is_sorted: bool) -> None:
     rng = np.random.default_rng(passing)
     scores = np.concatenate([rng.uniform(0.2, 1, passing), rng.uniform(0, 0.19, 150 - passing)]).astype(np.float32)
     rng.shuffle(scores)
-    rows = select(torch.from_numpy(scores), SELECTIONS[name]).tolist()
+    rows = select(torch.from_numpy(scores), RULES[name]).tolist()
     assert len(rows) == kept
-    assert rows == slow_select(scores, SELECTIONS[name])
+    assert rows == slow_select(scores, RULES[name])
     falling = sorted(rows, key=lambda i: -scores[i])
     assert rows == (falling if is_sorted else sorted(rows)) and falling != sorted(rows)
 
@@ -66,7 +70,7 @@ def make_regions(n: int, seed: int = 0, n_classes: int = 6, n_attributes: int = 
     boxes = torch.cat([corner, corner + torch.rand(n, 2, generator=g) * 60], dim=1)
     classes, attributes = ((4 * torch.randn(n, k + 1, generator=g)).softmax(dim=1) for k in (n_classes, n_attributes))
     features = torch.rand(n, 8, generator=g)
-    return Regions(boxes, torch.rand(n, generator=g), features, classes, torch.zeros(n, 4), attributes)
+    return Regions(boxes, torch.rand(n, generator=g), features, classes, torch.zeros(n, 4 * n_classes + 4), attributes)
 
 
 def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> list[float]:
@@ -80,14 +84,14 @@ def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> list[float]:
 @pytest.mark.parametrize("n", [0, 1, 40, 120])
 def test_surviving_score_equals_the_loop(n: int) -> None:
     regions = make_regions(n)
-    found = surviving_score(regions.boxes, regions.classes, SELECTIONS["adaptive"])
+    found = surviving_score(regions.boxes, regions.classes, RULES["adaptive"])
     assert found.tolist() == slow_surviving(regions.boxes, regions.classes)
 
 
-@pytest.mark.parametrize("name", sorted(SELECTIONS))
+@pytest.mark.parametrize("name", sorted(RULES))
 @pytest.mark.parametrize("n", [3, 30, 120])
 def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
-    regions, scale, rule = make_regions(n, seed=n), 1.6, SELECTIONS[name]
+    regions, scale, rule = make_regions(n, seed=n), 1.6, RULES[name]
     found = select_regions(regions, scale, 75, 76, rule)
     scores = np.array(slow_surviving(regions.boxes / scale, regions.classes), np.float32)
     rows = slow_select(scores, rule)
@@ -96,15 +100,23 @@ def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
     for k, row in enumerate(rows):
         np.testing.assert_array_equal(found.boxes[k], (regions.boxes[row] / scale).numpy())
         np.testing.assert_array_equal(found.features[k], regions.features[row].numpy())
+        assert found.attributes is not None and found.attribute_scores is not None and regions.attributes is not None
         classes, attributes = regions.classes[row, 1:].tolist(), regions.attributes[row, 1:].tolist()
         assert found.scores[k] == scores[row]
         assert (found.classes[k], found.class_scores[k]) == (int(np.argmax(classes)), np.float32(max(classes)))
         expected = (int(np.argmax(attributes)), np.float32(max(attributes)))
         assert (found.attributes[k], found.attribute_scores[k]) == expected
     assert found.boxes.dtype == found.features.dtype == found.scores.dtype == np.float32
-    assert found.classes.dtype == found.attributes.dtype == np.int64
+    assert found.attributes is not None and found.classes.dtype == found.attributes.dtype == np.int64
 
 
-def test_no_regions() -> None:
-    found = select_regions(make_regions(0), 1.0, 5, 5, SELECTIONS["fixed36"])
+@pytest.mark.parametrize("name", sorted(SELECTIONS))
+def test_no_regions(name: str) -> None:
+    found = select_regions(make_regions(0), 1.0, 5, 5, SELECTIONS[name])
     assert len(found) == 0 and found.features.shape == (0, 8) and found.classes.shape == (0,)
+
+
+def test_a_model_without_attributes() -> None:
+    regions = dataclasses.replace(make_regions(40), attributes=None)
+    found = select_regions(regions, 1.0, 75, 76, SELECTIONS["adaptive"])
+    assert found.attributes is None and found.attribute_scores is None and len(found.classes) == len(found) > 0
