@@ -54,7 +54,7 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
         right += _on_true_boxes(model, features, proposals[0][0], data, k, scale)
     objects = sum(map(len, data.boxes))
     ap, ap50, ap75 = _coco_ap(data, found)
-    recall, classes, attributes, attributes_true = right / objects
+    recall, classes, attributes, attributes_true = (right / objects).tolist()
     return Precision(len(data), objects, ap, ap50, ap75, recall, classes, attributes, attributes_true)
 
 
