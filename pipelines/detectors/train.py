@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.annotated import Annotated
+from pipelines.detectors.annotated import Annotated, read_annotated
 from pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
 from pipelines.detectors.norm import freeze, unfreeze
+from pipelines.detectors.precision import measure
 from pipelines.detectors.preprocess import preprocess
 from pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
 from pipelines.detectors.targets import IGNORE, SampleRule, Truth, label_anchors, sample_regions
+from pipelines.detectors.weights import save_bottom_up
 from schemas.errors import InputError
 from schemas.progress import progress
 
@@ -81,6 +86,18 @@ def train(data: Annotated, params: Training, *, device: str = "cpu") -> tuple[Bo
             history.append({name: value / (len(data) // params.batch) for name, value in sums.items()})
     freeze(model)
     return model.eval(), history
+
+
+def train_and_measure(captions_dir: Path, out: Path, params: Training, device: str = "cpu") -> dict[str, Any]:
+    """Train on the split `train` of a scenes folder, write the checkpoint with its names and figures on `test`, and
+    return the figures. InputError for a folder without pictures or either split."""
+    data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
+    model, history = train(data, params, device=device)
+    found = {**dataclasses.asdict(measure(model, held_out)), "losses": history}
+    facts = {"training": dataclasses.asdict(params), "pictures": len(data), "test": found}
+    metadata = {key: json.dumps(value) for key, value in facts.items()}
+    save_bottom_up(model.cpu(), out, classes=data.classes, attributes=data.attributes, metadata=metadata)
+    return found
 
 
 def _groups(model: nn.Module, params: Training) -> list[dict]:
