@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import leaky_relu, linear
+from torch.nn.functional import leaky_relu
 
 from trainer.models.encoders import wide
+from trainer.models.products import linear_product, product
 
 STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # numbers of an [images, words, D] block: 8 MiB stays in a CPU's cache
 TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
@@ -36,7 +37,7 @@ def attention(regions: Tensor, mask: Tensor, gram: Tensor, words: Tensor, temper
     `temperature` s. The sum of weighted regions is scaled to unit length: its norm is sqrt(a' G a) with the Gram
     matrix G [n, R, R] of the regions, so A' V is that unit vector and no [n, words, D] is read for a norm.
     """
-    s = wide(linear(regions.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
+    s = wide(linear_product(regions.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
     s = leaky_relu(s, 0.1).unflatten(0, mask.shape).unflatten(2, words.shape[:2])
     s = s / (s.norm(dim=3, keepdim=True) + 1e-8)
     s = (temperature * s).flatten(2).masked_fill(~mask.unsqueeze(2), torch.finfo(s.dtype).min)
@@ -63,7 +64,7 @@ class SquaredDifference(torch.autograd.Function):
         y = a.new_empty(len(a), len(words), len(weight))
         for i in SquaredDifference.steps(a, words):
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
-            y[i] = linear(difference.square_(), weight, bias)
+            y[i] = product(difference.square_(), weight, bias)
         return y
 
     @staticmethod
@@ -74,8 +75,8 @@ class SquaredDifference(torch.autograd.Function):
         for i in SquaredDifference.steps(a, words):
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
             g = grad[i].flatten(0, 1)  # (n M, K)
-            through = (g @ weight).view_as(difference).mul_(difference)  # half the gradient of the difference
-            dweight += g.T @ difference.square_().flatten(0, 1)
+            through = product(g, weight.T).view_as(difference).mul_(difference)  # half the gradient of the difference
+            dweight += product(g.T, difference.square_().flatten(0, 1).T)
             da[i] = v[i] @ through.mT
             dv[i] = a[i] @ through
             dwords -= through.sum(0)

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from trainer.models.differences import attention, by_length, squared_difference
 from trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
+from trainer.models.products import linear_product
 
 EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
@@ -42,9 +43,9 @@ class Reasoning(nn.Module):
     def forward(self, nodes: Tensor, asking: int | None = None) -> Tensor:
         """The first `asking` nodes after the step; None: all."""
         key = self.key.weight  # (Q x + q)' (K y) = (x' Q' K + q' K) y
-        asked = nn.functional.linear(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
+        asked = linear_product(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
         edges = wide(asked @ nodes.mT).softmax(-1).to(asked.dtype)
-        return self.value(edges @ nodes).relu()
+        return linear_product(edges @ nodes, self.value.weight, self.value.bias).relu()
 
 
 class CaptionNorm(nn.BatchNorm1d):
@@ -114,6 +115,7 @@ class Sgraf(RetrievalModel):
         """What a caption counts in running statistics, [captions], where a head keeps some and is trained."""
         return None
 
+    @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """In training every caption meets all images at once, since SAF's statistics are over them."""
         assert images.vector is not None and images.parts is not None and images.mask is not None
