@@ -19,7 +19,8 @@ from schemas.regions import Regions
 SIDE = 420  # pixels of the longer side of an image in the picture
 MARGIN = 14
 COLUMNS = 3
-SAME = 0.4  # boxes that overlap more show the same thing: the more confident one is drawn
+LEAST = 0.3  # confidence of a box that is drawn
+SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
 FONT_SIZE = 15
 COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
 
@@ -97,15 +98,26 @@ def _tile(image: Image.Image, regions: Regions, names: Names, top: int, folder: 
 
 
 def most_confident(regions: Regions, top: int) -> list[int]:
-    """Rows of the `top` most confident boxes, leaving out those that show the same as one before."""
+    """Rows of the `top` most confident boxes, leaving out those that show the same as one before; at least one."""
     confidences = np.ones(len(regions)) if regions.confidences is None else regions.confidences
-    boxes = torch.from_numpy(np.array(regions.boxes))
-    overlap = iou(boxes, boxes).numpy()
+    same = _same(regions)
     chosen: list[int] = []
     for row in np.argsort(-confidences, kind="stable"):
-        if len(chosen) < top and not (overlap[row, chosen] > SAME).any():
+        wanted = not chosen or (confidences[row] >= LEAST and len(chosen) < top)
+        if wanted and not same[row, chosen].any():
             chosen.append(int(row))
     return chosen
+
+
+def _same(regions: Regions) -> np.ndarray:
+    """Which pairs of boxes show the same thing: bool [n, n]."""
+    boxes = torch.from_numpy(np.array(regions.boxes))
+    overlap = iou(boxes, boxes).numpy()
+    area = (boxes[:, 2:] - boxes[:, :2] + 1).prod(dim=1).numpy()
+    shared = overlap / (1 + overlap) * (area[:, None] + area)
+    classes = np.arange(len(area)) if regions.classes is None else regions.classes
+    one_class = classes[:, None] == classes
+    return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))
 
 
 def label(regions: Regions, row: int, names: Names) -> str:
@@ -125,9 +137,10 @@ def label(regions: Regions, row: int, names: Names) -> str:
 def _free_place(
     box: Rectangle, size: tuple[float, float], image: tuple[int, int], taken: Sequence[Rectangle]
 ) -> Rectangle:
-    """Where a label of `size` covers no other label: at a corner of its box, else a line further down each time."""
+    """Where a label of `size` covers no other label: at a corner of its box, else on the line nearest to its top."""
     places = [_inside(x, y, size, image) for x, y in _corners(box, size)]
-    places += [_inside(box[0], line, size, image) for line in np.arange(0, image[1], size[1] + 1)]
+    lines = sorted(np.arange(0, image[1], size[1] + 1), key=lambda line: abs(line - box[1]))
+    places += [_inside(box[0], line, size, image) for line in lines]
     return next((place for place in places if not any(_touch(place, other) for other in taken)), places[0])
 
 

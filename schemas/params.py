@@ -155,11 +155,12 @@ class RegionsParams(Block):
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     seed: Natural = 0  # of random weights
     boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"  # N, or MIN-MAX
+    selection: Literal["bottom_up", "airsplay"] = "bottom_up"  # airsplay: MAX regressed boxes, as LXMERT's features
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.2  # a box that passes counts towards MIN and MAX
     nms_threshold: Share = 0.3  # of the suppression within each class
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
     precision: Literal["float32", "bf16"] = "float32"
-    channels_last: bool | None = None  # None: on a GPU
+    channels_last: bool = True  # order of the activations in memory
     compile: bool = False
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time

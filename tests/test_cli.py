@@ -338,7 +338,7 @@ BAD = {
     ),
     "an unknown detector": (
         "regions --images {t}/pictures --detector yolo --out {t}/o",
-        "unknown detector 'yolo' -> choose from: scenes, bottom_up",
+        "unknown detector 'yolo' -> choose from: scenes, bottom_up, detectron2",
     ),
     "boxes that are no number": (
         "regions --images {t}/pictures --boxes many --out {t}/o",

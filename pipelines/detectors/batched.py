@@ -13,7 +13,7 @@ from torch import Tensor
 from pipelines.detectors.base import Prepare
 from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.preprocess import preprocess, resize_scale
-from pipelines.detectors.selection import Detections, Regions, SelectionRule, select_regions
+from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
 from schemas.errors import InputError
 
 Precision = Literal["float32", "bf16"]
@@ -46,7 +46,7 @@ class BottomUpDetector:
     def __init__(
         self,
         model: BottomUp,
-        rule: SelectionRule,
+        rule: Rule,
         *,
         name: str = "bottom_up",
         classes: Sequence[str] | None = None,

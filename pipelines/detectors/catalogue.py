@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from pipelines.detectors.airsplay import AirsplayRule
 from pipelines.detectors.base import Detector
 from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.selection import SelectionRule
+from pipelines.detectors.selection import Rule, SelectionRule
+from pipelines.detectors.weights import load_bottom_up
 from schemas.errors import InputError
 from schemas.params import RegionsParams
 
@@ -41,7 +43,10 @@ def device_of(name: str, local: int = 0) -> torch.device:
     return torch.device("cuda", number)
 
 
-def rule_of(params: RegionsParams) -> SelectionRule:
+def rule_of(params: RegionsParams) -> Rule:
+    """Which regions are kept, by name."""
+    if params.selection == "airsplay":
+        return AirsplayRule(params.box_range[1])
     return SelectionRule(*params.box_range, confidence=params.confidence, nms_threshold=params.nms_threshold)
 
 
@@ -77,22 +82,32 @@ def random_model(seed: int) -> BottomUp:
 
 
 def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:
-    from pipelines.detectors.weights import load_bottom_up
-
     model, facts = load_bottom_up(path)
     names = {key: facts.get(key) for key in ("classes", "attributes")}
     return _detector(model, name, params, device, **names)
 
 
 def _detector(model: BottomUp, name: str, params: RegionsParams, device: torch.device, **names: Any) -> Detector:
-    channels_last = device.type == "cuda" if params.channels_last is None else params.channels_last
     return BottomUpDetector(
         model, rule_of(params), name=name, device=device, precision=params.precision, compile=params.compile,
-        channels_last=channels_last, proposals=params.proposals, **names,
+        channels_last=params.channels_last, proposals=params.proposals, **names,
     )  # fmt: skip
+
+
+def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
+    if params.config is None or params.weights is None:
+        remedy = "give --weights FILE and --set regions.config=COCO-Detection/faster_rcnn_R_50_C4_1x, or a .yaml file"
+        raise InputError("detector detectron2 needs a config and a checkpoint", remedy=remedy)
+    if params.precision != "float32" or params.compile:
+        raise InputError("detector detectron2 runs in float32, not compiled", remedy="leave precision and compile out")
+    from pipelines.detectors.detectron import DetectronDetector
+
+    rule = rule_of(params)
+    return DetectronDetector(params.config, params.weights, rule, device=device, proposals=params.proposals)
 
 
 DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
     "scenes": _scenes,
     "bottom_up": _bottom_up,
+    "detectron2": _detectron2,
 }

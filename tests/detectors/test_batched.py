@@ -7,10 +7,11 @@ import pytest
 import torch
 from tiny_detector import TINY, tiny_model
 
+from pipelines.detectors.airsplay import AirsplayRule
 from pipelines.detectors.base import Detector
 from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import detect
-from pipelines.detectors.catalogue import device_of, make_detector, random_model
+from pipelines.detectors.catalogue import device_of, make_detector, random_model, rule_of
 from pipelines.detectors.selection import SelectionRule
 from schemas.errors import InputError
 from schemas.params import RegionsParams
@@ -102,6 +103,18 @@ def test_devices() -> None:
 def test_the_small_detector_takes_no_weights() -> None:
     with pytest.raises(InputError, match="x.pth: detector scenes has weights of its own -> give --detector bottom_up"):
         make_detector(RegionsParams(weights="x.pth"))
+
+
+def test_what_detectron2_needs() -> None:
+    with pytest.raises(InputError, match="detector detectron2 needs a config and a checkpoint -> give --weights FILE"):
+        make_detector(RegionsParams(detector="detectron2", weights="x.pkl"))
+    with pytest.raises(InputError, match="detector detectron2 runs in float32, not compiled"):
+        make_detector(RegionsParams(detector="detectron2", weights="x.pkl", config="x.yaml", precision="bf16"))
+
+
+def test_rules_by_name() -> None:
+    assert rule_of(RegionsParams(boxes="10-100", confidence=0.3)) == SelectionRule(10, 100, confidence=0.3)
+    assert rule_of(RegionsParams(boxes="20", selection="airsplay")) == AirsplayRule(20)
 
 
 def test_names_and_sizes() -> None:
