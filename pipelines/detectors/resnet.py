@@ -17,9 +17,10 @@ class ConvNorm(nn.Module):
 
     `scale` and `shift` are buffers: of a trained norm, weight / sqrt(var + 1e-5) and bias - mean * scale
     (Caffe's BatchNorm + Scale with global statistics). The scale goes into the kernel in `forward`, which
-    saves a pass over the activations and stays differentiable in `weight`.
+    saves a pass over the activations and stays differentiable in `weight`; `fold_norms` does it once for all.
     """
 
+    folded = False
     weight: Tensor
     scale: Tensor
     shift: Tensor
@@ -35,8 +36,18 @@ class ConvNorm(nn.Module):
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = self.weight * self.scale[:, None, None, None]
+        kernel = self.weight if self.folded else self.weight * self.scale[:, None, None, None]
         return functional.conv2d(x, kernel, self.shift, self.stride, self.padding, self.dilation)
+
+
+@torch.no_grad()
+def fold_norms(model: nn.Module) -> None:
+    """Multiply every scale into its kernel: the same outputs from then on, without a product a call."""
+    for layer in model.modules():
+        if isinstance(layer, ConvNorm):
+            layer.weight.mul_(layer.scale[:, None, None, None])
+            layer.scale.fill_(1)
+            layer.folded = True
 
 
 class Stem(nn.Module):
@@ -53,7 +64,7 @@ class Stem(nn.Module):
         self.conv1.scale.fill_(1 / 64)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = functional.relu(self.conv1(x))
+        x = functional.relu(self.conv1(x), inplace=True)
         return functional.max_pool2d(x, 3, stride=2, padding=int(self.padded_pool), ceil_mode=not self.padded_pool)
 
 
@@ -72,9 +83,9 @@ class Bottleneck(nn.Module):
         self.conv3.scale.fill_(0.25)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.conv1(x))
-        y = functional.relu(self.conv2(y))
-        return functional.relu(self.conv3(y) + self.shortcut(x))
+        y = functional.relu(self.conv1(x), inplace=True)
+        y = functional.relu(self.conv2(y), inplace=True)
+        return functional.relu(self.conv3(y).add_(self.shortcut(x)), inplace=True)
 
 
 def make_stage(blocks: int, inputs: int, middle: int, outputs: int, *, stride: int, dilation: int = 1) -> nn.Sequential:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipelines.detectors.resnet import Bottleneck, ConvNorm, ResNetC4, Stem, make_res5, scaled
+from pipelines.detectors.resnet import Bottleneck, ConvNorm, ResNetC4, Stem, fold_norms, make_res5, scaled
 
 
 def caffe_sizes(n: int) -> int:
@@ -60,6 +60,24 @@ def test_norm_equals_batch_norm_with_its_statistics() -> None:
     plain = functional.batch_norm(functional.conv2d(x, layer.weight, None, 1, 2, 2), mean, variance, weight, bias)
     error = (layer(x) - plain).abs().max().item()
     assert error < 1e-5, error
+
+
+def test_folding_keeps_the_outputs() -> None:
+    torch.manual_seed(0)
+    net = ResNetC4((1, 1, 1), width=1 / 16).eval()
+    for layer in net.modules():
+        if isinstance(layer, ConvNorm):
+            layer.scale.uniform_(0.5, 1.5)
+            layer.shift.normal_(std=0.1)
+    x = torch.randn(1, 3, 40, 40)
+    with torch.no_grad():
+        before = net(x)
+        fold_norms(net)
+        stem = net.stem.conv1
+        stem.scale.fill_(5)  # no longer read
+        after = net(x)
+    error = ((after - before).abs().max() / before.abs().max()).item()
+    assert error < 1e-5 and before.abs().max() > 0, error
 
 
 def test_only_kernels_are_trained() -> None:
