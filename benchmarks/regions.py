@@ -11,20 +11,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.catalogue import make_detector
 from pipelines.detectors.ops import iou
-from pipelines.detectors.selection import Regions, select, select_regions, surviving_score
+from pipelines.detectors.selection import Regions, select_regions
 from pipelines.pictures import Picture, read_pictures
 from pipelines.regions import as_regions
 from schemas.errors import InputError
@@ -63,7 +64,7 @@ def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool =
     """images_per_s, steps, peer and ratio over the first `limit` pictures; with `effect` what fewer proposals change.
 
     A step has ms an image, gmac an image, and share_of_limit: its multiply-adds a second over those of a large
-    matrix product in the same precision. InputError for a detector that is not the bottom-up model.
+    product in the same precision. InputError for a detector that is not the bottom-up model.
     """
     detector = make_detector(params)
     if not isinstance(detector, BottomUpDetector):
@@ -73,13 +74,13 @@ def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool =
     clock, found = Clock(detector.device), []
     gmac: dict[str, float] = {}
     dtype = torch.bfloat16 if detector.bf16 else torch.float32
-    rates = [matmul_rate(detector.device, dtype)]
+    rates = [arithmetic_rate(detector.device, dtype)]
     with progress("timing", len(pictures), unit="images") as advance:
         for picture in pictures:
             found.append(_one(detector, picture, clock))
             for name, count in gmacs(detector.model, *found[-1].shape, len(found[-1].regions.boxes)).items():
                 gmac[name] = gmac.get(name, 0.0) + count
-            rates.append(matmul_rate(detector.device, dtype))
+            rates.append(arithmetic_rate(detector.device, dtype))
             advance()
     with clock.step("write"), tempfile.TemporaryDirectory() as folder:
         schema = region_schema(detector.n_features, "float16")
@@ -88,8 +89,8 @@ def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool =
     result: dict[str, Any] = {
         "detector": detector.name, "device": str(detector.device), "precision": params.precision,
         "threads": torch.get_num_threads(), "images": len(pictures), "images_per_s": len(pictures) / total,
-        "matmul_gmac_per_s": max(rates), "steps": _steps(clock, gmac, len(pictures), max(rates)),
-        **_peer(),
+        "limit_gmac_per_s": max(rates), "steps": _steps(clock, gmac, len(pictures), max(rates)),
+        **_peer(pictures[0]),
     }  # fmt: skip
     if detector.bf16:
         result["bf16"] = feature_error(detector, pictures)
@@ -164,18 +165,23 @@ def _count(run: Callable[[], object]) -> float:
     return counter.get_total_flops() / 2e9
 
 
-def matmul_rate(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
-    """Billions of multiply-adds a second of a square matrix product: the best of a few, as other work slows some."""
+def arithmetic_rate(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
+    """Billions of multiply-adds a second of a large product: the best of a few, as other work slows some.
+
+    As a matrix product and as a 1x1 convolution, which are other libraries' work (MKL and oneDNN on a CPU).
+    """
     side = MATRIX if device.type == "cuda" else MATRIX // 2
     a = torch.randn(side, side, device=device).to(dtype)
-    clock = Clock(device)
-    seconds = []
-    for _ in range(repeats + 1):
-        before = clock.seconds["head"]
-        with clock.step("head"):
-            a @ a
-        seconds.append(clock.seconds["head"] - before)
-    return side**3 / min(seconds[1:]) / 1e9
+    image, kernel = a.reshape(1, side, 64, -1), a[:, :, None, None]
+    rates = []
+    for product in (lambda: a @ a, lambda: functional.conv2d(image, kernel)):
+        product()
+        for _ in range(repeats):
+            clock = Clock(device)
+            with clock.step("head"):
+                product()
+            rates.append(side**3 / clock.seconds["head"] / 1e9)
+    return max(rates)
 
 
 def _steps(clock: Clock, gmac: dict[str, float], images: int, limit: float) -> dict[str, dict[str, Any]]:
@@ -201,7 +207,7 @@ def fewer(detector: BottomUpDetector, seen: Sequence[Seen], count: int) -> dict[
         best, nearest = iou(each.regions.boxes[every], each.regions.boxes[some]).max(dim=1)
         pairs = each.regions.features[every], each.regions.features[some[nearest]]
         overlap += float(best.sum())
-        cosine += float(torch.nn.functional.cosine_similarity(*pairs).sum())
+        cosine += float(functional.cosine_similarity(*pairs).sum())
         total += len(every)
     means = {"share_kept": kept / total, "nearest_iou": overlap / total, "nearest_cosine": cosine / total}
     return {"proposals": count, **means}
@@ -209,8 +215,11 @@ def fewer(detector: BottomUpDetector, seen: Sequence[Seen], count: int) -> dict[
 
 def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
     """Rows that the rule keeps of the first `count` proposals."""
-    scores = surviving_score(seen.regions.boxes[:count] / seen.scale, seen.regions.classes[:count], detector.rule)
-    return select(scores, detector.rule)
+    columns = {column.name: getattr(seen.regions, column.name) for column in fields(Regions)}
+    first = replace(seen.regions, **{name: value[:count] for name, value in columns.items() if value is not None})
+    width, height = seen.kept.width, seen.kept.height
+    assert width and height  # a detector gives both
+    return detector.rule.choose(first, seen.scale, (width, height))[2]
 
 
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:
@@ -227,13 +236,25 @@ def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most:
         with torch.autocast(detector.device.type, torch.bfloat16):
             found = model.describe(model.backbone(batch), some)[0].features
         errors.append(float((found - expected).norm() / expected.norm()))
-        cosines.append(float(torch.nn.functional.cosine_similarity(found, expected).min()))
+        cosines.append(float(functional.cosine_similarity(found, expected).min()))
     return {"relative_error": float(np.mean(errors)), "least_cosine": min(cosines)}
 
 
-def _peer() -> dict[str, Any]:
-    """detectron2 in the same run, where it imports."""
-    return {"peer": None, "ratio": None, "note": "detectron2 does not import here"}
+def _peer(picture: Picture) -> dict[str, Any]:
+    """detectron2's C4 model of the same depth, weights and proposals in the same run, float32, where it imports."""
+    from benchmarks.detectron_parity import compare
+
+    try:
+        found = compare([picture.decode()[0]], depth=101)
+    except InputError as error:
+        return {"peer": None, "ratio": None, "note": error.problem}
+    note = f"{found['peer']} at equal output: {found['equal']}, ratio {found['ratio']:.2f}"
+    return {
+        "peer": found["peer"],
+        "peer_images_per_s": 1 / found["peer_seconds"],
+        "ratio": found["ratio"],
+        "note": note,
+    }
 
 
 def show(result: dict[str, Any]) -> None:
@@ -248,9 +269,7 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)
     console = Console()
     console.print(table)
-    console.print(
-        f"limit: a matrix product, {result['matmul_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False
-    )
+    console.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
     for name in ("bf16", "proposals"):
         if name in result:
             console.print(name, result[name])

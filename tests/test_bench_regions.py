@@ -61,7 +61,7 @@ def test_steps_and_fewer_proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in ("backbone", "rpn", "head"):
         row = result["steps"][name]
         rate = row["gmac"] * row["images_per_s"]
-        assert row["share_of_limit"] == pytest.approx(rate / result["matmul_gmac_per_s"])
+        assert row["share_of_limit"] == pytest.approx(rate / result["limit_gmac_per_s"])
     assert 0 < result["bf16"]["relative_error"] < 0.05 and result["bf16"]["least_cosine"] > 0.99
     same, six = result["proposals"]
     assert same["share_kept"] == 1 and same["nearest_iou"] == pytest.approx(1)
