@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +11,9 @@ from rich.table import Table
 
 from pipelines.show import Match
 from trainer.metrics.uncertainty import PairedTest
+
+if TYPE_CHECKING:
+    from trainer.index import Hit
 
 
 def agreement_table(result: dict[str, Any]) -> None:
@@ -49,6 +52,17 @@ def matches_table(text: str, found: Sequence[Match]) -> None:
     for match in found:
         values = (f"{value:.2f}" for value in match.relevance.values())
         table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
+    Console().print(table)
+
+
+def hits_table(query: str, found: Sequence[Hit]) -> None:
+    """What a trained model ranks first for a caption or an image."""
+    table = Table(title=f"“{escape(query)}”", title_justify="left", caption="* belongs to the query")
+    for column in ("", "similarity", "relevance", "caption"):
+        table.add_column(column, justify="right" if column in ("similarity", "relevance") else "left")
+    for hit in found:
+        mark = " *" if hit.own else ""
+        table.add_row(escape(hit.id) + mark, f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", escape(hit.text))
     Console().print(table)
 
 

@@ -7,9 +7,95 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import AsJson, CaptionsDir, Out, ParamsFile, Sets, Split, load, pairs, say, with_given
+from pipelines.cli.options import (
+    AsJson,
+    CaptionsDir,
+    Out,
+    ParamsFile,
+    RegionsDir,
+    Sets,
+    Split,
+    load,
+    overrides,
+    pairs,
+    say,
+    with_given,
+)
+from schemas.errors import InputError
 
 app = typer.Typer()
+Run = Annotated[Path, typer.Option(help="Folder that `capgrade train` wrote.")]
+
+
+@app.command()
+def train(
+    captions: CaptionsDir,
+    regions: RegionsDir,
+    out: Out,
+    preset: Annotated[
+        str | None, typer.Option(help="triplet, infonce, sam, saf, sgr, bcls, daa, tern, teran, or one of params.yaml.")
+    ] = None,
+    shards: Annotated[Path | None, typer.Option(help="Folder of `capgrade shards`, of the training split.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Weights, batches and negatives follow from it.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto or cpu. Default: auto.")] = None,
+    restart: Annotated[bool, typer.Option(help="Start afresh in a folder that holds a run.")] = False,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a retrieval model; a stopped run goes on when run again.
+
+    Several processes: `torchrun --nproc-per-node 2 -m pipelines.cli train ...`.
+    """
+    from trainer.setup import Data
+    from trainer.train import train as stage
+
+    options = overrides("train", {"preset": preset, "epochs": epochs, "seed": seed, "device": device})
+    loaded = load(params, [*(sets or []), *options])
+    done = stage(Data(captions, regions, shards), out, loaded.train, loaded.measures, restart=restart)
+    best = ", ".join(f"{name} {value:.3f}" for name, value in done.get("best", {}).items() if name != "pairs_per_s")
+    say(done, as_json, f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}")
+
+
+@app.command()
+def embed(
+    run: Run,
+    captions: CaptionsDir,
+    regions: RegionsDir,
+    split: Split = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A split through a trained model: encodings and the similarity matrix, for `search` and `evaluate`."""
+    from trainer.index import embed as stage
+
+    out = out or run / "index"
+    done = stage(run, captions, regions, split, out)
+    rows = done["files"]
+    say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
+
+
+@app.command()
+def search(
+    run: Run,
+    query: Annotated[str | None, typer.Option(help="A caption: which images fit?")] = None,
+    image: Annotated[str | None, typer.Option(metavar="IMAGE_ID", help="An image: which captions fit?")] = None,
+    index: Annotated[Path | None, typer.Option(help="Folder of `capgrade embed`. Default: index in the run.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """What a trained model ranks first, with similarity and relevance."""
+    from dataclasses import asdict
+
+    from pipelines.tables import hits_table
+    from trainer import index as stage
+
+    if (query is None) == (image is None):
+        raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
+    folder = index or run / "index"
+    found = stage.search(run, folder, query, top) if query else stage.search_captions(run, folder, str(image), top)
+    say({"hits": [asdict(hit) for hit in found]}, True, "") if as_json else hits_table(query or str(image), found)
 
 
 @app.command()

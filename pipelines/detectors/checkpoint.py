@@ -32,8 +32,9 @@ def save_bottom_up(
 ) -> None:
     """Write the model; `classes` and `attributes` name its numbers, background and none left out."""
     facts = {"format": LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
-    names = {"classes": classes, "attributes": attributes}
-    facts |= {key: json.dumps(list(value)) for key, value in names.items() if value is not None}
+    for key, names in (("classes", classes), ("attributes", attributes)):
+        if names is not None:
+            facts[key] = json.dumps(list(names))
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={**(metadata or {}), **facts})

@@ -1,1 +1,72 @@
-"""Retrieval models: one a file."""
+"""Retrieval models: one a file, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.captions import Captions
+from schemas.errors import InputError
+from trainer.models.base import RetrievalModel
+from trainer.models.sgraf import Saf, Sgr, SgrafConfig
+from trainer.models.single_stream import SingleStream, SingleStreamConfig
+from trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
+from trainer.models.vse import Vse, VseConfig
+from trainer.text import Tokens, WordPieces, Words
+
+Config = SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model by name: its configuration, and what builds it of that, the feature length and the vocabulary."""
+
+    config: type[Any]
+    build: Callable[[Any, int, int], RetrievalModel]
+
+
+MODELS: dict[str, Kind] = {
+    "vse": Kind(VseConfig, Vse),
+    "saf": Kind(SgrafConfig, Saf),
+    "sgr": Kind(SgrafConfig, Sgr),
+    "single_stream": Kind(SingleStreamConfig, SingleStream),
+    "tern": Kind(TernConfig, lambda config, *_: TERN(config)),
+    "teran": Kind(TeranConfig, lambda config, *_: TERAN(config)),
+}
+
+
+def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int) -> Config:
+    """The configuration of a model, checked. `feature_dim` and `classes` fill what the data decide.
+
+    Raises InputError for an unknown model or option, listing the known ones, and for a value that does not fit.
+    """
+    if name not in MODELS:
+        raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
+    kind = MODELS[name].config
+    known = {field.name for field in fields(kind)}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        remedy = f"known: {', '.join(sorted(known - {'feature_dim', 'classes'}))}"
+        raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
+    decided = {key: value for key, value in (("feature_dim", feature_dim), ("classes", classes)) if key in known}
+    try:
+        return TypeAdapter(kind).validate_python({**decided, **options})
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"train.model.options.{'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
+        raise InputError(problem) from error
+
+
+def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> RetrievalModel:
+    return MODELS[name].build(config, feature_dim, vocabulary_size)
+
+
+def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
+    """How this model reads captions: the pieces of its text encoder, or words fitted on the given rows."""
+    if isinstance(config, TernConfig):
+        return WordPieces(config.text_model)
+    return Words.fit(captions, min_count, rows)

@@ -1,0 +1,197 @@
+"""Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from schemas.errors import InputError
+from schemas.params import MeasuresParams, load_params
+from trainer import train as stage
+from trainer.checkpoint import load_run
+from trainer.index import embed, search, search_captions
+from trainer.setup import Data
+from trainer.train import train
+
+SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
+SMALL += ["train.measure=rouge_l"]
+
+
+def params(*sets: str, preset: str = "triplet", epochs: int = 3):
+    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
+
+
+def run(small, out, *sets, **more):
+    return train(small.data, out, params(*sets, **more), MeasuresParams())
+
+
+def losses(out):
+    return [line.split(",")[2] for line in (out / "steps.csv").read_text().splitlines()[1:]]
+
+
+def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
+    summary = run(small, tmp_path, epochs=12)
+    first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
+    assert last < 0.6 * first
+    assert summary["epochs"] == 12 and summary["best"]["rsum"] > 3
+    model, tokens, config = load_run(tmp_path)
+    assert not model.training and config["params"]["preset"] == "triplet"
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [
+        ("sam", "{embed: 32, word: 16}"),
+        ("bcls", "{embed: 32, word: 16, similarity: 16}"),
+        ("daa", "{embed: 32, word: 16, similarity: 16}"),
+        ("infonce", "{embed: 32, word: 16}"),
+        (
+            "teran",
+            "{embed_dim: 32, image_layers: 1, joint_layers: 1, feedforward: 32, text_layers: 1, freeze_text: true}",
+        ),
+    ],
+)
+def test_every_preset_trains(small, tmp_path, preset, options):
+    summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
+    assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp"} <= summary["best"].keys()
+
+
+def test_the_single_stream_trains(small, tmp_path):
+    terms = "[{name: classify}, {name: centre, weight: 0.01}]"
+    summary = run(
+        small, tmp_path, f"train.loss={terms}", "train.model={name: single_stream, options: {width: 8}}", epochs=1
+    )
+    assert np.isfinite(summary["loss"])
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(small, tmp_path, monkeypatch):
+    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: random}]")
+    run(small, tmp_path / "whole", *sets, epochs=4)
+    count, real = {"steps": 0}, stage.scored_batch
+
+    def stops(*args):
+        count["steps"] += 1
+        if count["steps"] == 15:  # in the third epoch of six steps
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(stage, "scored_batch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(small, tmp_path / "part", *sets, epochs=4)
+    monkeypatch.setattr(stage, "scored_batch", real)
+    torch.manual_seed(99)
+    run(small, tmp_path / "part", *sets, epochs=4)
+    assert losses(tmp_path / "part") == losses(tmp_path / "whole")
+    assert (tmp_path / "part/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
+    run(small, tmp_path, epochs=1)
+    with pytest.raises(InputError, match="a run of other parameters"):
+        run(small, tmp_path, "train.lr=0.02", epochs=1)
+    train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
+    (tmp_path / "state.pt").write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match="not a state to go on from"):
+        run(small, tmp_path, epochs=1)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
+    with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
+        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
+    found = json.loads((tmp_path / "unfit_batch.json").read_text())
+    assert len(found["captions"]) == 8 and error.value.file == tmp_path / "unfit_batch.json"
+
+
+def test_what_does_not_fit_is_refused(small, tmp_path):
+    with pytest.raises(InputError, match="unknown model 'vsse'"):
+        run(small, tmp_path, "train.model.name=vsse")
+    with pytest.raises(InputError, match="model 'vse' has no option 'embedd'"):
+        run(small, tmp_path, "train.model.options={embedd: 3}")
+    with pytest.raises(InputError, match="unknown loss 'tripled'"):
+        run(small, tmp_path, "train.loss=[{name: tripled}]")
+    with pytest.raises(InputError, match="loss 'triplet' has no option 'margn'"):
+        run(small, tmp_path, "train.loss=[{name: triplet, margn: 1}]")
+    with pytest.raises(InputError, match="a batch of 4000 from 48 pairs"):
+        run(small, tmp_path, "train.batch_size=4000")
+    with pytest.raises(InputError, match="no shards"):
+        without = Data(small.data.captions, small.data.regions)
+        train(without, tmp_path, params("train.relevance=shards", preset="sam"), MeasuresParams())
+
+
+def test_relevance_from_shards_trains_too(small, tmp_path):
+    summary = run(small, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
+    assert np.isfinite(summary["loss"])
+
+
+def test_less_data_by_parameter(small, tmp_path):
+    run(small, tmp_path, "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4", epochs=1)
+    assert len(losses(tmp_path)) == 12 // 4
+
+
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    run(small, out, epochs=12)
+    embed(out, small.data.captions, small.data.regions, "test", out / "index")
+    return out
+
+
+def test_a_search_finds_what_it_says(small, trained):
+    found = search(trained, trained / "index", "a dog and a boat", top=8)
+    scores = [hit.similarity for hit in found]
+    assert len(found) == 8 and scores == sorted(scores, reverse=True)
+    assert "dog" in found[0].text or "boat" in found[0].text
+    similarity = np.load(trained / "index/similarity.npy")
+    captions = search_captions(trained, trained / "index", found[0].id, top=3)
+    image = int(found[0].id.split("-i")[1])
+    assert captions[0].similarity == pytest.approx(float(similarity[image].max()), abs=1e-5)
+    assert captions[0].own == (captions[0].id.split("#")[0] == found[0].id)
+    with pytest.raises(InputError, match="no image 'x'"):
+        search_captions(trained, trained / "index", "x")
+
+
+def test_a_damaged_run_is_refused(trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    data = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(data[:-10])
+    with pytest.raises(InputError, match="not the model of config.json"):
+        load_run(copy)
+    (copy / "model.safetensors").write_bytes(data)
+    text = (copy / "config.json").read_text().replace('"embed": 32', '"embed": 16')
+    (copy / "config.json").write_text(text)
+    with pytest.raises(InputError, match="not the model of config.json"):
+        load_run(copy)
+
+
+TWO = """
+import sys
+from pathlib import Path
+from schemas.params import MeasuresParams, load_params
+from trainer.setup import Data
+from trainer.train import train
+folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+data = Data(folder / "captions", folder / "regions", folder / "shards")
+train(data, out, load_params(None, sys.argv[3:]).train, MeasuresParams())
+"""
+
+
+def test_two_processes_learn_as_one(small, tmp_path):
+    """Two processes over gloo: the same losses as one, but for the order of sums."""
+    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
+    run(small, tmp_path / "one", *sets, epochs=2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    (tmp_path / "two.py").write_text(TWO)
+    options = ["train.preset=triplet", "train.epochs=2", *SMALL, *sets]
+    arguments = [str(tmp_path / "two.py"), str(small.data.captions.parent), str(tmp_path / "two"), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, *arguments], check=True, capture_output=True, env=environment, timeout=120)
+    one, two = ([float(x) for x in losses(tmp_path / name)] for name in ("one", "two"))
+    assert two == pytest.approx(one, rel=1e-4)

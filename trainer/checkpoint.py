@@ -1,0 +1,80 @@
+"""A run's folder: the model with what it takes to use it, and the state an interrupted run goes on from."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from schemas.errors import InputError
+from schemas.files import atomic, package_version, read_json, write_json
+from schemas.params import TrainParams
+from trainer.models import Config, build, configure
+from trainer.models.base import RetrievalModel
+from trainer.text import Tokens, load_tokens
+
+MODEL, CONFIG, VOCABULARY, STATE = "model.safetensors", "config.json", "vocabulary.json", "state.pt"
+
+
+def save_config(
+    out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str]
+) -> None:
+    """What a run is, written once at its start: parameters, vocabulary, and the digests of what it reads."""
+    tokens.save(out / VOCABULARY)
+    found = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
+    write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})
+
+
+def save_model(out: Path, model: RetrievalModel) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    with atomic(out / MODEL) as temporary:
+        save_file(tensors, temporary)
+
+
+def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
+    """A trained model in eval mode, how it reads captions, and the run's configuration.
+
+    Raises InputError when the folder is no run, or its model is of another configuration.
+    """
+    config = read_json(folder / CONFIG)
+    try:
+        name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    except (KeyError, TypeError) as error:
+        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+    if not (folder / MODEL).is_file():
+        raise InputError("no model yet", file=folder / MODEL, remedy="finish the run: capgrade train")
+    tokens = load_tokens(folder / VOCABULARY)
+    made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
+    try:
+        made.load_state_dict(load_file(folder / MODEL))
+    except (SafetensorError, RuntimeError) as error:
+        problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
+        raise InputError(problem, file=folder / MODEL, remedy="restore the file, or train again") from error
+    return made.to(device).eval(), tokens, config
+
+
+def save_state(out: Path, state: dict[str, Any]) -> None:
+    with atomic(out / STATE) as temporary:
+        torch.save(state, temporary)
+
+
+def load_state(out: Path, key: str) -> dict[str, Any] | None:
+    """The state of an interrupted run, None at the start. InputError when it belongs to another configuration."""
+    path = out / STATE
+    if not path.is_file():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        found = state["key"]
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
+        remedy = "start afresh with --restart"
+        raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=remedy) from error
+    if found != key:
+        remedy = "give another --out, or start afresh with --restart"
+        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
+    return state

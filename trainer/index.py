@@ -1,0 +1,130 @@
+"""Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+
+from pipelines.measures.embeddings import EMBEDDED
+from pipelines.measures.embeddings import embed as sentence_vectors
+from schemas.captions import read_captions
+from schemas.errors import InputError
+from schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
+from schemas.region_store import RegionStore
+from trainer.checkpoint import MODEL, load_run
+from trainer.data import Pairs, pad_texts
+from trainer.encode import SIZE, encode_captions, encode_images, rows, scores
+from trainer.models.base import Encoded
+
+KIND = "embeddings"
+ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
+PARTS = ("vector", "parts", "mask")
+
+
+def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
+    """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
+    masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
+
+    Raises InputError when the run, the captions and the regions do not fit together.
+    """
+    model, tokens, config = load_run(run)
+    captions = read_captions(captions_dir, split)
+    store = RegionStore(regions_dir)
+    if store.metadata["dim"] != config["feature_dim"]:
+        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        raise InputError(problem, file=regions_dir, remedy="use the detector of the training")
+    pairs = Pairs(captions, store, tokens.encode(captions))
+    images = encode_images(model, pairs.image_batches(SIZE))
+    texts = encode_captions(model, pairs.caption_batches(SIZE))
+    with atomic(out / ENCODINGS) as temporary:
+        save_file({**_tensors("images", images), **_tensors("captions", texts)}, temporary)
+    items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
+    write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
+    with atomic(out / SIMILARITY) as temporary, temporary.open("wb") as file:
+        np.save(file, scores(model, images, texts), allow_pickle=False)
+    counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
+    inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
+    return write_manifest(out, KIND, params={"model": config["params"]["model"]["name"]}, inputs=inputs, rows=counts)
+
+
+def _tensors(side: str, encoded: Encoded) -> dict[str, Any]:
+    found = {f"{side}.{name}": getattr(encoded, name) for name in PARTS}
+    return {name: tensor.contiguous() for name, tensor in found.items() if tensor is not None}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One ranked item: a caption, or an image with its first caption."""
+
+    id: str
+    text: str
+    similarity: float
+    own: bool  # belongs to the query
+    relevance: float  # Sentence-BERT cosine of the query's nearest caption and the hit's nearest
+
+
+@dataclass(frozen=True)
+class Index:
+    """What `embed` wrote."""
+
+    images: Encoded
+    captions: Encoded
+    image_ids: list[str]
+    caption_ids: list[str]
+    texts: list[str]
+    owner: np.ndarray
+
+    def captions_of(self, image: int) -> list[str]:
+        return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
+
+
+def read_index(folder: Path) -> Index:
+    """InputError when it is unfinished or damaged."""
+    read_manifest(folder, KIND)
+    tensors, items = load_file(folder / ENCODINGS), read_json(folder / ITEMS)
+    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
+    ids = items["image_ids"], items["caption_ids"], items["captions"]
+    return Index(images, captions, *ids, np.array(items["owner"]))
+
+
+def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
+    """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
+    model, tokens, _ = load_run(run)
+    index = read_index(index_dir)
+    text = encode_captions(model, [pad_texts(tokens.encode_texts([query]))])
+    found = scores(model, index.images, text)[:, 0]
+    best = np.argsort(-found, kind="stable")[:top].tolist()
+    sets = [index.captions_of(i) for i in best]
+    relevance = _relevance([query], sets)
+    return [
+        Hit(index.image_ids[i], texts[0], float(found[i]), query in texts, r)
+        for i, texts, r in zip(best, sets, relevance, strict=True)
+    ]
+
+
+def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
+    """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
+    model, _, _ = load_run(run)
+    index = read_index(index_dir)
+    if image_id not in index.image_ids:
+        raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
+    image = index.image_ids.index(image_id)
+    found = scores(model, rows(index.images, image, image + 1), index.captions)[0]
+    best = np.argsort(-found, kind="stable")[:top].tolist()
+    relevance = _relevance(index.captions_of(image), [[index.texts[c]] for c in best])
+    return [
+        Hit(index.caption_ids[c], index.texts[c], float(found[c]), bool(index.owner[c] == image), r)
+        for c, r in zip(best, relevance, strict=True)
+    ]
+
+
+def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
+    """Largest cosine between a caption of the query and one of each set."""
+    texts = [*query, *(text for texts in sets for text in texts)]
+    vectors = sentence_vectors(texts, EMBEDDED)
+    ends = np.cumsum([len(query), *map(len, sets)])
+    return [float((vectors[: len(query)] @ vectors[a:b].T).max()) for a, b in zip(ends, ends[1:], strict=False)]

@@ -1,0 +1,48 @@
+"""The Kendall ranking loss of BCLS: candidates in the order of their relevance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainer.losses.base import ScoredBatch, asked, both_ways
+
+TOLERANCE = 1e-6  # a pair's relevance to itself is 1 up to rounding
+
+
+def kendall(batch: ScoredBatch, *, alpha: float = 0.2) -> Tensor:
+    """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ over both directions; O(B^3) (BCLS, eq. 5 and 17, no margin).
+
+    j and k are candidates of known relevance.
+    """
+    relevance, known = asked(batch)
+    total = batch.scores.new_zeros((), dtype=torch.float32)
+    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
+        assert way.relevance is not None
+        for scores, r, ok in zip(way.scores.float(), way.relevance, seen, strict=True):  # one query at a time: [B, B]
+            above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
+            total = total + ((scores[None, :] - scores[:, None]).clamp(min=0) * above).sum()
+    return total
+
+
+def kendall_windows(batch: ScoredBatch, *, alpha: float = 0.2, beta: float = 0.1) -> Tensor:
+    """SW-HS (BCLS, eq. 19 and 20): 1/M sum over windows m and queries i of [max_neg S - min_pos S]+, both directions.
+
+    Window m spans lo..lo + alpha with lo = -1 + m beta, m = 1..M, M = (2 - alpha) / beta; positives have
+    relevance >= lo + alpha, negatives <= lo. The paper draws the windows and does not write their bounds; these give
+    its M = 18 (formulas of the docs). A window without either adds nothing. For relevance in -1..1.
+    """
+    relevance, known = asked(batch)
+    count = round((2 - alpha) / beta)
+    low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
+    total = batch.scores.new_zeros((), dtype=torch.float32)
+    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
+        assert way.relevance is not None
+        scores, r = way.scores.float()[None], way.relevance[None]  # windows before queries: [M, B, B]
+        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & seen
+        negative = (r <= low[:, None, None] + TOLERANCE) & seen
+        nearest = scores.masked_fill(~positive, torch.inf).amin(dim=2)
+        farthest = scores.masked_fill(~negative, -torch.inf).amax(dim=2)
+        both = positive.any(dim=2) & negative.any(dim=2)
+        total = total + (farthest[both] - nearest[both]).clamp(min=0).sum() / count
+    return total

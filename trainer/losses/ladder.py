@@ -1,0 +1,36 @@
+"""The ladder loss (Zhou et al. 2020): several rungs of relevance, each with its margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer.losses.base import ScoredBatch, asked, both_ways
+
+
+def ladder(
+    batch: ScoredBatch, *, thresholds: Sequence[float] = (0.63,), margins: Sequence[float] = (0.2, 0.01),
+    weights: Sequence[float] = (1.0, 0.25),
+) -> Tensor:  # fmt: skip
+    """sum over queries i and rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+, both directions.
+
+    Rung 0 has only the pair itself above it; rung l has candidates of relevance >= thresholds[l - 1] above, the pair
+    too, and those of less below. Rungs one side of which is empty add nothing; unknown relevance is on neither side.
+    Hardest pairs as CVSE++ takes them (eq. 6 and 7); its relevance is a BERT score learnt for the purpose.
+    """
+    relevance, known = asked(batch)
+    itself = torch.eye(len(relevance), dtype=torch.bool, device=relevance.device)
+    total = batch.scores.new_zeros((), dtype=torch.float32)
+    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
+        assert way.relevance is not None
+        rungs = [itself, *((way.relevance >= threshold) & seen | itself for threshold in thresholds)]
+        scores = way.scores.float()
+        for above, margin, weight in zip(rungs, margins, weights, strict=True):
+            below = seen & ~above
+            rows = below.any(dim=1)
+            worst = scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
+            best = scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
+            total = total + weight * (margin + worst - best).clamp(min=0).sum()
+    return total

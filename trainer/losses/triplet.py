@@ -1,0 +1,46 @@
+"""Triplet losses with fixed margins."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trainer.losses.base import ScoredBatch, both_ways, off_diagonal
+
+Negatives = Literal["hard", "random", "soft", "sum"]
+
+
+def triplet(
+    batch: ScoredBatch, *, margin: float = 0.2, negatives: Negatives = "hard", spare_own: bool = False
+) -> Tensor:
+    """sum_i [margin + S_in - S_ii]+ over both directions, n the negatives of i.
+
+    hard: the most similar (VSE++, max_violation); random: one drawn evenly; soft: the least similar; sum: all of them.
+    As in the authors' code other captions of the same image count as negatives, unless `spare_own`.
+    Source: Faghri et al. 2018, eq. 5 and 6; model.py of vsepp, ContrastiveLoss.
+    """
+    allowed = ~batch.own if spare_own else off_diagonal(batch)
+    ways = zip(both_ways(batch), (allowed, allowed.T), strict=True)
+    return sum((_one_way(way.scores.float(), ok, margin, negatives) for way, ok in ways), batch.scores.new_zeros(()))
+
+
+def _one_way(scores: Tensor, allowed: Tensor, margin: float, negatives: Negatives) -> Tensor:
+    cost = (margin + scores - scores.diagonal()[:, None]).clamp(min=0)
+    if negatives == "sum":
+        return cost.masked_fill(~allowed, 0).sum()
+    rows = allowed.any(dim=1)
+    chosen = choose(scores.detach(), allowed, negatives)
+    return cost.gather(1, chosen[:, None])[:, 0][rows].sum()
+
+
+def choose(scores: Tensor, allowed: Tensor, negatives: Negatives) -> Tensor:
+    """int64 [B]: one allowed column a row; any where none is allowed. Random ones by torch's generator."""
+    if negatives == "random":
+        order = torch.rand(scores.shape, device="cpu").to(scores.device)
+        return order.masked_fill(~allowed, -1).argmax(dim=1)
+    far = torch.finfo(scores.dtype).max
+    if negatives == "hard":
+        return scores.masked_fill(~allowed, -far).argmax(dim=1)
+    return scores.masked_fill(~allowed, far).argmin(dim=1)

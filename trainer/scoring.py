@@ -1,0 +1,55 @@
+"""A batch through the model, with every label its losses ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer.data import Batch
+from trainer.encode import moved
+from trainer.gather import gather
+from trainer.losses.base import ScoredBatch
+from trainer.models.base import Encoded, RetrievalModel
+from trainer.models.single_stream import SingleStream
+from trainer.relevance import BatchRelevance
+
+
+def scored_batch(
+    model: nn.Module, scorer: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
+) -> ScoredBatch:
+    """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
+    device = next(scorer.parameters()).device
+    images, captions = map(gather, model(moved(batch.images, device), moved(batch.texts, device)))
+    owner = torch.from_numpy(batch.image_numbers).to(device)
+    known: dict[str, Any] = {}
+    if "relevance" in needs and relevance is not None:
+        values, where = relevance.block(batch.image_numbers, batch.caption_rows)
+        known = {"relevance": _put(values, device), "known": None if where is None else _put(where, device)}
+    return ScoredBatch(
+        scorer.scores(images, captions),
+        owner[:, None] == owner[None, :],
+        labels=owner,
+        **known,
+        **_vectors(scorer, images, captions, needs),
+    )
+
+
+def _put(x: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(x).to(device)
+
+
+def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
+    """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
+    found: dict[str, Any] = {}
+    if isinstance(scorer, SingleStream):
+        assert images.parts is not None and captions.parts is not None
+        if "vectors" in needs:
+            found.update(images=images.parts[:, 0], captions=captions.parts[:, 0])
+        if "logits" in needs:
+            found.update(image_logits=scorer.classify(images), caption_logits=scorer.classify(captions))
+    elif "vectors" in needs:
+        found.update(images=images.vector, captions=captions.vector)
+    return found

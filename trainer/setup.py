@@ -1,0 +1,124 @@
+"""Everything a run needs, read and checked before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipelines.measures import choose
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import MANIFEST, canonical, digest
+from schemas.params import MeasuresParams, TrainParams
+from schemas.region_store import RegionStore
+from schemas.shards import read_shards
+from trainer.data import BatchPlan, DataShare, Pairs
+from trainer.losses import make_loss, needs
+from trainer.losses.base import ScoredBatch
+from trainer.models import Config, build, configure, make_tokens
+from trainer.models.base import RetrievalModel
+from trainer.relevance import BatchRelevance, ExactRelevance, SampledRelevance, own_spread
+from trainer.text import Tokens
+
+
+@dataclass(frozen=True)
+class Data:
+    """The folders a run reads."""
+
+    captions: Path
+    regions: Path
+    shards: Path | None = None
+
+    def digests(self) -> dict[str, str]:
+        return {name: digest(folder / MANIFEST) for name, folder in vars(self).items() if folder is not None}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run before its first step."""
+
+    model: RetrievalModel
+    config: Config
+    tokens: Tokens
+    feature_dim: int
+    plan: BatchPlan
+    loss: Callable[[ScoredBatch], Tensor]
+    needs: frozenset[str]
+    relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
+    validation: Pairs | None
+    validation_relevance: np.ndarray | None  # [n_images, n_captions]
+    inputs: dict[str, str]
+    key: str  # of everything the result depends on
+
+
+def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
+    """Read, check and build; the model's weights follow from torch's generator.
+
+    Raises InputError for data that do not fit together, for too little of them, and for unknown names.
+    """
+    store = RegionStore(data.regions)
+    captions = read_captions(data.captions, params.split)
+    rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
+    dim, asked = store.metadata["dim"], needs(params.loss)
+    config = configure(params.model.name, params.model.options, dim, captions.n_images)
+    tokens = make_tokens(config, captions, params.min_count, rows)
+    pairs = Pairs(captions, store, tokens.encode(captions), rows)
+    shards = None if data.shards is None else SampledRelevance(read_shards(data.shards), captions, params.measure)
+    relevance = _relevance(params, measures, captions, shards) if "relevance" in asked else None
+    held_out = None if params.validation is None else read_captions(data.captions, params.validation)
+    inputs = data.digests()
+    return Setup(
+        build(params.model.name, config, dim, tokens.size),
+        config,
+        tokens,
+        dim,
+        BatchPlan(pairs, params.batch_size, params.composition, params.seed, partners=shards),
+        make_loss([_with_alpha(term, params, measures, captions) for term in params.loss]),
+        asked,
+        relevance,
+        None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
+        None if held_out is None else _dense(params, measures, held_out),
+        inputs,
+        hashlib.sha256(canonical([_lasting(params), inputs]).encode()).hexdigest(),
+    )
+
+
+def _lasting(params: TrainParams) -> dict[str, Any]:
+    """What the result depends on: not where it is computed, nor how long it goes on."""
+    return params.model_dump(mode="json", exclude={"device", "tensorboard", "workers"})
+
+
+def _relevance(
+    params: TrainParams, measures: MeasuresParams, captions: Captions, shards: SampledRelevance | None
+) -> BatchRelevance:
+    if params.relevance == "exact":
+        return ExactRelevance(choose([params.measure], measures)[params.measure].fit(captions))
+    if shards is None:
+        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    return shards
+
+
+def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) -> np.ndarray:
+    """float32 [n_images, n_captions]: relevance of the validation split by the same measure."""
+    fitted = choose([params.measure], measures)[params.measure].fit(captions)
+    return fitted.score(np.arange(captions.n_images))
+
+
+def _with_alpha(
+    term: Mapping[str, Any], params: TrainParams, measures: MeasuresParams, captions: Captions
+) -> Mapping[str, Any]:
+    """A Kendall term's `alpha: auto` as a number."""
+    if term.get("alpha") != "auto":
+        return term
+    block = getattr(measures, params.measure, None)
+    if block is None:
+        raise InputError(f"alpha: auto needs a measure of ours, not '{params.measure}'", remedy="give a number")
+    left_out = measures.model_copy(update={params.measure: block.model_copy(update={"self_reference": "left_out"})})
+    fitted = choose([params.measure], left_out)[params.measure].fit(captions)
+    return {**term, "alpha": own_spread(fitted, captions)}
