@@ -2,8 +2,8 @@
 
     python -m benchmarks.detectron_parity --images DIR [--limit 5] [--depth 50 101] [--proposals 300] [--json]
 
-Needs detectron2. Each side runs on its own results from the picture on; float32, the same threads, the better of
-two runs after one that warms up, the two sides in turn.
+Needs detectron2. Each side runs on its own results from the picture on; float32, the same threads, the best of
+three runs after one that warms up, the two sides in turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from schemas.errors import InputError
 
 SIDES = 600, 1000
 TOLERANCE = 1e-3
-ROUNDS = 2
+ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
