@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,11 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from schemas.errors import InputError
-from schemas.files import atomic
+from schemas.files import atomic, canonical
 
 LAYOUT = "capgrade"
 NAMED = 5  # tensors named in one message
@@ -30,14 +30,26 @@ def save_bottom_up(
     attributes: Sequence[str] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the model; `classes` and `attributes` name its numbers, background and none left out."""
+    """Write the model; `classes` and `attributes` name its numbers, background and none left out.
+
+    The same model and names give the same bytes: the safetensors library would order metadata at random.
+    Source of the format: https://huggingface.co/docs/safetensors.
+    """
     facts = {"format": LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
-    for key, names in (("classes", classes), ("attributes", attributes)):
-        if names is not None:
-            facts[key] = json.dumps(list(names))
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata={**(metadata or {}), **facts})
+    names = {"classes": classes, "attributes": attributes}
+    facts |= {key: json.dumps(list(value)) for key, value in names.items() if value is not None}
+    tensors = {name: tensor.detach().cpu().float() for name, tensor in sorted(model.state_dict().items())}
+    header: dict[str, Any] = {"__metadata__": {**(metadata or {}), **facts}}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = canonical(header).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic(path) as temporary, temporary.open("wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            out.write(tensor.contiguous().numpy().astype("<f4", copy=False).tobytes())
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -51,41 +63,45 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         ) from error
 
 
-def read_checkpoint(path: Path) -> tuple[BottomUp, dict[str, Any]]:
-    """A file of `save_bottom_up` as a model in eval mode, and its names. InputError for every other file."""
-    tensors, facts = read_safetensors(path)
-    if facts.get("format") != LAYOUT:
-        raise InputError("no configuration in this file", file=path, remedy="make it with `capgrade regions convert`")
+def read_checkpoint(
+    tensors: Mapping[str, Tensor], facts: Mapping[str, str], path: Path
+) -> tuple[BottomUp, dict[str, Any]]:
+    """What `save_bottom_up` wrote as a model in eval mode, and its names. InputError for a damaged configuration."""
     try:
         config = TypeAdapter(BottomUpConfig).validate_json(facts["config"])
-        names = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
+        found = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
+        names = TypeAdapter(dict[str, list[str]]).validate_python(found)
     except (KeyError, ValueError, ValidationError) as error:
         raise InputError(f"a configuration that cannot be read ({type(error).__name__})", file=path) from error
+    for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
+        if key in names and len(names[key]) != count:
+            raise InputError(f"{len(names[key])} names of {count} {key}", file=path, remedy="convert it again")
     return built(config, tensors, path), {"layout": LAYOUT, **names}
 
 
-def built(config: BottomUpConfig, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
-    """The model of these tensors, in float32 and eval mode.
-
-    InputError names tensors that are missing, left over, of another shape, or not finite.
-    """
+def shapes_of(config: BottomUpConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of such a model, by name; nothing is allocated."""
     with torch.device("meta"):
-        shapes = {name: tuple(tensor.shape) for name, tensor in BottomUp(config).state_dict().items()}
-    _refuse("missing", sorted(shapes.keys() - tensors.keys()), path)
-    _refuse("not of this model", sorted(tensors.keys() - shapes.keys()), path)
-    _refuse(
-        "misshapen",
-        [
-            f"{n} is {tuple(tensors[n].shape)}, not {shape}"
-            for n, shape in shapes.items()
-            if tuple(tensors[n].shape) != shape
-        ],
-        path,
-    )
-    _refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()], path)
+        return {name: tuple(tensor.shape) for name, tensor in BottomUp(config).state_dict().items()}
+
+
+def built(config: BottomUpConfig, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
+    """The model of these tensors, in float32 and eval mode. InputError as in `check_tensors`."""
+    check_tensors(shapes_of(config), tensors, path)
     model = BottomUp(config)
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
     return model.requires_grad_(False).eval()
+
+
+def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor], path: Path) -> None:
+    """InputError that names tensors which are missing, left over, of another shape, not numbers, or not finite."""
+    _refuse("missing", sorted(shapes.keys() - tensors.keys()), path)
+    _refuse("not of this model", sorted(tensors.keys() - shapes.keys()), path)
+    found = {name: tuple(tensors[name].shape) for name in shapes}
+    wrong = [f"{name} is {found[name]}, not {shape}" for name, shape in shapes.items() if found[name] != shape]
+    _refuse("misshapen", wrong, path)
+    _refuse("not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()], path)
+    _refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()], path)
 
 
 def _refuse(what: str, names: Sequence[str], path: Path) -> None:

@@ -26,6 +26,8 @@ CONVENTIONS = {
     # airsplay/py-bottom-up-attention: detectron2 of 2020 with CAFFE_MAXPOOL (configs/VG-Detection/*_caffemaxpool.yaml)
     "airsplay": Conventions(open_boxes=True, exact_anchors=True, best_first=True),
     "detectron2": Conventions(open_boxes=True, exact_anchors=True, best_first=True, padded_pool=True),
+    # airsplay where the checkpoint brings Caffe's anchors, which take the place of the configured
+    "airsplay_rounded": Conventions(open_boxes=True, best_first=True),
 }
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.checkpoint import read_checkpoint, save_bottom_up
+from pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, save_bottom_up
+from pipelines.detectors.published import layout_of, published, read_tensors
 from schemas.errors import InputError
 from schemas.files import digest
 
-__all__ = ["load_bottom_up", "save_bottom_up"]
+__all__ = ["convert", "load_bottom_up", "save_bottom_up"]
 
 
 def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
@@ -20,7 +21,41 @@ def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
     """
     if not path.is_file():
         raise InputError("no such file", file=path, remedy="give --weights a checkpoint of the bottom-up model")
-    model, facts = read_checkpoint(path)
+    tensors, metadata = read_tensors(path)
+    if metadata.get("format") == LAYOUT:
+        model, facts = read_checkpoint(tensors, metadata, path)
+    else:
+        layout = layout_of(tensors, path)
+        model, facts = published(layout, tensors, path), {"layout": layout.name}
     config = model.config
     counts = {"n_classes": config.n_classes, "n_attributes": config.n_attributes}
     return model, {"classes": None, "attributes": None, **facts, **counts, "digest": digest(path)}
+
+
+def convert(
+    source: Path, out: Path, *, classes_file: Path | None = None, attributes_file: Path | None = None
+) -> dict[str, Any]:
+    """Any checkpoint that `load_bottom_up` reads as one of ours, with names: layout, n_classes, n_attributes.
+
+    The names are those of Visual Genome's objects_vocab.txt and attributes_vocab.txt, in the model's order.
+    """
+    model, facts = load_bottom_up(source)
+    classes = read_names(classes_file, facts["n_classes"]) if classes_file else facts["classes"]
+    attributes = read_names(attributes_file, facts["n_attributes"]) if attributes_file else facts["attributes"]
+    origin = {"source": source.name, "source_layout": facts["layout"], "source_sha256": facts["digest"]}
+    save_bottom_up(model, out, classes=classes, attributes=attributes, metadata=origin)
+    return {key: facts[key] for key in ("layout", "n_classes", "n_attributes")}
+
+
+def read_names(path: Path, count: int) -> list[str]:
+    """One name a line, the first of its synonyms (`shirt,tee shirt`). InputError unless there are `count` of them."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"names that cannot be read ({error})", file=path) from error
+    names = [line.split(",")[0].strip() for line in lines]
+    if "" in names:
+        raise InputError("a line without a name", file=path, row=names.index("") + 1)
+    if len(names) != count:
+        raise InputError(f"{len(names)} names where the model has {count}", file=path, remedy="give one name a line")
+    return names
