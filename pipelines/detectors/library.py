@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 OPERATORS = ("nms", "roi_pool", "roi_align")
-OURS_ON_CPU = {"roi_pool", "roi_align"}  # where torchvision uses one core; docs/regions.md has the times
+OURS_ON_CPU = {"roi_pool"}  # twice as fast there; docs/regions.md has the times
 
 
 @functools.cache
