@@ -1,14 +1,9 @@
-"""Batches of image-caption pairs: which pairs, in what company, as padded tensors."""
+"""Image-caption pairs as padded tensors."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +12,12 @@ from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
+from trainer.ahead import ahead
+from trainer.batch_plan import BatchPlan, Composition
+from trainer.data_share import DataShare
 from trainer.models.base import Images, Texts
-from trainer.relevance import SampledRelevance
 
-Composition = Literal["random", "seeded"]
-PARTNERS = 2  # bits of `reasons` from this one on: top and windows of each measure
-_T = TypeVar("_T")
+__all__ = ["Batch", "BatchPlan", "Composition", "DataShare", "Pairs", "ahead", "pad_images", "pad_texts"]
 
 
 @dataclass(frozen=True)
@@ -34,34 +29,10 @@ class Batch:
     image_numbers: np.ndarray  # int64 [B]
     caption_rows: np.ndarray  # int64 [B]
 
-
-@dataclass(frozen=True)
-class DataShare:
-    """How much of a split is learnt from: a share of its images, and so many captions of each (None: all).
-
-    Chosen by a hash of the seed and the id: a smaller share is part of every larger one.
-    """
-
-    images: float = 1.0
-    captions_per_image: int | None = None
-    seed: int = 0
-
-    def rows(self, captions: Captions) -> np.ndarray:
-        """The caption rows that stay, int64, rising."""
-        n = max(1, round(self.images * captions.n_images))
-        chosen = np.argsort(self._keys(captions.image_ids), kind="stable")[:n]
-        rows = np.flatnonzero(np.isin(captions.owner, chosen))
-        if self.captions_per_image is None:
-            return rows
-        keys = self._keys([captions.caption_ids[r] for r in rows])
-        order = np.lexsort((keys, captions.owner[rows]))
-        owners = captions.owner[rows][order]
-        place = np.arange(len(rows)) - np.searchsorted(owners, owners)  # rank within the image
-        return np.sort(rows[order[place < self.captions_per_image]])
-
-    def _keys(self, ids: Sequence[str]) -> np.ndarray:
-        texts = (f"{self.seed} {i}".encode() for i in ids)
-        return np.frombuffer(b"".join(hashlib.blake2b(t, digest_size=8).digest() for t in texts), np.uint64)
+    @property
+    def own(self) -> np.ndarray:
+        """bool [B, B], caption j is one of image i's."""
+        return self.image_numbers[:, None] == self.image_numbers[None, :]
 
 
 class Pairs:
@@ -123,98 +94,3 @@ def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> Texts
     for k, row in enumerate(tokens):
         numbers[k, : len(row)], mask[k, : len(row)] = row, True
     return Texts(torch.from_numpy(numbers), torch.from_numpy(mask))
-
-
-class BatchPlan:
-    """The batches of every epoch: the same for the same seed, whatever ran before.
-
-    random: every pair once an epoch, in random order; the rest that fills no batch is left out, another each epoch.
-    seeded: half of a batch is drawn so; each of these pairs then brings a pair whose caption the shards keep as
-    relevant to its image (top or a window of a measure, not its own), so that graded positives meet. A partner is
-    seen as often as it is drawn, and an epoch has as many batches as a random one.
-    Raises InputError when there are fewer pairs than a batch takes, or for "seeded" without shards.
-    """
-
-    def __init__(
-        self, pairs: Pairs, batch_size: int, composition: Composition = "random", seed: int = 0,
-        partners: SampledRelevance | None = None,
-    ) -> None:  # fmt: skip
-        if len(pairs.rows) < batch_size:
-            problem = f"a batch of {batch_size} from {len(pairs.rows)} pairs"
-            raise InputError(problem, remedy="lower train.batch_size, or take more of the data")
-        if composition == "seeded" and partners is None:
-            raise InputError("seeded batches need the sampled captions of each image", remedy="give --shards")
-        self.pairs, self.size, self.seed = pairs, batch_size, seed
-        self.partners = partners if composition == "seeded" else None
-
-    @property
-    def batches_an_epoch(self) -> int:
-        return len(self.pairs.rows) // self.size
-
-    def epoch(self, number: int) -> list[np.ndarray]:
-        """Caption rows [batch_size] of each batch of an epoch."""
-        rng = np.random.default_rng([self.seed, number])
-        order = rng.permutation(self.pairs.rows)
-        if self.partners is None:
-            return list(order[: self.batches_an_epoch * self.size].reshape(-1, self.size))
-        allowed = np.zeros(self.pairs.captions.n_captions, np.bool_)
-        allowed[self.pairs.rows] = True
-        return [self._seeded(np.roll(order, -k * self.size), allowed, rng) for k in range(self.batches_an_epoch)]
-
-    def _seeded(self, order: np.ndarray, allowed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Seeds from the front of `order`, each with a partner where one is left."""
-        batch: list[int] = []
-        taken: set[int] = set()
-        for row in order:
-            if len(batch) == self.size:
-                break
-            if row in taken:
-                continue
-            batch.append(int(row))
-            taken.add(int(row))
-            partner = self._partner(int(row), taken, allowed, rng)
-            if partner is not None and len(batch) < self.size:
-                batch.append(partner)
-                taken.add(partner)
-        return np.array(batch)
-
-    def _partner(self, row: int, taken: set[int], allowed: np.ndarray, rng: np.random.Generator) -> int | None:
-        assert self.partners is not None
-        image = int(self.pairs.captions.owner[row])
-        captions, _, reasons = self.partners.of_image(image)
-        fits = (reasons >> PARTNERS > 0) & allowed[captions] & (self.pairs.captions.owner[captions] != image)
-        free = [c for c in captions[fits].tolist() if c not in taken]
-        return free[rng.integers(len(free))] if free else None
-
-
-def ahead(make: Callable[[_T], Batch], items: Iterable[_T], depth: int = 2) -> Iterator[Batch]:
-    """`make` of each item in order, `depth` of them made ahead by a thread; its errors come out here."""
-    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(value: Batch | BaseException | None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(value, timeout=0.1)
-                return
-
-    def work() -> None:
-        try:
-            for item in items:
-                if stopped.is_set():
-                    return
-                put(make(item))
-            put(None)
-        except BaseException as error:  # handed to the loop, which raises it
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while (batch := ready.get()) is not None:
-            if isinstance(batch, BaseException):
-                raise batch
-            yield batch
-    finally:
-        stopped.set()
-        thread.join()

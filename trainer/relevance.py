@@ -11,8 +11,9 @@ from pipelines.measures import Fitted
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.shards import Shards, pair_columns
+from trainer.one_sided import against_captions, between_images, own_spread
 
-SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
+__all__ = ["BatchRelevance", "ExactRelevance", "SampledRelevance", "own_spread"]
 
 
 class BatchRelevance(Protocol):
@@ -23,7 +24,7 @@ class BatchRelevance(Protocol):
         ...
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _look_up(images, captions, start, kept, stored, values, known):
     for i in range(len(images)):
         first, last = start[images[i]], start[images[i] + 1]
@@ -43,7 +44,7 @@ def _look_up(images, captions, start, kept, stored, values, known):
 class SampledRelevance:
     """The pairs that `capgrade shards` kept, with one of its measures; an image's own captions are always among them.
 
-    12 bytes a pair in memory. InputError for shards of other captions, and a measure they do not have.
+    9 bytes a pair in memory. InputError for shards of other captions, and a measure they do not have.
     """
 
     def __init__(self, shards: Shards, captions: Captions, measure: str) -> None:
@@ -51,19 +52,21 @@ class SampledRelevance:
         if measure not in shards.measures:
             remedy = f"choose from: {', '.join(shards.measures)}"
             raise InputError(f"no measure '{measure}' in these shards", file=shards.folder, remedy=remedy)
-        images, kept, values, reasons = [], [], [], []
-        for batch in shards.batches():
-            rows, flat = pair_columns(batch)
-            images.append(batch["image"].to_numpy()[rows])
+        names = shards.metadata["reasons"]
+        own = _bits(names, "own")
+        relevant = _bits(names, f"top_{measure}", f"window_{measure}")
+        sizes, kept, values, brings = [], [], [], []
+        for batch in shards.batches():  # in image order, captions rising within an image
+            _, flat = pair_columns(batch)
+            reasons = flat["reasons"].to_numpy()
+            sizes.append(np.diff(batch["captions"].offsets.to_numpy()))
             kept.append(flat["captions"].to_numpy())
             values.append(flat[measure].to_numpy())
-            reasons.append(flat["reasons"].to_numpy())
-        image = np.concatenate(images)
-        order = np.lexsort((np.concatenate(kept), image))
-        self.captions = np.concatenate(kept)[order]
-        self.values = np.concatenate(values)[order]
-        self.reasons = np.concatenate(reasons)[order]
-        self.start = np.searchsorted(image[order], np.arange(captions.n_images + 1))
+            brings.append((reasons & relevant > 0) & (reasons & own == 0))
+        self.folder = shards.folder
+        self.start = np.concatenate([[0], np.cumsum(np.concatenate(sizes), dtype=np.int64)])
+        self.captions, self.values = np.concatenate(kept), np.concatenate(values)
+        self._brings = np.concatenate(brings)
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         values = np.zeros((len(images), len(captions)), np.float32)
@@ -71,10 +74,19 @@ class SampledRelevance:
         _look_up(images, captions, self.start, self.captions, self.values, values, known)
         return values, known
 
-    def of_image(self, image: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Kept captions of an image in rising order, their relevance and reasons."""
-        part = slice(self.start[image], self.start[image + 1])
-        return self.captions[part], self.values[part], self.reasons[part]
+    def partners(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Captions of other images kept for the top or a window of the measure, those that are `allowed`, bool
+        [n_captions]: where each image's start, int64 [n_images + 1], and their rows.
+
+        Windows cover the whole range of the measure, so partners are of every grade.
+        """
+        fits = self._brings & allowed[self.captions]
+        return np.concatenate([[0], np.cumsum(fits)])[self.start], self.captions[fits].astype(np.int64)
+
+
+def _bits(names: list[str], *wanted: str) -> np.uint32:
+    """The bits of `reasons` that stand for these."""
+    return np.uint32(sum(1 << k for k, name in enumerate(names) if name in wanted))
 
 
 class ExactRelevance:
@@ -86,15 +98,10 @@ class ExactRelevance:
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         return self.fitted.score(images, captions), None
 
+    def caption_block(self, captions: np.ndarray) -> np.ndarray:
+        """Relevance between captions, see `against_captions`: float32 [n, n]."""
+        return against_captions(self.fitted)(captions)
 
-def own_spread(fitted: Fitted, captions: Captions) -> float:
-    """BCLS's automatic alpha: standard deviation of the relevance of own captions, over at most SPREAD_IMAGES images.
-
-    `fitted` must leave a caption out of the references it is held against (self_reference: left_out). The paper
-    takes the similarities between the captions of an image two by two (section III-D); so does this where the
-    measure's `references` say mean or first, and with max it takes each caption's nearest.
-    """
-    images = np.unique(np.linspace(0, captions.n_images - 1, min(SPREAD_IMAGES, captions.n_images)).astype(np.int64))
-    sets = [captions.refs[captions.ref_ptr[i] : captions.ref_ptr[i + 1]] for i in images]
-    own = [fitted.score(np.array([i]), rows)[0] for i, rows in zip(images, sets, strict=True)]
-    return float(np.concatenate(own).std())
+    def image_block(self, images: np.ndarray) -> np.ndarray:
+        """Relevance between images, see `between_images`: float32 [n, n]."""
+        return between_images(self.fitted, images)

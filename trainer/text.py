@@ -15,7 +15,6 @@ from pipelines.measures.tokens import tokenize
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import read_json, write_json
-from trainer.models.text_encoder import load_tokenizer, word_pieces
 
 PADDING, UNKNOWN, START, END = range(4)
 FIRST = 4  # the number of the first word
@@ -83,12 +82,16 @@ class WordPieces:
 
     @property
     def size(self) -> int:
+        from trainer.models.text_encoder import load_tokenizer  # which imports this module through its package
+
         return len(load_tokenizer(self.model)[0])
 
     def encode(self, captions: Captions) -> list[np.ndarray]:
         return self.encode_texts(captions.texts)
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        from trainer.models.text_encoder import word_pieces
+
         return [np.array(pieces.ids, np.int64) for pieces in word_pieces(texts, self.model)]
 
     def save(self, path: Path) -> None:
