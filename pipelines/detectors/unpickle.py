@@ -10,7 +10,8 @@ import torch
 
 from schemas.errors import InputError
 
-# What arrays, numpy scalars and containers are pickled as, by numpy 1 and 2 and Python 2 and 3. None of these calls what it is given.
+# What arrays, numpy scalars and containers are pickled as, by numpy 1 and 2, for Python 2 and 3. None of these calls
+# what it is given.
 ALLOWED = {("collections", "OrderedDict"), ("numpy", "dtype"), ("numpy", "ndarray"), ("_codecs", "encode")} | {
     (builtins, name) for builtins in ("builtins", "__builtin__") for name in ("bytes", "set")
 }
