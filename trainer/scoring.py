@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from schemas.errors import InputError
 from trainer.data import Batch
 from trainer.encode import moved
 from trainer.gather import gather
 from trainer.losses.base import ScoredBatch
 from trainer.models.base import Encoded, RetrievalModel
 from trainer.models.single_stream import SingleStream
-from trainer.relevance import BatchRelevance
+from trainer.relevance import BatchRelevance, ExactRelevance
 
 
 def scored_batch(
@@ -24,21 +25,27 @@ def scored_batch(
     device = next(scorer.parameters()).device
     images, captions = map(gather, model(moved(batch.images, device), moved(batch.texts, device)))
     owner = torch.from_numpy(batch.image_numbers).to(device)
-    known: dict[str, Any] = {}
-    if "relevance" in needs and relevance is not None:
-        values, where = relevance.block(batch.image_numbers, batch.caption_rows)
-        known = {"relevance": _put(values, device), "known": None if where is None else _put(where, device)}
+    known = {} if relevance is None else _relevance(relevance, batch, needs)
     return ScoredBatch(
         scorer.scores(images, captions),
-        owner[:, None] == owner[None, :],
+        torch.from_numpy(batch.own).to(device),
         labels=owner,
-        **known,
+        **{name: torch.from_numpy(values).to(device) for name, values in known.items()},
         **_vectors(scorer, images, captions, needs),
     )
 
 
-def _put(x: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(x).to(device)
+def _relevance(relevance: BatchRelevance, batch: Batch, needs: frozenset[str]) -> dict[str, np.ndarray]:
+    found = {}
+    if "relevance" in needs:
+        values, known = relevance.block(batch.image_numbers, batch.caption_rows)
+        found = {"relevance": values} if known is None else {"relevance": values, "known": known}
+    if "image_relevance" in needs or "caption_relevance" in needs:
+        if not isinstance(relevance, ExactRelevance):
+            raise InputError("shards hold images with captions only", remedy="set train.relevance to exact")
+        found |= {"image_relevance": relevance.image_block(batch.image_numbers)}
+        found |= {"caption_relevance": relevance.caption_block(batch.caption_rows)}
+    return found
 
 
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:

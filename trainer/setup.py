@@ -70,7 +70,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     shards = None if data.shards is None else SampledRelevance(read_shards(data.shards), captions, params.measure)
-    relevance = _relevance(params, measures, captions, shards) if "relevance" in asked else None
+    relevance = _relevance(params, measures, captions, shards) if any("relevance" in a for a in asked) else None
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     inputs = data.digests()
     return Setup(
@@ -116,9 +116,5 @@ def _with_alpha(
     """A Kendall term's `alpha: auto` as a number."""
     if term.get("alpha") != "auto":
         return term
-    block = getattr(measures, params.measure, None)
-    if block is None:
-        raise InputError(f"alpha: auto needs a measure of ours, not '{params.measure}'", remedy="give a number")
-    left_out = measures.model_copy(update={params.measure: block.model_copy(update={"self_reference": "left_out"})})
-    fitted = choose([params.measure], left_out)[params.measure].fit(captions)
+    fitted = choose([params.measure], measures)[params.measure].fit(captions)
     return {**term, "alpha": own_spread(fitted, captions)}

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.nn.utils import clip_grad_norm_
 
+from schemas.errors import InputError
 from schemas.files import write_json
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
@@ -52,7 +53,8 @@ def train(
         while history.epoch < params.epochs and not history.stale(params.best_by, params.patience):
             scorer.train()
             start = time.perf_counter()
-            for batch in ahead(lambda rows: plan.pairs.collate(rows, part), plan.epoch(history.epoch)):
+            batches = ahead(lambda rows: plan.pairs.collate(rows, part), plan.epoch(history.epoch), params.workers)
+            for batch in batches:
                 with accelerator.autocast():
                     loss = setup.loss(scored_batch(model, scorer, batch, setup.relevance, setup.needs))
                 stop_at_nan(loss, batch, plan.pairs.captions, history, out)
@@ -79,5 +81,7 @@ def train(
 
 
 def _part(batch: int, rank: int, world: int) -> slice:
-    """The pairs of a batch that this process encodes."""
+    """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
+    if batch % world:
+        raise InputError(f"a batch of {batch} for {world} processes", remedy=f"set a batch_size that {world} divides")
     return slice(rank * (batch // world), (rank + 1) * (batch // world))

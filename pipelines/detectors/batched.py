@@ -13,6 +13,7 @@ from torch import Tensor
 from pipelines.detectors.base import Prepare
 from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.preprocess import preprocess, resize_scale
+from pipelines.detectors.resnet import fold_norms
 from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
 from schemas.errors import InputError
 
@@ -63,6 +64,7 @@ class BottomUpDetector:
         if proposals is not None:
             wanted = dataclasses.replace(model.config.proposals, after_nms=proposals)
             model.config = dataclasses.replace(model.config, proposals=wanted)
+        fold_norms(model)
         self.model = model.eval().to(self.device).to(memory_format=self.format)  # type: ignore[call-overload]
         self.n_features = model.config.n_features
         self.prepare: Prepare = CaffePrepare(model.config.short_side, model.config.long_side)

@@ -32,7 +32,7 @@ class BottomUpConfig:
     """The published model by default; smaller ones by width, blocks and counts; `configs` has other code bases'.
 
     Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. res5_stride 2 is
-    what MILVLG's roi_heads.py builds. rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
+    detectron2's. rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
     """
 
     n_classes: int = 1600  # without background

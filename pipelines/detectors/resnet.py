@@ -121,8 +121,8 @@ class ResNetC4(nn.Module):
 def make_res5(blocks: int = 3, width: float = 1.0, *, stride: int = 1, dilation: int = 2) -> nn.Sequential:
     """res5 over pooled rois: (R, 1024 width, 14, 14) -> (R, 2048 width, 14, 14).
 
-    Stride 1 and dilation 2 as in the prototxt and in airsplay's roi_heads.py (RES5HALVE False);
-    MILVLG's roi_heads.py builds it with stride 2 and dilation 2, which gives 7x7.
+    Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False) and in MILVLG's, whose
+    make_stage takes stride 1 wherever it dilates. detectron2 has stride 2 and no dilation, which gives 7x7.
     """
     return make_stage(
         blocks, scaled(1024, width), scaled(512, width), scaled(2048, width), stride=stride, dilation=dilation

@@ -1,58 +1,144 @@
+"""Relevance of batches beside dictionaries and loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
 import numpy as np
 import pytest
-from conftest import make_captions
+from conftest import caption_table, make_captions, random_sets, write_captions_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.measures import choose
+from pipelines.shards import shards
+from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
-from schemas.params import MeasuresParams, RougeParams
-from schemas.shards import pair_columns, read_shards
+from schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
+from schemas.shards import Shards, read_shards
 from trainer.relevance import ExactRelevance, SampledRelevance, _look_up, own_spread
 
+PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6))
-def test_look_up_is_a_dictionary(seed):
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Captions, Shards]:
+    folder: Path = tmp_path_factory.mktemp("sampled")
+    write_captions_folder(folder / "captions", [caption_table(random_sets(30, least=2), "train")])
+    shards(folder / "captions", folder / "shards", PARAMS, MeasuresParams())
+    return read_captions(folder / "captions"), read_shards(folder / "shards")
+
+
+def dictionary(found: Shards, column: str) -> dict[tuple[int, int], float]:
+    rows = [row for batch in found.batches() for row in batch.to_pylist()]
+    return {(r["image"], c): v for r in rows for c, v in zip(r["captions"], r[column], strict=True)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 20), max_size=8), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_look_up_is_a_dictionary(kept, seed):
     rng = np.random.default_rng(seed)
-    kept = [np.sort(rng.choice(30, rng.integers(0, 12), replace=False)) for _ in range(6)]
-    table = {(i, c): float(rng.random()) for i, row in enumerate(kept) for c in row}
-    start = np.concatenate([[0], np.cumsum([len(row) for row in kept])])
+    table = {(i, c): np.float32(rng.random()) for i, row in enumerate(kept) for c in sorted(row)}
+    start = np.cumsum([0, *map(len, kept)])
     stored = np.array(list(table.values()), np.float32)
-    images, captions = rng.integers(0, 6, 7), rng.integers(0, 30, 9)
-    values, known = np.zeros((7, 9), np.float32), np.zeros((7, 9), bool)
-    _look_up(images, captions, start, np.concatenate(kept).astype(np.int32), stored, values, known)
+    flat = np.array([c for _, c in table], np.int32)
+    images, captions = rng.integers(0, len(kept), 5), rng.integers(0, 22, 7)
+    values, known = np.zeros((5, 7), np.float32), np.zeros((5, 7), bool)
+    _look_up(images, captions, start, flat, stored, values, known)
     for a, i in enumerate(images):
         for b, c in enumerate(captions):
-            assert known[a, b] == ((i, c) in table)
-            assert values[a, b] == np.float32(table.get((i, c), 0))
+            assert (known[a, b], values[a, b]) == ((i, c) in table, table.get((i, c), 0))
 
 
-def test_shards_give_what_they_hold_and_own_captions_always(small):
-    shards = read_shards(small.data.shards)
-    sampled = SampledRelevance(shards, small.train, "rouge_l")
-    fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(small.train)
-    images, rows = np.arange(24), np.arange(48)
-    values, known = sampled.block(images, rows)
-    exact, everywhere = ExactRelevance(fitted).block(images, rows)
+@pytest.mark.parametrize("measure", ["cider", "rouge_l"])
+def test_shards_give_what_they_hold_and_own_captions_always(sampled, measure):
+    captions, found = sampled
+    table = dictionary(found, measure)
+    images, rows = np.arange(captions.n_images), np.arange(captions.n_captions)
+    values, known = SampledRelevance(found, captions, measure).block(images, rows)
+    assert known.sum() == len(table) < known.size
+    assert all(known[pair] and values[pair] == np.float32(value) for pair, value in table.items())
+    assert known[captions.owner, rows].all()
+    exact, everywhere = ExactRelevance(choose([measure], MeasuresParams())[measure].fit(captions)).block(images, rows)
     assert everywhere is None
-    assert known.sum() == sum(len(pair_columns(batch)[0]) for batch in shards.batches()) < known.size
-    assert np.array_equal(values[known], exact[known])
-    assert known[small.train.owner[rows], rows].all()
+    assert np.abs(exact - values)[known].max() < 1e-6
 
 
-def test_shards_of_other_captions_and_an_unknown_measure_are_refused(small):
-    shards = read_shards(small.data.shards)
-    with pytest.raises(InputError, match="another captions table"):
-        SampledRelevance(shards, make_captions([["a b"]]), "cider")
-    with pytest.raises(InputError, match="no measure 'sbert'"):
-        SampledRelevance(shards, small.train, "sbert")
+def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
+    captions, found = sampled
+    names = found.metadata["reasons"]
+    allowed = np.arange(captions.n_captions) % 3 > 0
+    start, partners = SampledRelevance(found, captions, "rouge_l").partners(allowed)
+    reasons = dictionary(found, "reasons")
+    for i in range(captions.n_images):
+        why = {c: {name for k, name in enumerate(names) if r >> k & 1} for (at, c), r in reasons.items() if at == i}
+        wanted = {c for c, w in why.items() if w & {"top_rouge_l", "window_rouge_l"} and "own" not in w and allowed[c]}
+        assert partners[start[i] : start[i + 1]].tolist() == sorted(wanted)
+    assert len(partners)
 
 
-def test_spread_of_own_captions():
-    captions = make_captions([["a b c d", "a b c e"], ["x y", "x y"]])
-    fitted = choose(["rouge_l"], MeasuresParams(rouge_l=RougeParams(self_reference="left_out")))["rouge_l"].fit(
-        captions
-    )
-    values = [0.75, 0.75, 1.0, 1.0]
-    assert own_spread(fitted, captions) == pytest.approx(np.std(values), abs=1e-6)
+def test_shards_of_other_captions_and_an_unknown_measure_are_refused(sampled):
+    captions, found = sampled
+    with pytest.raises(InputError, match="made from another captions table"):
+        SampledRelevance(found, make_captions([["a b"]], "train"), "cider")
+    with pytest.raises(InputError, match="no measure 'sbert' in these shards -> choose from: cider, rouge_l"):
+        SampledRelevance(found, captions, "sbert")
+
+
+@pytest.mark.parametrize("measure", ["cider", "rouge_l"])
+@pytest.mark.parametrize("self_reference", ["included", "left_out"])
+def test_relevance_between_captions_takes_each_as_the_only_reference(measure, self_reference):
+    sets = random_sets(12, seed=2, least=2)
+    captions = make_captions(sets)
+    block = getattr(MeasuresParams(), measure).model_copy(update={"self_reference": self_reference})
+    fitted = choose([measure], MeasuresParams(**{measure: block}))[measure].fit(captions)
+    rows = np.array([0, 7, 3, 20, 3])
+    found = ExactRelevance(fitted).caption_block(rows)
+    assert np.array_equal(found, found.T)
+    if measure == "rouge_l":  # needs no corpus: each caption an image of its own
+        alone = choose([measure], MeasuresParams())[measure].fit(make_captions([[text] for text in captions.texts]))
+        one_way = alone.score(rows, rows)
+        assert np.abs(found - (one_way + one_way.T) / 2).max() < 1e-6
+    assert np.allclose(np.diag(found), 10 if measure == "cider" else 1, atol=1e-5)
+
+
+def test_relevance_between_captions_is_the_cosine_of_sbert():
+    captions = make_captions([["a dog runs", "a dog"], ["a red bike", "the bike is red"]])
+    for references in ("max", "mean", "first"):
+        fitted = choose(["sbert"], MeasuresParams(sbert=SbertParams(references=references)))["sbert"].fit(captions)
+        rows = np.array([3, 0, 1])
+        cosine = fitted.embeddings[rows] @ fitted.embeddings[rows].T
+        assert np.abs(ExactRelevance(fitted).caption_block(rows) - cosine).max() < 1e-6
+
+
+def test_relevance_between_images_is_the_mean_over_captions_both_ways():
+    captions = make_captions(random_sets(10, seed=4))
+    fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions)
+    images = np.array([5, 0, 5, 9])
+    whole = fitted.score(np.arange(10))
+    found = ExactRelevance(fitted).image_block(images)
+    for a, i in enumerate(images):
+        for b, j in enumerate(images):
+            wanted = (whole[i, captions.owner == j].mean() + whole[j, captions.owner == i].mean()) / 2
+            assert found[a, b] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_spread_of_own_captions_two_by_two():
+    captions = make_captions(random_sets(70, seed=1))  # more than are scored together
+    fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions)
+    exact = ExactRelevance(fitted).caption_block(np.arange(captions.n_captions))
+    pairs = [(a, b) for a in range(captions.n_captions) for b in range(a) if captions.owner[a] == captions.owner[b]]
+    assert own_spread(fitted, captions) == pytest.approx(np.std([exact[p] for p in pairs]), abs=1e-6)
+    lonely = make_captions([["a b"], ["c d"]])
+    with pytest.raises(InputError, match="no image has two captions"):
+        own_spread(choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(lonely), lonely)
+
+
+def test_an_imported_matrix_has_neither_side_alone(tmp_path):
+    captions = make_captions([["a b", "a"], ["c d"]])
+    np.save(tmp_path / "m.npy", np.eye(2, 3, dtype=np.float32))
+    measures = MeasuresParams(imported={"mine": str(tmp_path / "m.npy")})
+    exact = ExactRelevance(choose(["mine"], measures)["mine"].fit(captions))
+    assert exact.block(np.array([1]), np.array([1, 2]))[0].tolist() == [[1, 0]]
+    with pytest.raises(InputError, match="an imported matrix has images and captions only"):
+        exact.caption_block(np.array([0]))

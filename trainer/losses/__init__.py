@@ -27,7 +27,8 @@ __all__ = ["LOSSES", "ScoredBatch", "make_loss", "needs"]
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss and what it needs of a batch beside the scores: relevance, vectors or logits."""
+    """A loss and what it needs of a batch beside the scores: relevance, image_relevance, caption_relevance, vectors
+    or logits."""
 
     function: Callable[..., Tensor]
     needs: str | None = None

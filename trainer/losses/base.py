@@ -19,6 +19,8 @@ class ScoredBatch:
     own: Tensor  # bool [B, B], caption j is one of image i's; the diagonal always is
     relevance: Tensor | None = None  # float [B, B], of caption j to image i's reference set
     known: Tensor | None = None  # bool [B, B], where `relevance` is known; None: everywhere
+    image_relevance: Tensor | None = None  # float [B, B], between images
+    caption_relevance: Tensor | None = None  # float [B, B], between captions
     images: Tensor | None = None  # float [B, D], one vector an image, of models that have one
     captions: Tensor | None = None  # float [B, D]
     image_logits: Tensor | None = None  # float [B, C], of models with a classifier
