@@ -9,6 +9,7 @@ SET ?=
 repro: .venv/installed
 	$(BIN)/dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
 	$(BIN)/capgrade show --captions data/captions --relevance data/relevance
+	cat data/comparison/runs.md
 
 test: .venv/installed lint
 	$(BIN)/pytest

@@ -258,6 +258,7 @@ class Params(Block):
     shards: ShardsParams = ShardsParams()
     train: TrainParams = TrainParams()
     presets: dict[str, dict[str, Any]] = {}  # more of them, see schemas/presets.yaml
+    runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
 

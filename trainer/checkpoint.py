@@ -18,7 +18,8 @@ from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
 from trainer.text import Tokens, load_tokens
 
-MODEL, CONFIG, VOCABULARY, STATE = "model.safetensors", "config.json", "vocabulary.json", "state.pt"
+MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
+STATE, SUMMARY = "state.pt", "summary.json"
 
 
 def save_config(
@@ -63,6 +64,27 @@ def save_state(out: Path, state: dict[str, Any]) -> None:
         torch.save(state, temporary)
 
 
+def finished(out: Path, key: str) -> dict[str, Any] | None:
+    """The summary of a finished run of this key, None where there is none. InputError for a run of another."""
+    if not (out / SUMMARY).is_file():
+        return None
+    summary = read_json(out / SUMMARY)
+    _require(key, summary.get("key"), out / SUMMARY)
+    return summary
+
+
+def finish(out: Path, summary: dict[str, Any]) -> None:
+    """A run has ended: its summary, and no state to go on from."""
+    write_json(out / SUMMARY, summary)
+    (out / STATE).unlink(missing_ok=True)
+
+
+def _require(key: str, found: Any, path: Path) -> None:
+    if found != key:
+        remedy = "give another --out, or start afresh with --restart"
+        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
+
+
 def load_state(out: Path, key: str) -> dict[str, Any] | None:
     """The state of an interrupted run, None at the start. InputError when it belongs to another configuration."""
     path = out / STATE
@@ -74,7 +96,5 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
         remedy = "start afresh with --restart"
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=remedy) from error
-    if found != key:
-        remedy = "give another --out, or start afresh with --restart"
-        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
+    _require(key, found, path)
     return state

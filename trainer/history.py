@@ -84,7 +84,7 @@ class History:
         """How the run ended: epochs, the best of them, and the last loss."""
         best = self.best(params.best_by)
         return {
-            "model": params.model.name, "preset": params.preset, "epochs": self.epoch,
+            "key": self.key, "model": params.model.name, "preset": params.preset, "epochs": self.epoch,
             "loss": self.epochs[-1]["loss"], "pairs_per_s": self.epochs[-1]["pairs_per_s"],
             **({} if best is None else {"best": best}),
         }  # fmt: skip

@@ -127,7 +127,19 @@ def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> None:
-    """runs.md and runs.tex in `out`."""
-    write_text(out / "runs.md", side_by_side(runs, metrics, "markdown"))
+def evaluations_in(folder: Path) -> dict[str, Path]:
+    """The evaluations in a folder, by name in order. InputError when there is none."""
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/metrics.json"))}
+    if not found:
+        raise InputError("no evaluations here", file=folder, remedy="write them with capgrade evaluate --out")
+    return found
+
+
+def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
+    """runs.md and runs.tex in `out`; the former is returned. InputError without runs."""
+    if not runs:
+        raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
+    text = side_by_side(runs, metrics, "markdown")
+    write_text(out / "runs.md", text)
     write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+    return text

@@ -12,10 +12,9 @@ from accelerate.utils import set_seed
 from torch.nn.utils import clip_grad_norm_
 
 from schemas.errors import InputError
-from schemas.files import write_json
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
-from trainer.checkpoint import load_state, save_config, save_model
+from trainer.checkpoint import finish, finished, load_state, save_config, save_model
 from trainer.data import ahead
 from trainer.history import History
 from trainer.optimiser import make_optimiser, make_schedule
@@ -30,7 +29,8 @@ def train(
 ) -> dict[str, Any]:
     """Train; write the best model (`load_run`), steps.csv, epochs.csv and summary.json, which is returned.
 
-    A run that was stopped goes on after its last finished epoch, and ends as one that was not. Started on several
+    A run that was stopped goes on after its last finished epoch, and ends as one that was not; a finished one is left
+    as it is, unless `restart`. Started on several
     processes by `accelerate launch` or `torchrun`, each encodes its part of a batch and all see the whole.
     Raises InputError for data that do not fit together, and when the loss is no longer a number.
     """
@@ -42,6 +42,9 @@ def train(
     part = _part(batch_size, accelerator.process_index, accelerator.num_processes)
     optimiser = make_optimiser(setup.model, params)
     schedule = make_schedule(optimiser, params, plan.batches_an_epoch)
+    done = None if restart else finished(out, setup.key)
+    if done is not None:
+        return done
     history = History(out, setup.key, None if restart else load_state(out, setup.key))
     scorer = setup.model.to(accelerator.device)
     history.restore(scorer, optimiser, schedule)
@@ -75,7 +78,7 @@ def train(
                 history.save(scorer, optimiser, schedule)
     summary = history.summary(params)
     if accelerator.is_main_process:
-        write_json(out / "summary.json", summary)
+        finish(out, summary)
     accelerator.wait_for_everyone()
     return summary
 

@@ -154,12 +154,18 @@ def compare(
 
 @app.command()
 def tables(
-    runs: Annotated[list[str], typer.Argument(metavar="LABEL=DIR...", help="Folders of `capgrade evaluate --out`.")],
     metric: Annotated[list[str], typer.Option(help="Metrics to put side by side.")],
     out: Out,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of `capgrade evaluate --out`.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder of such folders, instead: their names are labels.")
+    ] = None,
 ) -> None:
-    """Several runs side by side, the best in bold: Markdown and LaTeX."""
-    from trainer.report import write_tables
+    """Several runs side by side, the best in bold: on the terminal, as Markdown and LaTeX."""
+    from trainer.report import evaluations_in, write_tables
 
-    write_tables({label: Path(folder) for label, folder in pairs(runs, "runs").items()}, metric, out)
-    typer.echo(f"{len(runs)} runs, {len(metric)} metrics -> {out}")
+    found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
+    text = write_tables({**(evaluations_in(folder) if folder else {}), **found}, metric, out)
+    typer.echo(f"{text}-> {out}")

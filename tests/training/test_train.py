@@ -96,7 +96,14 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
     run(small, tmp_path, epochs=1)
     with pytest.raises(InputError, match="a run of other parameters"):
         run(small, tmp_path, "train.lr=0.02", epochs=1)
+    before = (tmp_path / "model.safetensors").stat().st_mtime_ns
+    assert run(small, tmp_path, epochs=1)["epochs"] == 1
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
     train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
+    assert not (tmp_path / "state.pt").exists()
+
+
+def test_a_damaged_state_is_refused(small, tmp_path):
     (tmp_path / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
         run(small, tmp_path, epochs=1)
