@@ -13,7 +13,7 @@ from torch.nn import BatchNorm1d
 from torch.nn.functional import leaky_relu, normalize
 
 from trainer.models.base import Encoded
-from trainer.models.sgraf import Saf, Sgr, Sgraf
+from trainer.models.sgraf import Reasoning, Saf, Sgr, Sgraf
 
 
 def saf_loop(model: Saf, images: Encoded, captions: Encoded) -> Tensor:
@@ -33,6 +33,7 @@ def sgr_loop(model: Sgr, images: Encoded, captions: Encoded) -> Tensor:
 
     def reasoned(nodes: Tensor) -> Tensor:
         for step in model.graph:
+            assert isinstance(step, Reasoning)
             edges = (step.query(nodes) @ step.key(nodes).transpose(1, 2)).softmax(-1)
             nodes = step.value(edges @ nodes).relu()
         return nodes[:, 0]
@@ -41,8 +42,9 @@ def sgr_loop(model: Sgr, images: Encoded, captions: Encoded) -> Tensor:
 
 
 def looped(model: Sgraf, images: Encoded, captions: Encoded, one_vector: Callable[[Tensor], Tensor]) -> Tensor:
-    regions, mask = images.parts, images.mask
-    columns = []
+    regions, mask, columns = images.parts, images.mask, []
+    assert regions is not None and mask is not None and images.vector is not None
+    assert captions.parts is not None and captions.mask is not None and captions.vector is not None
     for words, length, whole in zip(captions.parts, captions.mask.sum(1).tolist(), captions.vector, strict=True):
         words = words[:length]
         logits = leaky_relu(regions @ words.T, 0.1)  # (n, R, L)

@@ -19,6 +19,7 @@ from pipelines.cli.options import (
     overrides,
     say,
 )
+from schemas.errors import InputError
 from schemas.params import load_params
 
 app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
@@ -75,4 +76,20 @@ def bench_regions(
     weights = weights or ("random" if detector == "bottom_up" else None)
     options = overrides("regions", {"detector": detector, "weights": weights, "precision": precision})
     result = bench(images, load_params(None, [*(sets or []), *options]).regions, limit=limit, effect=effect)
+    say(result, True, "") if as_json else show(result)
+
+
+@app.command("train")
+def bench_train(
+    batch: Annotated[int, typer.Option(min=2, help="Pairs of a batch.")] = 128,
+    model: Annotated[list[str] | None, typer.Option(help="Models to time. Default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Training steps of each model in pairs a second, beside the plain way to write them; and each loss."""
+    from benchmarks.train import MODELS, bench, show
+
+    unknown = sorted(set(model or ()) - MODELS.keys())
+    if unknown:
+        raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
+    result = bench(batch, model or list(MODELS))
     say(result, True, "") if as_json else show(result)

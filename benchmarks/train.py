@@ -1,0 +1,155 @@
+"""Training steps in pairs a second: each model, each loss; SAF and SGR beside a loop over captions, TERAN beside
+its pooling written plainly, at equal output and in the same run.
+
+Region features and captions are random, sizes the papers': 36 regions of 2048 numbers, captions of 8 to 16 words.
+A step is encoding, scores, the triplet loss and its gradient, without the optimiser.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.caption_loop import saf_loop, sgr_loop
+from trainer.losses import LOSSES, make_loss
+from trainer.losses.base import ScoredBatch
+from trainer.models import build, configure
+from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+
+REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
+ROUNDS = 2  # the best is taken: other work on the machine only adds time
+MODELS: dict[str, dict[str, Any]] = {
+    "vse": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+}  # fmt: skip
+MATRIX = 2048  # side of the product that measures the arithmetic
+Scores = Callable[[RetrievalModel, Encoded, Encoded], Tensor]
+
+
+def bench(batch: int, models: list[str]) -> dict[str, Any]:
+    """A line a model and, under `losses`, a line a loss; `gflop_per_s` is what large matrix products reach here."""
+    torch.manual_seed(0)
+    images, words = random_batch(batch)
+    found: dict[str, Any] = {"batch": batch, "threads": torch.get_num_threads(), "gflop_per_s": product_rate()}
+    for name in models:
+        found[name] = of_model(name, images, words, found["gflop_per_s"])
+    found["losses"] = {name: of_loss(name, batch) for name in LOSSES if name not in ("centre", "classify")}
+    return found
+
+
+def random_batch(batch: int) -> tuple[Images, Texts]:
+    lengths = torch.randint(WORDS[0], WORDS[1] + 1, (batch,))
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    tokens = torch.randint(4, VOCABULARY, mask.shape) * mask
+    every = torch.ones(batch, REGIONS, dtype=torch.bool)
+    return Images(torch.rand(batch, REGIONS, FEATURES), torch.rand(batch, REGIONS, 5), every), Texts(tokens, mask)
+
+
+def of_model(name: str, images: Images, words: Texts, limit: float) -> dict[str, Any]:
+    """Pairs a second of a step, the share of `limit` (GFLOP/s) that it reaches, and the peer's, where there is one."""
+    torch.manual_seed(0)
+    model = build(name, configure(name, MODELS[name], FEATURES, 0), FEATURES, VOCABULARY).train()
+    ours, scores = timed(partial(step, model, images, words, type(model).scores))
+    with FlopCounterMode(display=False) as counter:
+        step(model, images, words, PEERS[name][1] if name in PEERS else type(model).scores)
+    batch = len(words.tokens)
+    line = {"pairs_per_s": batch / ours, "gflop": counter.get_total_flops() / 1e9}
+    line["share_of_limit"] = line["gflop"] / ours / limit
+    if name not in PEERS:
+        return line
+    peer, written = PEERS[name]
+    theirs, expected = timed(partial(step, model, images, words, written))
+    difference = float((scores - expected).abs().max())
+    return {
+        **line,
+        "peer": peer,
+        "peer_pairs_per_s": batch / theirs,
+        "ratio": theirs / ours,
+        "max_abs_diff": difference,
+    }
+
+
+def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) -> Tensor:
+    """Forward and backward; the scores."""
+    torch.manual_seed(0)  # the text encoder's dropout
+    model.zero_grad(set_to_none=True)
+    found = scores(model, *model(images, words))
+    own = torch.eye(len(found), dtype=torch.bool)
+    make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
+    return found.detach()
+
+
+def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) -> Tensor:
+    """TERAN's MrSw as it is usually written: every cosine of every pair at once, [B, B, R, W]."""
+    assert images.parts is not None and captions.parts is not None
+    cosines = torch.einsum("ird,cwd->icrw", images.parts, captions.parts)
+    cosines = cosines.masked_fill(~images.mask[:, None, :, None], -torch.inf)  # type: ignore[index]
+    return (cosines.amax(dim=2) * captions.mask[None]).sum(dim=2)  # type: ignore[index]
+
+
+PEERS: dict[str, tuple[str, Any]] = {
+    "saf": ("caption loop", saf_loop),
+    "sgr": ("caption loop", sgr_loop),
+    "teran": ("all pairs at once", max_over_regions),
+}
+
+
+def of_loss(name: str, batch: int) -> dict[str, float]:
+    """Milliseconds of a loss and its gradient."""
+    scores = torch.rand(batch, batch).requires_grad_()
+    known = ScoredBatch(scores, torch.eye(batch, dtype=torch.bool), torch.rand(batch, batch))
+    loss = make_loss([{"name": name}])
+
+    def both() -> Tensor:
+        value = loss(known)
+        value.backward()
+        return value.detach()
+
+    seconds, _ = timed(both)
+    return {"ms": 1e3 * seconds, "pairs_per_s": batch / seconds}
+
+
+def timed(work: Callable[[], Tensor]) -> tuple[float, Tensor]:
+    """Seconds of the best round after one that warms up, and the result."""
+    result, seconds = work(), []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+def product_rate() -> float:
+    """GFLOP/s of a large float32 matrix product."""
+    a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
+    seconds, _ = timed(lambda: a @ b)
+    return 2 * MATRIX**3 / seconds / 1e9
+
+
+def show(found: dict[str, Any]) -> None:
+    """The same on the terminal."""
+    title = (
+        f"Training steps, B = {found['batch']}, {found['threads']} threads, products {found['gflop_per_s']:.0f} GFLOP/s"
+    )
+    table = Table(title=title)
+    for column in ("model", "pairs/s", "share of products", "peer", "peer's", "ratio", "largest difference"):
+        table.add_column(column, justify="left" if column in ("model", "peer") else "right")
+    for name in (n for n in MODELS if n in found):
+        line = found[name]
+        peer = [""] * 4
+        if "peer" in line:
+            numbers = f"{line['peer_pairs_per_s']:.1f}", f"{line['ratio']:.2f}", f"{line['max_abs_diff']:.0e}"
+            peer = [line["peer"], *numbers]
+        table.add_row(name, f"{line['pairs_per_s']:.1f}", f"{line['share_of_limit']:.0%}", *peer)
+    losses = Table("loss", "ms")
+    for name, line in found["losses"].items():
+        losses.add_row(name, f"{line['ms']:.2f}")
+    for one in (table, losses):
+        Console().print(one)
