@@ -85,7 +85,7 @@ def train(data: Annotated, params: Training, *, device: str = "cpu") -> tuple[Bo
                 advance(len(images))
             history.append({name: value / (len(data) // params.batch) for name, value in sums.items()})
     freeze(model)
-    return model.eval(), history
+    return model.eval().to(memory_format=torch.contiguous_format), history  # type: ignore[call-overload]
 
 
 def train_and_measure(captions_dir: Path, out: Path, params: Training, device: str = "cpu") -> dict[str, Any]:
