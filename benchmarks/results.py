@@ -1,0 +1,125 @@
+"""What graded losses and models gain over their baselines on scenes, where true relevance is known: mean and spread.
+
+    python -m benchmarks.results --captions DIR --regions DIR --out results.md
+
+Each comparison trains a baseline and a challenger on the same data, `--seeds` times, and scores the test split by the
+truth of the scenes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from schemas.captions import read_captions
+from schemas.files import write_text
+from schemas.params import load_params
+from schemas.region_store import RegionStore
+from schemas.relevance import read_relevance
+from trainer.alignment import Aligned, Phrase, aligned, pointing, read_phrases
+from trainer.checkpoint import load_run
+from trainer.data import Pairs
+from trainer.encode import SIZE, encode_captions, encode_images, rows, similarity
+from trainer.evaluate import Settings, score
+from trainer.models.base import RetrievalModel
+from trainer.models.text_encoder import word_pieces
+from trainer.setup import Data
+from trainer.task import Task
+from trainer.train import train
+
+METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
+PRESETS = Path(__file__).with_suffix(".yaml")
+COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b", "pointing")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two presets of results.yaml and what of `train` is set for both."""
+
+    title: str
+    baseline: str
+    challenger: str
+    sets: tuple[str, ...] = ()
+
+
+COMPARISONS = (
+    Comparison("SAM, 10 % of the images", "small_vse", "small_vse_sam", ("images=0.1",)),
+    Comparison("BCLS", "small_saf", "small_saf_bcls"),
+    Comparison("DAA", "small_saf", "small_saf_daa"),
+    Comparison("TERAN", "small_tern", "small_teran"),
+)
+
+
+def result(data: Data, params_file: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
+    """Train and score one run: rsum and nsum as 0..6, the others as means of both directions, 0..1."""
+    overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
+    params = load_params(params_file, overrides)
+    captions = read_captions(data.captions, "test")
+    with tempfile.TemporaryDirectory() as folder:
+        train(data, Path(folder), params.train, params.measures)
+        model, tokens, _ = load_run(Path(folder))
+    pairs = Pairs(captions, RegionStore(data.regions), tokens.encode(captions))
+    truth = read_relevance(data.captions / "truth-test.arrow").matrix()
+    task = Task(similarity(model, pairs), captions.owner, {"truth": truth})
+    found = score(task, Settings(samples=0, metrics=METRICS))
+    ways = [scored.summary() for scored in found.scored.values()]
+    means = {name: float(np.mean([way[name] for way in ways])) for name in METRICS}
+    return {**found.sums, **means, **(pointed(data, pairs, model) if params.train.model.name == "teran" else {})}
+
+
+def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]:
+    """Share of phrases whose best region has its centre in a true box, and what chance gives."""
+    phrases, captions = read_phrases(data.captions, "test"), pairs.captions
+    images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
+    pieces = word_pieces(captions.texts)
+
+    def each() -> Iterator[tuple[Aligned, list[Phrase]]]:
+        for c, text in enumerate(captions.texts):
+            i = int(captions.owner[c])
+            boxes = pairs.store[captions.image_ids[i]].boxes
+            pair = aligned(rows(images, i, i + 1), rows(texts, c, c + 1), boxes, text, pieces[c])
+            yield pair, phrases[captions.caption_ids[c]]
+
+    found = pointing(each())["all"]
+    return {"pointing": found.centre, "chance": found.centre_chance}
+
+
+def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seeds: int) -> str:
+    """Markdown: a row a run, mean ± standard deviation over seeds, sums of percent and percent."""
+    lines = ["| | run | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
+    for comparison in comparisons:
+        for preset in (comparison.baseline, comparison.challenger):
+            runs = [result(data, params_file, preset, comparison.sets, seed) for seed in range(seeds)]
+            cells = [_cell([run[name] for run in runs]) if name in runs[0] else "" for name in COLUMNS]
+            lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def _cell(values: Sequence[float]) -> str:
+    percent = 100 * np.array(values)
+    return f"{percent.mean():.1f} ± {percent.std():.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--captions", type=Path, required=True)
+    parser.add_argument("--regions", type=Path, required=True)
+    parser.add_argument("--params", type=Path, default=PRESETS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", help="a comparison whose title begins so")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    chosen = [c for c in COMPARISONS if given.only is None or c.title.startswith(given.only)]
+    text = table(chosen, Data(given.captions, given.regions), given.params, given.seeds)
+    if given.out:
+        write_text(given.out, text)
+
+
+if __name__ == "__main__":
+    main()
