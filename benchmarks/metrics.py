@@ -18,6 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from benchmarks.timing import ROUNDS, timed
 from schemas.captions import Captions, read_captions
 from trainer.evaluate import Settings, evaluate
 from trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
@@ -25,17 +26,6 @@ from trainer.metrics.ranking import Array
 from trainer.task import Task
 
 PEER_SECONDS = 4.0
-ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of the best of three runs, after one that compiles the kernels, and the result."""
-    result, seconds = work(), []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), result
 
 
 def peer_per_query(work: Callable[[int], float], queries: int) -> tuple[float, Array]:

@@ -7,7 +7,6 @@ A step is encoding, scores, the triplet loss and its gradient, without the optim
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,13 +18,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.caption_loop import saf_loop, sgr_loop
+from benchmarks.timing import timed
 from trainer.losses import LOSSES, make_loss
 from trainer.losses.base import ScoredBatch
 from trainer.models import build, configure
 from trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
-ROUNDS = 2  # the best is taken: other work on the machine only adds time
 MODELS: dict[str, dict[str, Any]] = {
     "vse": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
@@ -114,16 +113,6 @@ def of_loss(name: str, batch: int) -> dict[str, float]:
 
     seconds, _ = timed(both)
     return {"ms": 1e3 * seconds, "pairs_per_s": batch / seconds}
-
-
-def timed(work: Callable[[], Tensor]) -> tuple[float, Tensor]:
-    """Seconds of the best round after one that warms up, and the result."""
-    result, seconds = work(), []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), result
 
 
 def product_rate() -> float:
