@@ -221,7 +221,7 @@ class TrainParams(Block):
     workers: Natural = 1  # threads that read batches ahead
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    tensorboard: bool = False
+    tensorboard: bool = False  # epochs to `tensorboard` in the run's folder; the package must be installed
 
 
 class EvaluateParams(Block):

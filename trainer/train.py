@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from schemas.errors import InputError
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
+from trainer.board import write_epoch
 from trainer.checkpoint import finish, finished, load_state, save_config, save_model
 from trainer.data import ahead
 from trainer.history import History
@@ -76,6 +77,8 @@ def train(
                 if better:
                     save_model(out, scorer)
                 history.save(scorer, optimiser, schedule)
+                if params.tensorboard:
+                    write_epoch(out, history.epochs[-1])
     summary = history.summary(params)
     if accelerator.is_main_process:
         finish(out, summary)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -202,3 +203,27 @@ def test_two_processes_learn_as_one(small, tmp_path):
     subprocess.run([*command, *arguments], check=True, capture_output=True, env=environment, timeout=120)
     one, two = ([float(x) for x in losses(tmp_path / name)] for name in ("one", "two"))
     assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
+    written = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def add_scalar(self, name, value, step):
+            written.append((name, step))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    run(small, tmp_path / "a", "train.tensorboard=true", epochs=2)
+    assert ("loss", 1) in written and ("rsum", 2) in written
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match="TensorBoard is not installed"):
+        run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
