@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,12 @@ from schemas.files import write_text
 from schemas.params import load_params
 from schemas.region_store import RegionStore
 from schemas.relevance import read_relevance
-from trainer.alignment import Aligned, Phrase, aligned, pointing, read_phrases
+from trainer.align import alignments, play
 from trainer.checkpoint import load_run
 from trainer.data import Pairs
-from trainer.encode import SIZE, encode_captions, encode_images, rows, similarity
+from trainer.encode import similarity
 from trainer.evaluate import Settings, score
 from trainer.models.base import RetrievalModel
-from trainer.models.text_encoder import word_pieces
 from trainer.setup import Data
 from trainer.task import Task
 from trainer.train import train
@@ -74,18 +73,7 @@ def result(data: Data, params_file: Path, preset: str, sets: Sequence[str], seed
 
 def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]:
     """Share of phrases whose best region has its centre in a true box, and what chance gives."""
-    phrases, captions = read_phrases(data.captions, "test"), pairs.captions
-    images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
-    pieces = word_pieces(captions.texts)
-
-    def each() -> Iterator[tuple[Aligned, list[Phrase]]]:
-        for c, text in enumerate(captions.texts):
-            i = int(captions.owner[c])
-            boxes = pairs.store[captions.image_ids[i]].boxes
-            pair = aligned(rows(images, i, i + 1), rows(texts, c, c + 1), boxes, text, pieces[c])
-            yield pair, phrases[captions.caption_ids[c]]
-
-    found = pointing(each())["all"]
+    found = play(list(alignments(model, pairs)), pairs.captions, data.captions)["all"]
     return {"pointing": found.centre, "chance": found.centre_chance}
 
 

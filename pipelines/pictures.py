@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -66,6 +66,19 @@ class Picture:
         except OSError:
             return f"{self.image_id} missing"
         return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {self.row}"
+
+
+def opener(source: Path) -> Callable[[str], Image.Image]:
+    """What gives the RGB picture of an image id. InputError, when called, for an image that is not in `source`."""
+    pictures = {picture.image_id: picture for picture in read_pictures(source)}
+
+    def opened(image_id: str) -> Image.Image:
+        if image_id not in pictures:
+            remedy = "give the images that the regions were made from"
+            raise InputError(f"no image {image_id!r}", file=source, remedy=remedy)
+        return Image.fromarray(pictures[image_id].decode()[0])
+
+    return opened
 
 
 @lru_cache(maxsize=1)

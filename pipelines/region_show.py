@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from pipelines.detectors.ops import iou
-from pipelines.pictures import read_pictures
+from pipelines.pictures import opener
 from schemas.errors import InputError
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
@@ -42,15 +42,11 @@ def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) ->
     """
     store = RegionStore(folder)
     names = Names(store.manifest.get("classes"), store.manifest.get("attributes"))
-    pictures = {picture.image_id: picture for picture in read_pictures(images)}
+    opened = opener(images)
     chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
     tiles = []
     for regions in (store[k] for k in chosen):
-        if regions.image_id not in pictures:
-            remedy = "give the images that the regions were made from"
-            raise InputError(f"no image {regions.image_id!r}", file=images, remedy=remedy)
-        rgb, _ = pictures[regions.image_id].decode()
-        tiles.append(_tile(Image.fromarray(rgb), regions, names, top, folder))
+        tiles.append(_tile(opened(regions.image_id), regions, names, top, folder))
     _sheet(tiles).save(out, optimize=True)
     return len(tiles)
 

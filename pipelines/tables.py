@@ -75,3 +75,15 @@ def comparison_table(found: Mapping[str, PairedTest]) -> None:
         interval = f"{test.low:+.4f} .. {test.high:+.4f}"
         table.add_row(escape(name), f"{test.difference:+.4f}", interval, f"{test.p_value:.4f}", f"{test.queries:,}")
     Console().print(table)
+
+
+def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """How often phrases point at the right region, by kind of object, beside chance."""
+    table = Table(title="Pointing game")
+    table.add_column("phrases about")
+    for column in ("phrases", "centre in the box", "chance", "IoU at least 0.5", "chance"):
+        table.add_column(column, justify="right")
+    for kind, row in found.items():
+        shares = (f"{row[name]:.1%}" for name in ("centre", "centre_chance", "iou", "iou_chance"))
+        table.add_row(escape(kind), f"{row['phrases']:,}", *shares)
+    Console().print(table)

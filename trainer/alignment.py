@@ -24,6 +24,7 @@ from trainer.models.text_encoder import Pieces
 
 IOU = 0.5
 SEVERAL = "several kinds"
+TRUTH = ("scenes.arrow", "meanings.arrow")  # beside the captions of scenes
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,16 @@ def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Poi
     return {kind: _mean(found[kind]) for kind in order}
 
 
+def has_truth(folder: Path) -> bool:
+    """Do the captions come with the boxes of what they speak of?"""
+    return all((folder / name).is_file() for name in TRUTH)
+
+
 def read_phrases(folder: Path, split: str | None = None) -> dict[str, list[Phrase]]:
     """Phrases by caption id. InputError for captions without the truth behind them: only scenes have it."""
-    for name in ("scenes.arrow", "meanings.arrow"):
-        if not (folder / name).is_file():
-            remedy = "the pointing game needs captions made by `capgrade captions` without a source"
-            raise InputError("no true boxes beside these captions", file=folder / name, remedy=remedy)
+    if not has_truth(folder):
+        remedy = "the pointing game needs captions made by `capgrade captions` without a source"
+        raise InputError("no true boxes beside these captions", file=folder, remedy=remedy)
     captions = read_captions(folder, split)
     scenes = read_arrow(folder / "scenes.arrow").select(["image_id", "objects"]).to_pylist()
     objects = {row["image_id"]: row["objects"] for row in scenes}

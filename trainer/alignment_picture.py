@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from trainer.alignment import Aligned
@@ -13,11 +14,13 @@ SIDE = 420  # pixels of the longer side of an image
 MARGIN = 14
 LINE = 42  # pixels from one line of words to the next
 COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
-SILENT = "#8c959f"  # words that take no part
+SILENT = "#8c959f"  # words that take no part, or are like nothing in the image
+LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
 
 
 def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: int = 3) -> None:
-    """Draw each image with its caption below. A word has the colour and number of its best region, and its cosine."""
+    """Draw each image with its caption below. A word has the colour and number of its best region, and its cosine;
+    words much weaker than the surest are grey, without a box."""
     panels = [panel(image, given) for image, given in pairs]
     columns = min(columns, len(panels))
     rows = [panels[at : at + columns] for at in range(0, len(panels), columns)]
@@ -34,7 +37,7 @@ def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: in
 def panel(image: Image.Image, given: Aligned) -> Image.Image:
     scale = SIDE / max(image.size)
     image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
-    regions = [given.region(k) for k in range(len(given.words))]
+    regions = _sure(given)
     number = {region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
     pen = ImageDraw.Draw(image)
     taken: list[tuple[float, float]] = []
@@ -47,6 +50,14 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
         pen.rectangle((left, top, left + 22, top + 22), fill=_colour(k))
         pen.text((left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm")
     return _with_words(image, given, [None if region is None else number[region] for region in regions], regions)
+
+
+def _sure(given: Aligned) -> list[int | None]:
+    """The region of each word, None where it is not surely one: function words would box the whole image."""
+    regions = [given.region(k) for k in range(len(given.words))]
+    values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
+    least = LEAST * max([0.0, *values])
+    return [r if value >= least else None for r, value in zip(regions, values, strict=True)]
 
 
 def _with_words(image: Image.Image, given: Aligned, numbers: list, regions: list) -> Image.Image:

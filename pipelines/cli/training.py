@@ -99,6 +99,46 @@ def search(
 
 
 @app.command()
+def align(
+    run: Run,
+    captions: CaptionsDir,
+    regions: RegionsDir,
+    images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
+    out: Out,
+    split: Split = None,
+    count: Annotated[int, typer.Option(min=1, help="Images to draw, spread over the split.")] = 6,
+    as_json: AsJson = False,
+) -> None:
+    """The region each word of a caption points at: a picture; and the pointing game where true boxes are known."""
+    from pipelines.pictures import opener
+    from pipelines.tables import pointing_table
+    from trainer.align import align as stage
+
+    found = stage(run, captions, regions, split, out, opener(images), count)
+    if as_json:
+        say({"pointing": found}, True, "")
+    elif found is None:
+        typer.echo(f"no true boxes beside these captions, so no pointing game; picture -> {out}")
+    else:
+        pointing_table(found)
+        typer.echo(f"-> {out}")
+
+
+@app.command()
+def curves(
+    out: Annotated[Path, typer.Option(help="PNG, SVG or PDF to draw.")],
+    runs: Annotated[list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of runs.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="A folder of runs, instead: their names are labels.")] = None,
+    metric: Annotated[str, typer.Option(help="Of the validation: rsum or ndcg.")] = "rsum",
+) -> None:
+    """Training curves of several runs: loss of every step, and validation of every epoch."""
+    from trainer.training_curves import draw, runs_in
+
+    found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
+    typer.echo(f"{draw({**(runs_in(folder) if folder else {}), **found}, out, metric)} runs -> {out}")
+
+
+@app.command()
 def evaluate(
     captions: CaptionsDir,
     similarity: Annotated[Path | None, typer.Option(help="Images x captions: .npy, .pt or .arrow.")] = None,
