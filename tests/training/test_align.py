@@ -57,9 +57,7 @@ def test_a_picture_and_the_pointing_game(scenes: Data, tmp_path: Path) -> None:
     assert found is not None and found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     phrases = sum(len([s for s in row["spans"] if s["objects"]]) for row in spoken(scenes.captions))
     assert found["all"]["phrases"] == phrases == sum(one["phrases"] for kind, one in found.items() if kind != "all")
-    assert (
-        0 < found["all"]["centre_chance"] < 1
-    )  # the box that covers all is right or wrong
+    assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
 
 
