@@ -79,10 +79,14 @@ def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]
 
 def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seeds: int) -> str:
     """Markdown: a row a run, mean ± standard deviation over seeds, sums of percent and percent."""
+    done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
     lines = ["| | run | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
     for comparison in comparisons:
         for preset in (comparison.baseline, comparison.challenger):
-            runs = [result(data, params_file, preset, comparison.sets, seed) for seed in range(seeds)]
+            key = preset, comparison.sets
+            if key not in done:
+                done[key] = [result(data, params_file, *key, seed) for seed in range(seeds)]
+            runs = done[key]
             cells = [_cell([run[name] for run in runs]) if name in runs[0] else "" for name in COLUMNS]
             lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)

@@ -1,9 +1,10 @@
 """The Beam pipeline under `relevance` and `shards`: blocks of images, scored by fitted measures, written as parts.
 
-An element is a block of images. A worker opens the fitted measures by memory map, scores the block and writes one
-part file a table, so nothing large passes between workers, and a run that was stopped goes on with the parts
-that are missing. The parts are then joined in image order: the bytes do not depend on the runner, on the number
-of workers, or on interruptions.
+An element is a block of images and a group of captions, all of them unless there are too many for a worker. A worker
+opens the fitted measures by memory map, scores the block and writes one part file a table, so nothing large passes
+between workers, and a run that was stopped goes on with the parts that are missing. Groups of one block are merged,
+and the parts joined in image order: the bytes do not depend on the runner, on the number of workers, on groups, or on
+interruptions.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import apache_beam as beam
 import numba
@@ -24,6 +25,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from pipelines.measures import FITTED, Fitted, Measure
+from pipelines.measures.base import CHUNK
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
@@ -33,10 +35,28 @@ from schemas.progress import progress
 _KERNEL = threading.Lock()
 
 
-class Tables(Protocol):
-    """What a stage makes of a scored block: record batches by table name. Sent to workers, so small."""
+Fits = Mapping[str, Fitted]
+Batches = dict[str, pa.RecordBatch]
 
-    def __call__(self, images: np.ndarray, values: dict[str, np.ndarray]) -> dict[str, pa.RecordBatch]: ...
+
+class Tables(Protocol):
+    """What a stage makes of a block of images: record batches by table name. Sent to workers, so small."""
+
+    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
+        """Of all captions."""
+        ...
+
+
+class Mergeable(Tables, Protocol):
+    """Tables that can be made of groups of captions."""
+
+    def partial(self, images: np.ndarray, fitted: Fits, start: int, stop: int) -> Batches:
+        """Of captions start..stop: what `merged` needs of them."""
+        ...
+
+    def merged(self, images: np.ndarray, parts: Sequence[Batches]) -> Batches:
+        """`whole`, of the partial tables of all captions."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,31 +68,52 @@ class Job:
     tables: Tables
     n_images: int
     block_images: int
+    n_captions: int
+    group_captions: int | None = None  # None: all together
 
     @property
     def n_blocks(self) -> int:
         return -(-self.n_images // self.block_images)
 
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """Start and stop of each group of captions, in whole chunks."""
+        size = self.n_captions if self.group_captions is None else -(-self.group_captions // CHUNK) * CHUNK
+        return [(at, min(at + size, self.n_captions)) for at in range(0, self.n_captions, size)]
+
     def images(self, block: int) -> np.ndarray:
         return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
 
-    def part(self, block: int, table: str) -> Path:
-        return self.work / "parts" / f"{block:06d}-{table}.arrow"
+    def part(self, block: int, table: str, group: int | None = None) -> Path:
+        name = f"{block:06d}" if group is None else f"{block:06d}.{group:04d}"
+        return self.work / "parts" / f"{name}-{table}.arrow"
 
-    def receipt(self, block: int) -> Path:
+    def receipt(self, block: int, group: int | None = None) -> Path:
         """Written after a block's parts, with their digests: a block without a whole one is computed again."""
-        return self.work / "parts" / f"{block:06d}.json"
+        return self.part(block, "", group).with_suffix(".json")
 
-    def finished(self, block: int) -> bool:
+    def finished(self, block: int, group: int | None = None) -> bool:
         try:
-            parts = json.loads(self.receipt(block).read_text())
-            return all(digest(self.part(block, table)) == sha for table, sha in parts.items())
+            parts = json.loads(self.receipt(block, group).read_text())
+            return all(digest(self.part(block, table, group)) == sha for table, sha in parts.items())
         except (OSError, ValueError, AttributeError):
             return False
 
+    def write(self, batches: Batches, block: int, group: int | None = None) -> None:
+        receipt = {}
+        for table, batch in batches.items():
+            part = self.part(block, table, group)
+            write_arrow(part, batch.schema, [batch])
+            receipt[table] = digest(part)
+        write_json(self.receipt(block, group), receipt)
+
+    def read(self, block: int, group: int) -> Batches:
+        tables = json.loads(self.receipt(block, group).read_text())
+        return {table: open_arrow(self.part(block, table, group)).get_batch(0) for table in tables}
+
 
 class ScoreBlock(beam.DoFn):
-    """Block number -> its parts on disk; yields the number."""
+    """(block, group) -> its parts on disk; yields the same."""
 
     def __init__(self, job: Job, threads: int) -> None:
         self.job, self.threads = job, threads
@@ -82,18 +123,35 @@ class ScoreBlock(beam.DoFn):
         fit = self.job.work / "fit"
         self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
 
-    def process(self, block: int) -> Iterator[int]:
-        images = self.job.images(block)
-        with _KERNEL:
-            values = {name: fitted.score(images) for name, fitted in self.fitted.items()}
-            batches = self.job.tables(images, values)
-        receipt = {}
-        for table, batch in batches.items():
-            part = self.job.part(block, table)
-            write_arrow(part, batch.schema, [batch])
-            receipt[table] = digest(part)
-        write_json(self.job.receipt(block), receipt)
-        yield block
+    def process(self, element: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        (block, group), job = element, self.job
+        images = job.images(block)
+        if len(job.groups) == 1:
+            with _KERNEL:
+                batches = job.tables.whole(images, self.fitted)
+            job.write(batches, block)
+        elif not job.finished(block) and not job.finished(block, group):
+            with _KERNEL:
+                batches = cast(Mergeable, job.tables).partial(images, self.fitted, *job.groups[group])
+            job.write(batches, block, group)
+        yield element
+
+
+class MergeBlock(beam.DoFn):
+    """(block, its groups) -> the block's parts on disk; those of the groups go."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def process(self, element: tuple[int, Iterable[int]]) -> None:
+        (block, groups), job = element, self.job
+        if not job.finished(block):  # a runner may hand it out twice
+            found = [job.read(block, group) for group in sorted(groups)]
+            with _KERNEL:
+                batches = cast(Mergeable, job.tables).merged(job.images(block), found)
+            job.write(batches, block)
+        for path in (job.work / "parts").glob(f"{block:06d}.*"):
+            path.unlink()
 
 
 def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
@@ -122,12 +180,14 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
     workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
     threads = max(1, numba.get_num_threads() // workers)
     with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
-        (
+        scored = (
             pipeline
-            | "Blocks" >> beam.Create(todo)
+            | "Blocks" >> beam.Create([(block, group) for block in todo for group in range(len(job.groups))])
             | "Spread" >> beam.Reshuffle()
             | "Score" >> beam.ParDo(ScoreBlock(job, threads))
         )
+        if len(job.groups) > 1:
+            _ = scored | "ByBlock" >> beam.GroupByKey() | "Merge" >> beam.ParDo(MergeBlock(job))
 
 
 def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) -> Iterator[pa.RecordBatch]:
@@ -146,7 +206,7 @@ def _watch(job: Job, what: str, total: int) -> Iterator[None]:
         def count() -> None:
             shown = 0
             while not stop.wait(0.3):
-                done = len(list((job.work / "parts").glob("*.json"))) - before
+                done = len(list((job.work / "parts").glob("??????-.json"))) - before
                 advance(done - shown)
                 shown = done
 

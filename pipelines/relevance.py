@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from pipelines.blocks import Job, fit_measures, joined, run_blocks
+from pipelines.blocks import Batches, Fits, Job, fit_measures, joined, run_blocks
 from pipelines.measures import choose
 from pipelines.work import work_folder
 from schemas.captions import read_captions
@@ -29,9 +29,9 @@ class _Dense:
     image_ids: tuple[str, ...]
     schemas: dict[str, pa.Schema]
 
-    def __call__(self, images: np.ndarray, values: dict[str, np.ndarray]) -> dict[str, pa.RecordBatch]:
+    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
         ids = [self.image_ids[i] for i in images]
-        return {name: relevance_batch(ids, values[name], schema) for name, schema in self.schemas.items()}
+        return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
 
 def relevance(
@@ -64,7 +64,7 @@ def relevance(
             for name in chosen
         }
         tables = _Dense(tuple(captions.image_ids), schemas)
-        job = Job(work, kinds, tables, captions.n_images, params.block_images)
+        job = Job(work, kinds, tables, captions.n_images, params.block_images, captions.n_captions)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
         rows = {}
         for name, measure in chosen.items():

@@ -8,13 +8,14 @@ samples of parts can be merged exactly.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
 
-ANY = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # the limit of a sample with room left
+from pipelines import sampling as kernel
+from pipelines.sampling import ANY, STEP, mix_all
+
 OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
 
 
@@ -58,196 +59,139 @@ def id_keys(ids: Sequence[str]) -> np.ndarray:
     return np.frombuffer(digests, np.uint64)
 
 
-@njit(cache=True)
-def _mix(x):
-    """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@njit(cache=True)
-def _priority(pair, sample):
-    """Rank of a pair in a sample: uniform in 0..2^64, independent from sample to sample."""
-    return _mix(pair + np.uint64(sample + 1) * np.uint64(0x9E3779B97F4A7C15))
-
-
-@njit(cache=True)
-def _descending(bits, row):
-    """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32."""
-    rising = np.int64(bits) ^ ((np.int64(bits) >> np.int64(31)) & np.int64(0x7FFFFFFF))
-    return (np.uint64(np.int64(0x7FFFFFFF) - rising) << np.uint64(32)) | np.uint64(row)
-
-
-@njit(cache=True)
-def _take(heap, at, room, size, key, row):
-    """Put a key into the max-heap of the lowest `room` keys at heap[at : at + room], rows of (key, row), when it is
-    not full or the key is lower than its highest; returns the highest key to beat from now on."""
-    if size[0] < room:
-        k = size[0]
-        size[0] += 1
-        while k > 0 and heap[at + (k - 1) // 2, 0] < key:
-            heap[at + k] = heap[at + (k - 1) // 2]
-            k = (k - 1) // 2
-    else:
-        k = 0
-        while 2 * k + 1 < room:
-            child = 2 * k + 1
-            if child + 1 < room and heap[at + child + 1, 0] > heap[at + child, 0]:
-                child += 1
-            if heap[at + child, 0] <= key:
-                break
-            heap[at + k] = heap[at + child]
-            k = child
-    heap[at + k, 0], heap[at + k, 1] = key, np.uint64(row)
-    return heap[at, 0] if size[0] == room else ANY
-
-
-@njit(cache=True)
-def _first_window(value, lower, upper, per_step, m):
-    """The first of measure m's windows that hold a value; those that do are consecutive."""
-    w = int((value - upper[m, 0]) * per_step[m]) - 1
-    w = min(max(w, 0), lower.shape[1] - 1)
-    while value >= upper[m, w]:
-        w += 1
-    return w
-
-
-@njit(cache=True)
-def _per_step(lower):
-    """Windows a unit of each measure; 0 where there is nothing to skip."""
-    out = np.zeros(lower.shape[0])
-    if lower.shape[1] > 2:
-        for m in range(lower.shape[0]):
-            out[m] = 1.0 / (lower[m, 2] - lower[m, 1])
-    return out
-
-
-@njit(cache=True)
-def _keep_one(
-    image_key, caption_keys, own, values, value_bits, lower, upper, top, per_window, uniform, seed_key,
-    out_row, out_bits, out_miss,
-):  # fmt: skip
-    """Fill one image's kept captions, their reasons and the probability that random samples miss them; how many."""
-    n_measures, n = values.shape
-    n_windows = lower.shape[1]
-    per_step = _per_step(lower)
-    # Sample 0 is the uniform one, then the tops, then the windows; each has a heap in one array. A key that does not
-    # beat its sample's `limit`, nearly every one, costs one comparison.
-    n_samples = 1 + n_measures * (1 + n_windows)
-    start = np.empty(n_samples + 1, np.int64)
-    start[0] = 0
-    for x in range(n_samples):
-        start[x + 1] = start[x] + (uniform if x == 0 else top if x <= n_measures else per_window)
-    heap = np.empty((start[n_samples], 2), np.uint64)
-    size, members = np.zeros((n_samples, 1), np.int64), np.zeros(n_samples, np.int64)
-    limit = np.empty(n_samples, np.uint64)
-    for x in range(n_samples):
-        limit[x] = ANY if start[x + 1] > start[x] else np.uint64(0)
-    base = _mix(image_key ^ seed_key)
-    for c in range(n):
-        pair = _mix(base + caption_keys[c])
-        key = _priority(pair, 0)
-        if key < limit[0]:
-            limit[0] = _take(heap, start[0], uniform, size[0], key, c)
-        for m in range(n_measures):
-            key = _descending(value_bits[m, c], c)
-            if key < limit[1 + m]:
-                limit[1 + m] = _take(heap, start[1 + m], top, size[1 + m], key, c)
-            value = values[m, c]
-            w = _first_window(value, lower, upper, per_step, m)
-            while w < n_windows and lower[m, w] <= value:
-                x = 1 + n_measures + m * n_windows + w
-                members[x] += 1
-                key = _priority(pair, x)
-                if key < limit[x]:
-                    limit[x] = _take(heap, start[x], per_window, size[x], key, c)
-                w += 1
-    found, k = np.empty(out_row.shape[0] + len(own), np.int64), 0
-    bits = np.empty(out_row.shape[0] + len(own), np.uint32)
-    for c in own:
-        found[k], bits[k], k = c, 1, k + 1
-    for x in range(n_samples):
-        m = x - 1 if x <= n_measures else (x - 1 - n_measures) // n_windows
-        bit = 2 if x == 0 else (4 if x <= n_measures else 8) << (2 * m)
-        for q in range(start[x], start[x] + size[x, 0]):
-            found[k], bits[k], k = np.int64(heap[q, 1]), bit, k + 1
-    kept = -1
-    for x in np.argsort(found[:k], kind="mergesort"):
-        if kept < 0 or out_row[kept] != found[x]:
-            kept += 1
-            out_row[kept], out_bits[kept] = found[x], 0
-        out_bits[kept] |= bits[x]
-    for x in range(kept + 1):
-        miss = 1.0 - uniform / n if uniform < n else 0.0
-        for m in range(n_measures):
-            value = values[m, out_row[x]]
-            w = _first_window(value, lower, upper, per_step, m)
-            while w < n_windows and lower[m, w] <= value:
-                miss *= 1.0 - min(1.0, per_window / members[1 + n_measures + m * n_windows + w])
-                w += 1
-        out_miss[x] = miss
-    return kept + 1
-
-
-@njit(parallel=True, cache=True)
-def _keep_all(
-    image_keys, caption_keys, ptr, own, values, value_bits, lower, upper, top, per_window, uniform, seed_key,
-    rows, bits, miss, kept,
-):  # fmt: skip
-    for b in prange(image_keys.shape[0]):
-        kept[b] = _keep_one(
-            image_keys[b], caption_keys, own[ptr[b] : ptr[b + 1]], values[:, b], value_bits[:, b], lower, upper, top,
-            per_window, uniform, seed_key, rows[b], bits[b], miss[b],
-        )  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Kept:
     """The captions that a block of images keeps, image after image: compressed rows.
 
     ptr int64 [images + 1]; caption int64, reasons uint32 and weight float64 [kept], captions ascending within
-    an image. `weight` is the inverse of the pair's probability of being kept.
+    an image; values float32 [measures, kept]. `weight` is the inverse of the pair's probability of being kept.
     """
 
     ptr: np.ndarray
     caption: np.ndarray
     reasons: np.ndarray
     weight: np.ndarray
+    values: np.ndarray
+
+
+class Samples:
+    """What each image of a block has kept of the captions seen so far.
+
+    Captions come in chunks of rising rows; samples of other captions of the same images are merged in. Neither how
+    the captions are cut nor the order of merging shows in the result.
+    """
+
+    def __init__(self, plan: Plan, image_keys: np.ndarray, own: Sequence[np.ndarray], measures: int) -> None:
+        """`image_keys` uint64 [images], from `id_keys`; `own`: for each image, int64 rows of its own captions."""
+        self.plan, self.images, self.measures = plan, len(image_keys), measures
+        self._base = mix_all(image_keys ^ id_keys([f"seed {plan.seed}"])[0])
+        bounds = np.stack([plan.windows(m) for m in range(measures)])
+        self._windows = _Windows.of(bounds)
+        rooms = [plan.uniform] + [plan.top] * measures + [plan.per_window] * (measures * bounds.shape[1])
+        self._start = np.concatenate([[0], np.cumsum(rooms)])
+        self._salt = np.arange(1, len(rooms) + 1, dtype=np.uint64) * STEP
+        self._own_ptr = np.concatenate([[0], np.cumsum([len(o) for o in own])]).astype(np.int64)
+        self._own = np.concatenate(own).astype(np.int64)
+        self._own_image = np.repeat(np.arange(self.images), np.diff(self._own_ptr))
+        room, edges = int(self._start[-1]), bounds.shape[1] + 1
+        self.state: dict[str, np.ndarray] = {
+            "heap": np.zeros((self.images, room, 3), np.uint64),
+            "payload": np.zeros((self.images, room, measures), np.float32),
+            "size": np.zeros((self.images, len(rooms)), np.int64),
+            "begun": np.zeros((self.images, measures, edges), np.int64),
+            "ended": np.zeros((self.images, measures, edges), np.int64),
+            "own_values": np.full((len(self._own), measures), np.nan, np.float32),
+        }
+        self._limit = np.broadcast_to(
+            np.where(np.array(rooms) > 0, ANY, np.uint64(0)), (self.images, len(rooms))
+        ).copy()
+
+    def offer(self, first: int, caption_keys: np.ndarray, values: np.ndarray) -> None:
+        """The captions from row `first` on: keys uint64 [captions], values float32 [measures, images, captions]."""
+        at = self._own - first
+        inside = (at >= 0) & (at < len(caption_keys))
+        self.state["own_values"][inside] = values[:, self._own_image[inside], at[inside]].T
+        kernel.offer(
+            self._base, caption_keys, first, values, values.view(np.int32), *self._windows.for_offers, self._start,
+            self._salt, self.state["heap"], self.state["payload"], self.state["size"], self._limit,
+            self.state["begun"], self.state["ended"],
+        )  # fmt: skip
+
+    def merge(self, other: Mapping[str, np.ndarray]) -> None:
+        """The `state` of samples of other captions."""
+        mine = self.state
+        found = (other["heap"], other["payload"], other["size"])
+        kernel.merge(self._start, mine["heap"], mine["payload"], mine["size"], self._limit, *found)
+        for name in ("begun", "ended"):
+            mine[name] += other[name]
+        mine["own_values"] = np.where(np.isnan(mine["own_values"]), other["own_values"], mine["own_values"])
+
+    def kept(self, n_captions: int) -> Kept:
+        """What is kept of `n_captions`, all that there are.
+
+        The own captions and the `top` of each measure (ties go to the earlier caption) are kept with certainty, weight
+        1. The other samples draw independently, so a pair is kept with probability 1 - prod(1 - n / N) over the
+        samples it is eligible for, and sum(weight * x) / n_captions estimates the mean of x over all captions without
+        bias (Horvitz and Thompson 1952).
+        """
+        state, plan = self.state, self.plan
+        most = int(self._start[-1] + np.diff(self._own_ptr).max(initial=0))
+        rows, bits = np.empty((self.images, most), np.int64), np.empty((self.images, most), np.uint32)
+        values = np.empty((self.images, self.measures, most), np.float32)
+        miss, kept = np.empty((self.images, most)), np.empty(self.images, np.int64)
+        kernel.finish(
+            self._own_ptr, self._own, state["own_values"], n_captions, self._windows.lower, self._windows.upper,
+            plan.per_window, plan.uniform, self._start, state["heap"], state["payload"], state["size"],
+            state["begun"], state["ended"], rows, bits, values, miss, kept,
+        )  # fmt: skip
+        valid = np.arange(most) < kept[:, None]
+        certain = (bits[valid] & np.uint32(_certain_bits(self.measures))) > 0
+        weight = 1 / (1 - np.where(certain, 0, miss[valid]))
+        ptr = np.concatenate([[0], np.cumsum(kept)])
+        return Kept(ptr, rows[valid], bits[valid], weight, values.transpose(1, 0, 2)[:, valid])
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Bounds of windows as the kernels take them: float32 [measures, windows + 1] behind the last an infinite one."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    low: np.ndarray  # float32 [measures, 2]: where the evenly spaced lower and upper bounds would start
+    per_step: np.ndarray  # float32 [measures]: windows a unit
+    overlap: np.ndarray  # int64 [measures]: how many windows hold a value at most
+
+    @staticmethod
+    def of(bounds: np.ndarray) -> _Windows:
+        """From float64 [measures, windows, 2]. A float32 reaches a bound when it reaches the float32 at or above."""
+        beyond = np.full((len(bounds), 1), np.inf)
+        lower, upper = (_at_or_above(np.hstack([bounds[:, :, side], beyond])) for side in (0, 1))
+        step = bounds[:, 2, 0] - bounds[:, 1, 0] if bounds.shape[1] > 2 else np.full(len(bounds), np.inf)
+        low = np.stack([lower[:, 1] - step, upper[:, 0]], axis=1) if bounds.shape[1] > 2 else np.zeros((len(bounds), 2))
+        edges = np.concatenate([lower[:, :-1], upper[:, :-1]], axis=1)
+        held = [max(((e >= lo) & (e < up)).sum() for e in row) for row, lo, up in zip(edges, lower, upper, strict=True)]
+        return _Windows(lower, upper, low.astype(np.float32), (1 / step).astype(np.float32), np.array(held))
+
+    @property
+    def for_offers(self) -> tuple[np.ndarray, ...]:
+        return self.lower, self.upper, self.low, self.per_step, self.overlap
+
+
+def _at_or_above(bounds: np.ndarray) -> np.ndarray:
+    near: np.ndarray = bounds.astype(np.float32)
+    return np.where(near < bounds, np.nextafter(near, np.float32(np.inf)), near)
 
 
 def keep(
     plan: Plan, image_keys: np.ndarray, caption_keys: np.ndarray, own: Sequence[np.ndarray], values: np.ndarray
 ) -> Kept:
-    """Choose the captions that each image of a block keeps.
+    """Choose the captions that each image of a block keeps: `Samples` of all captions at once.
 
-    Args:
-        plan: what to keep.
-        image_keys, caption_keys: uint64 [images] and [n_captions], from `id_keys`.
-        own: for each image, int64 rows of its own captions.
-        values: float32 [measures, images, n_captions], none of them NaN.
-
-    The own captions and the `top` of each measure (ties go to the earlier caption) are kept with certainty, weight
-    1. The other samples draw independently, so a pair is kept with probability 1 - prod(1 - n / N) over the samples
-    it is eligible for, and sum(weight * x) / n_captions estimates the mean of x over all captions without bias
-    (Horvitz and Thompson 1952).
+    values float32 [measures, images, n_captions], none of them NaN.
     """
-    measures, images, n = values.shape
-    bounds = np.stack([plan.windows(m) for m in range(measures)])
-    most = plan.uniform + measures * (plan.top + bounds.shape[1] * plan.per_window) + max(map(len, own), default=0)
-    rows, bits = np.empty((images, most), np.int64), np.empty((images, most), np.uint32)
-    miss, kept = np.empty((images, most)), np.empty(images, np.int64)
-    own_ptr = np.concatenate([[0], np.cumsum([len(o) for o in own])]).astype(np.int64)
-    seed_key = id_keys([f"seed {plan.seed}"])[0]
-    _keep_all(
-        image_keys, caption_keys, own_ptr, np.concatenate(own).astype(np.int64), values, values.view(np.int32),
-        np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1]), min(plan.top, n),
-        plan.per_window, min(plan.uniform, n), seed_key, rows, bits, miss, kept,
-    )  # fmt: skip
-    valid = np.arange(most) < kept[:, None]
-    certain = (bits[valid] & np.uint32(_certain_bits(measures))) > 0
-    weight = 1 / (1 - np.where(certain, 0, miss[valid]))
-    return Kept(np.concatenate([[0], np.cumsum(kept)]), rows[valid], bits[valid], weight)
+    samples = Samples(plan, image_keys, own, len(values))
+    samples.offer(0, caption_keys, values)
+    return samples.kept(values.shape[2])
 
 
 def _certain_bits(measures: int) -> int:

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Job, fit_measures, joined, run_blocks
+from pipelines.blocks import Batches, Fits, Job, fit_measures, joined, run_blocks
 from pipelines.measures import choose
-from pipelines.samplers import Plan, id_keys, keep, reason_names
+from pipelines.measures.base import CHUNK
+from pipelines.samplers import Kept, Plan, Samples, id_keys, reason_names
 from pipelines.work import work_folder
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest
 from schemas.params import MeasuresParams, ShardsParams
 from schemas.shards import shard_name, shard_schema
 
-TABLE = "pairs"
+TABLE, STATE = "pairs", "state"
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,39 @@ class _Sampled:
     plan: Plan
     schema: pa.Schema
 
-    def __call__(self, images: np.ndarray, values: dict[str, np.ndarray]) -> dict[str, pa.RecordBatch]:
-        arrays = {path.stem: np.load(path, mmap_mode="r") for path in (self.work / "keys").glob("*.npy")}
+    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
+        samples, captions = self._samples(images)
+        self._offer(samples, captions, images, fitted, 0, len(captions))
+        return self._table(images, samples.kept(len(captions)))
+
+    def partial(self, images: np.ndarray, fitted: Fits, start: int, stop: int) -> Batches:
+        samples, captions = self._samples(images)
+        self._offer(samples, captions, images, fitted, start, stop)
+        return {STATE: _packed(samples.state)}
+
+    def merged(self, images: np.ndarray, parts: Sequence[Batches]) -> Batches:
+        samples, captions = self._samples(images)
+        for part in parts:
+            samples.merge(_unpacked(part[STATE], samples.state))
+        return self._table(images, samples.kept(len(captions)))
+
+    def _samples(self, images: np.ndarray) -> tuple[Samples, np.ndarray]:
+        """Empty samples of these images, and the keys of all captions."""
+        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (self.work / "keys").glob("*.npy")}
         ptr, refs = arrays["ref_ptr"], arrays["refs"]
         own = [refs[ptr[i] : ptr[i + 1]] for i in images]
-        block = np.stack([values[name] for name in self.measures])
-        kept = keep(self.plan, arrays["images"][images], np.asarray(arrays["captions"]), own, block)
-        row = np.repeat(np.arange(len(images)), np.diff(kept.ptr))
+        samples = Samples(self.plan, arrays["images"][images], own, len(self.measures))
+        return samples, np.asarray(arrays["captions"])
+
+    def _offer(
+        self, samples: Samples, captions: np.ndarray, images: np.ndarray, fitted: Fits, start: int, stop: int
+    ) -> None:
+        columns = (fitted[name].chunks(images, start, stop) for name in self.measures)
+        for at, values in zip(range(start, stop, CHUNK), zip(*columns, strict=True), strict=True):
+            block = np.stack(values)
+            samples.offer(at, captions[at : at + block.shape[2]], block)
+
+    def _table(self, images: np.ndarray, kept: Kept) -> Batches:
         columns = [
             pa.array([self.image_ids[i] for i in images], pa.string()),
             pa.array(images, pa.int32()),
@@ -47,13 +74,23 @@ class _Sampled:
                     pa.array(kept.ptr, pa.int32()), pa.array(flat, field.type.value_type), field.type
                 )
                 for flat, field in zip(
-                    [kept.caption, kept.reasons, kept.weight, *block[:, row, kept.caption]],
-                    list(self.schema)[2:],
-                    strict=True,
+                    [kept.caption, kept.reasons, kept.weight, *kept.values], list(self.schema)[2:], strict=True
                 )
             ),
         ]
         return {TABLE: pa.record_batch(columns, schema=self.schema)}
+
+
+def _packed(state: dict[str, np.ndarray]) -> pa.RecordBatch:
+    """Samples between workers: one row, a list a table of the state."""
+    columns = {
+        name: pa.array([values.ravel()], pa.list_(pa.from_numpy_dtype(values.dtype))) for name, values in state.items()
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _unpacked(batch: pa.RecordBatch, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: batch[name].flatten().to_numpy().reshape(values.shape) for name, values in like.items()}
 
 
 def shards(
@@ -71,9 +108,10 @@ def shards(
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
-    made_with = {"shards": params.model_dump(), "measures": measures.used(params.measures)}
+    how = {"group_captions"}  # of no effect on what is written
+    made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
-    with work_folder(out, [made_with, inputs]) as work:
+    with work_folder(out, [made_with, inputs, params.group_captions]) as work:
         kinds = fit_measures(chosen, captions, work)
         (work / "keys").mkdir(exist_ok=True)
         keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
@@ -92,7 +130,8 @@ def shards(
         }
         schema = shard_schema(params.measures, metadata)
         tables = _Sampled(work, tuple(captions.image_ids), tuple(params.measures), plan, schema)
-        job = Job(work, kinds, tables, captions.n_images, params.block_images)
+        counts = captions.n_images, params.block_images, captions.n_captions, params.group_captions
+        job = Job(work, kinds, tables, *counts)
         run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
         groups = list(_by_size(job, params.target_mb * 2**20))
         rows = {}

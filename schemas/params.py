@@ -145,6 +145,7 @@ class ShardsParams(Block):
     seed: Natural = 0
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64
+    group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
 
 
 class RegionsParams(Block):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from schemas.captions import Captions
 from schemas.errors import InputError
+
+CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
 
 class Fitted(Protocol):
@@ -20,6 +23,13 @@ class Fitted(Protocol):
         """Relevance of captions to images' reference sets: float32 [len(images), n_captions or len(captions)].
 
         `images` are int64 image numbers of the fitted captions; `captions` int64 caption rows, None for all.
+        """
+        ...
+
+    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+        """The same of caption rows start..stop, CHUNK after CHUNK: float32 [len(images), CHUNK], the last narrower.
+
+        `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
         """
         ...
 
@@ -49,6 +59,11 @@ class ArrayState:
         scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         (folder / "scalars.json").write_text(json.dumps(scalars))
 
+    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+        """As `Fitted.chunks`, for measures that score any rows equally fast."""
+        for at in range(start, stop, CHUNK):
+            yield self.score(images, np.arange(at, min(at + CHUNK, stop)))  # type: ignore[attr-defined]
+
     @classmethod
     def load(cls, folder: Path) -> Self:
         scalars = json.loads((folder / "scalars.json").read_text())
@@ -74,6 +89,10 @@ def put_own(
     """Overwrite own pairs in a block whose columns are all captions (None) or the given caption rows."""
     if captions is None:
         out[rows, own] = values
+        return
+    if len(captions) and (np.diff(captions) == 1).all():  # a run of rows, as chunks ask for
+        inside = (own >= captions[0]) & (own <= captions[-1])
+        out[rows[inside], own[inside] - captions[0]] = values[inside]
         return
     for row, caption, value in zip(rows, own, values, strict=True):
         out[row, captions == caption] = value

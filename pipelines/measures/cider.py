@@ -6,18 +6,20 @@ the captions. For an n-gram of the image's reference set, what a caption gains d
 through its length, its count of the n-gram and its norm, so the references are folded into one small table over
 caption lengths, and each posting costs one update however many references contain the n-gram. N-grams that
 occur in more than an eighth of the captions are rows of a dense matrix instead of postings; captions are ranked
-by length, so that a dense row is a few vectorised runs.
+by length, so that a dense row is a few vectorised runs. All that goes on chunk of captions after chunk, so that an
+image's sums stay in a core's cache however many captions there are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
 
-from pipelines.measures.base import ArrayState, own_pairs, put_own, require_two_references
+from pipelines.measures import cider_kernel as kernel
+from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
@@ -31,135 +33,6 @@ from schemas.errors import InputError
 from schemas.params import CiderParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
-_FAST = {"contract", "reassoc", "nsz"}
-
-
-@njit(parallel=True, fastmath=_FAST, cache=True)
-def _score_all(
-    images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
-    term_ptr, term_count, post_ptr, post_rank, post_value, post_class, dense_row, dense, class_start, rank, out,
-):  # fmt: skip
-    n, n_classes = rank.shape[0], penalty.shape[0]
-    for b in prange(images.shape[0]):
-        first, last = ref_ptr[images[b]], ref_ptr[images[b] + 1]
-        total = 0
-        for q in range(first, last):
-            total += ptr[refs[q] + 1] - ptr[refs[q]]
-        grams, cells, owners = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
-        k = 0
-        for q in range(first, last):
-            for p in range(ptr[refs[q]], ptr[refs[q] + 1]):
-                grams[k], cells[k], owners[k] = gram[p], p, refs[q]
-                k += 1
-        by_gram = np.argsort(grams)
-        scale = 10.0 / (4 * (last - first))
-        acc = np.zeros(n)  # double: a long caption adds up thousands of small terms
-        table = np.empty(n_classes, np.float32)
-        tables = np.empty((dense.shape[0], n_classes), np.float32)
-        rows = np.empty(dense.shape[0], np.int64)
-        n_rows = 0
-        k = 0
-        while k < total:
-            g = grams[by_gram[k]]
-            end = k
-            while end < total and grams[by_gram[end]] == g:
-                end += 1
-            for t in range(term_ptr[g], term_ptr[g + 1]):
-                # table[d]: what a caption of length class d with this count of g gains, before its own norm
-                table[:] = 0
-                for x in range(k, end):
-                    r, c = owners[by_gram[x]], count[cells[by_gram[x]]]
-                    w = np.float32(min(c, term_count[t]) * c * gain[g] * inv_norm[r, order[g]] * scale)
-                    fade = penalty[length_class[r]]
-                    for d in range(n_classes):
-                        table[d] += w * fade[d]
-                if dense_row[t] >= 0:
-                    tables[n_rows] = table
-                    rows[n_rows] = dense_row[t]
-                    n_rows += 1
-                else:
-                    for p in range(post_ptr[t], post_ptr[t + 1]):
-                        acc[post_rank[p]] += table[post_class[p]] * post_value[p]
-            k = end
-        for d in range(n_classes):
-            x = 0
-            while x + 4 <= n_rows:
-                a0, a1, a2, a3 = tables[x, d], tables[x + 1, d], tables[x + 2, d], tables[x + 3, d]
-                d0, d1, d2, d3 = dense[rows[x]], dense[rows[x + 1]], dense[rows[x + 2]], dense[rows[x + 3]]
-                for j in range(class_start[d], class_start[d + 1]):
-                    acc[j] += a0 * d0[j] + a1 * d1[j] + a2 * d2[j] + a3 * d3[j]
-                x += 4
-            while x < n_rows:
-                a0, d0 = tables[x, d], dense[rows[x]]
-                for j in range(class_start[d], class_start[d + 1]):
-                    acc[j] += a0 * d0[j]
-                x += 1
-        for c in range(n):
-            out[b, c] = acc[rank[c]]
-
-
-@njit(cache=True)
-def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty):
-    """One caption with the other references of its image, from the two sorted rows of n-grams."""
-    total, used = 0.0, 0
-    for q in range(ref_ptr[i], ref_ptr[i + 1]):
-        r = refs[q]
-        if r == h:
-            continue
-        used += 1
-        a, b, value = ptr[h], ptr[r], 0.0
-        while a < ptr[h + 1] and b < ptr[r + 1]:
-            g = gram[a]
-            if g == gram[b]:
-                o = order[g]
-                value += min(count[a], count[b]) * count[b] * gain[g] * inv_norm[h, o] * inv_norm[r, o]
-                a += 1
-                b += 1
-            elif g < gram[b]:
-                a += 1
-            else:
-                b += 1
-        total += value * penalty[length_class[r], length_class[h]]
-    return 10.0 * total / (4 * used)
-
-
-@njit(parallel=True, cache=True)
-def _score_some(
-    images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
-    length_class, penalty, out,
-):  # fmt: skip
-    """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
-    once for all captions."""
-    n_found = found_gram.shape[0]
-    for b in prange(images.shape[0]):
-        i = images[b]
-        total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
-        for q in range(ref_ptr[i], ref_ptr[i + 1]):
-            r = refs[q]
-            one[:] = 0
-            for p in range(ptr[r], ptr[r + 1]):
-                g = gram[p]
-                o = order[g]
-                k = np.searchsorted(found_gram, g)
-                while k < n_found and found_gram[k] == g:
-                    column = found_column[k]
-                    norms = inv_norm[captions[column], o] * inv_norm[r, o]
-                    one[column] += min(found_count[k], count[p]) * count[p] * gain[g] * norms
-                    k += 1
-            for column in range(captions.shape[0]):
-                total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
-        for column in range(captions.shape[0]):
-            out[b, column] = 10.0 * total[column] / (4 * (ref_ptr[i + 1] - ref_ptr[i]))
-
-
-@njit(cache=True)
-def _leave_out_self(
-    rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, out
-):
-    for k in range(rows.shape[0]):
-        out[k] = _without_self(
-            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty
-        )
 
 
 @dataclass(frozen=True)
@@ -184,28 +57,61 @@ class FittedCider(ArrayState):
     post_class: np.ndarray  # int32 [postings]
     dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
     dense: np.ndarray  # float32 [dense terms, n_captions], columns by rank
-    class_start: np.ndarray  # int64 [classes + 1]
-    rank: np.ndarray  # int32 [n_captions]: position when sorted by length
+    class_start: np.ndarray  # int64 [chunks, classes + 1]
+    rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """CIDEr-D, 0..10, float32 [len(images), n_captions or len(captions)]."""
-        pair_args = (
+        out = np.empty((len(images), len(self.rank) if captions is None else len(captions)), np.float32)
+        if captions is None:
+            score_chunk = self._walk(images, 0)
+            for first in range(0, len(self.rank), CHUNK):
+                score_chunk(first, first, out)
+        else:
+            kernel.score_some(images, captions, *self._sorted_ngrams(captions), *self._pair_args, out)
+        if self.leave_out:
+            self._leave_out_self(images, captions, out)
+        return out
+
+    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+        """As `Fitted.chunks`; references are folded once for all chunks."""
+        score_chunk = self._walk(images, start)
+        for first in range(start, stop, CHUNK):
+            out = np.empty((len(images), min(CHUNK, stop - first)), np.float32)
+            score_chunk(first, 0, out)
+            if self.leave_out:
+                self._leave_out_self(images, np.arange(first, first + out.shape[1]), out)
+            yield out
+
+    def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
+        """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
+        `first` on, as it goes through the postings once."""
+        start = kernel.room(images, self.ref_ptr, self.refs, self.ptr, self.gram, self.term_ptr)
+        used, term = np.empty(len(images), np.int64), np.empty(start[-1], np.int64)
+        cursor, following = np.empty(start[-1], np.int64), np.empty(start[-1], np.int64)
+        table = np.empty((start[-1], len(self.penalty)), np.float32)
+        kernel.fold_references(
+            images, first, start, *self._pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
+            self.dense_row, used, term, cursor, following, table,
+        )  # fmt: skip
+
+        def score_chunk(first: int, column: int, out: np.ndarray) -> None:
+            last = min(first + CHUNK, len(self.rank))
+            kernel.score_chunk(
+                start, used, term, cursor, following, table, first, last, self.class_start[first // CHUNK],
+                self.post_ptr, self.post_rank, self.post_value, self.post_class, self.dense_row, self.dense, self.rank,
+                column, out,
+            )  # fmt: skip
+
+        return score_chunk
+
+    @property
+    def _pair_args(self) -> tuple[np.ndarray, ...]:
+        return (
             self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
             self.length_class, self.penalty,
         )  # fmt: skip
-        if captions is None:
-            out = np.empty((len(images), len(self.rank)), np.float32)
-            _score_all(
-                images, *pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
-                self.post_value, self.post_class, self.dense_row, self.dense, self.class_start, self.rank, out,
-            )  # fmt: skip
-        else:
-            out = np.empty((len(images), len(captions)), np.float32)
-            _score_some(images, captions, *self._sorted_ngrams(captions), *pair_args, out)
-        if self.leave_out:
-            self._leave_out_self(images, captions, pair_args, out)
-        return out
 
     def _sorted_ngrams(self, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """N-gram, column and count of every n-gram of these captions, sorted by n-gram: int32, int64, int32."""
@@ -215,10 +121,10 @@ class FittedCider(ArrayState):
         by_gram = np.argsort(self.gram[at], kind="stable")
         return self.gram[at][by_gram], column[by_gram], self.count[at][by_gram]
 
-    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, args: tuple, out: np.ndarray) -> None:
+    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
-        _leave_out_self(rows, own, images, *args, values)
+        kernel.leave_out_self(rows, own, images, *self._pair_args, values)
         put_own(out, rows, own, values, captions)
 
 
@@ -266,10 +172,12 @@ def _index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, params: CiderPar
     lengths, length_class = np.unique(bigrams, return_inverse=True)
     difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
     penalty = np.exp(-(difference**2) / (2 * params.sigma**2)).astype(np.float32)
-    by_length = np.argsort(length_class, kind="stable")
+    chunk = np.arange(captions.n_captions) // CHUNK
+    by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
-    class_start = np.searchsorted(length_class[by_length], np.arange(len(lengths) + 1))
+    cells = np.arange(len(lengths) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(lengths)
+    class_start = np.searchsorted((chunk * len(lengths) + length_class)[by_length], cells)
     return FittedCider(
         ref_ptr=captions.ref_ptr,
         refs=captions.refs,

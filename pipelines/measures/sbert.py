@@ -7,6 +7,7 @@ bytes come out on any number of cores.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,12 +15,12 @@ import numpy as np
 from numba import get_num_threads, njit
 from threadpoolctl import threadpool_limits
 
-from pipelines.measures.base import ArrayState, own_pairs, put_own, require_two_references
+from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.embeddings import embed
 from schemas.captions import Captions
 from schemas.params import SbertParams
 
-TILE = 2500  # captions; with 64 images of five references a tile is 3 MB
+TILE = 2048  # captions, a share of a chunk; with 64 images of five references a tile is 2.6 MB
 
 
 @njit(nogil=True, cache=True)
@@ -43,7 +44,15 @@ class FittedSbert(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
-        targets = self.embeddings if captions is None else self.embeddings[captions]
+        return self._against(images, captions, self.embeddings if captions is None else self.embeddings[captions])
+
+    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+        """As `Fitted.chunks`; no embedding is copied."""
+        for at in range(start, stop, CHUNK):
+            rows = np.arange(at, min(at + CHUNK, stop))
+            yield self._against(images, rows, self.embeddings[at : at + len(rows)])
+
+    def _against(self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray) -> np.ndarray:
         queries, start = self._queries(images)
         out = np.empty((len(images), len(targets)), np.float32)
 
