@@ -31,6 +31,12 @@ from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
 from schemas.progress import progress
 
+# FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Beam knows Dask's by
+# its full name alone.
+RUNNERS = {
+    "--runner=DirectRunner": "--runner=FnApiRunner",
+    "--runner=DaskRunner": "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
+}
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
 _KERNEL = threading.Lock()
 
@@ -172,11 +178,7 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
     todo = [block for block in range(job.n_blocks) if not job.finished(block)]
     if not todo:
         return
-    # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one.
-    arguments = [o.replace("--runner=DirectRunner", "--runner=FnApiRunner") for o in options]
-    if not any(o.startswith("--runner") for o in arguments):
-        arguments.append("--runner=FnApiRunner")
-    pipeline_options = PipelineOptions(arguments)
+    pipeline_options = PipelineOptions(_arguments(options))
     workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
     threads = max(1, numba.get_num_threads() // workers)
     with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
@@ -188,6 +190,15 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
         )
         if len(job.groups) > 1:
             _ = scored | "ByBlock" >> beam.GroupByKey() | "Merge" >> beam.ParDo(MergeBlock(job))
+
+
+def _arguments(options: Sequence[str]) -> list[str]:
+    """Beam's options: the runner by the name that serves, and one element a partition of Dask, as each is much work."""
+    runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
+    others = [option for option in options if option != runner]
+    if runner == "--runner=DaskRunner" and not any(option.startswith("--dask_partition") for option in others):
+        others.append("--dask_partition_size=1")
+    return [RUNNERS.get(runner, runner), *others]
 
 
 def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) -> Iterator[pa.RecordBatch]:

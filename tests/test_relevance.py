@@ -14,7 +14,6 @@ import pytest
 from conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 from pipelines import blocks, work
-from pipelines.measures.base import CHUNK
 from pipelines.measures.cider import Cider
 from pipelines.measures.rouge import RougeL
 from pipelines.relevance import relevance
@@ -27,7 +26,6 @@ from schemas.relevance import read_relevance
 from schemas.shards import read_shards
 
 SETS = random_sets(30, seed=11)
-MANY = random_sets(2000, seed=2)
 DENSE = RelevanceParams(measures=("cider", "rouge_l"), block_images=7)
 SAMPLED = ShardsParams(
     measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=7, target_mb=1
@@ -113,18 +111,6 @@ def test_the_same_bytes_on_two_processes(stage, captions_dir: Path, tmp_path: Pa
     stage(captions_dir, tmp_path / "one", params, MeasuresParams())
     stage(captions_dir, tmp_path / "two", params, MeasuresParams(), MULTI)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_groups_of_captions_give_the_same_bytes(tmp_path: Path) -> None:
-    """Two chunks: together, apart, and apart on two processes."""
-    folder = write_captions_folder(tmp_path / "c", [caption_table([["a dog runs"] * 5 + texts for texts in MANY])])
-    params = SAMPLED.model_copy(update={"block_images": 500})
-    assert CHUNK < read_captions(folder).n_captions < 2 * CHUNK
-    shards(folder, tmp_path / "together", params, MeasuresParams())
-    apart = params.model_copy(update={"group_captions": 9000})
-    for name, options in (("apart", ()), ("two", MULTI)):
-        shards(folder, tmp_path / name, apart, MeasuresParams(), options)
-        assert contents(tmp_path / name) == contents(tmp_path / "together")
 
 
 def test_blocks_do_not_change_the_values(captions_dir: Path, tmp_path: Path) -> None:

@@ -93,3 +93,22 @@ def bench_train(
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
     result = bench(batch, model or list(MODELS))
     say(result, True, "") if as_json else show(result)
+
+
+@app.command("scale")
+def bench_scale(
+    captions: CaptionsDir,
+    measures: Measures = "cider,rouge_l,sbert",
+    split: Split = None,
+    check: Annotated[int, typer.Option(min=1, help="Images to compare with brute force.")] = 1000,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Stand-in embeddings of `bench corpus`, where encoding would take too long.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the shards here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sampled shards of all image-caption pairs: pairs a second, peak memory, output, and equality with brute force."""
+    from benchmarks.scale import bench, show
+
+    result = bench(captions, names_of(measures, None), split, check, vectors, out)
+    say(result, as_json, show(result))

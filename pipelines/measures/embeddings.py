@@ -37,9 +37,8 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.nd
     `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Raises InputError when it cannot be
     loaded.
     """
-    unique = sorted(set(texts), key=lambda text: (len(text), text))  # by length: little padding in a batch
-    name = hashlib.sha256("\0".join([_fingerprint(model), *unique]).encode()).hexdigest()[:32]
-    folder = (folder or cache_folder()) / name
+    unique = unique_texts(texts)
+    folder = (folder or cache_folder()) / cache_name(unique, model)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
     missing = [k for k in range(len(chunks)) if not _chunk(folder, k).exists()]
     if missing:
@@ -52,6 +51,16 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.nd
     table = np.concatenate([np.load(_chunk(folder, k)) for k in range(len(chunks))])
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
+
+
+def unique_texts(texts: Sequence[str]) -> list[str]:
+    """Each text once, by length: little padding in a batch."""
+    return sorted(set(texts), key=lambda text: (len(text), text))
+
+
+def cache_name(unique: Sequence[str], model: str) -> str:
+    """Of the folder that keeps the embeddings of these texts."""
+    return hashlib.sha256("\0".join([_fingerprint(model), *unique]).encode()).hexdigest()[:32]
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:

@@ -1,0 +1,189 @@
+"""`capgrade shards` on a corpus of any size: pairs a second, peak memory, output; and its samples against brute force.
+
+The stage runs in a process of its own, whose largest resident set is read when it ends. Then random images are taken
+up again the slow way: whole rows of every measure, captions looked up one by one where the measure can, and every
+sample chosen by sorting.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.brute_force import samples_of
+from pipelines.measures import Fitted, choose
+from pipelines.measures.embeddings import (
+    CHUNK,
+    EMBEDDED,
+    cache_folder,
+    cache_name,
+    embed,
+    encode,
+    load_encoder,
+    unique_texts,
+)
+from pipelines.samplers import id_keys
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.params import MeasuresParams, ShardsParams
+from schemas.progress import progress
+from schemas.shards import Shards, read_shards
+
+ENCODED = 2000  # captions that the encoder's rate is measured on
+ROWS = 8  # images checked at a time
+COLUMNS = 4096  # captions checked at a time
+
+
+def bench(
+    captions_dir: Path,
+    names: tuple[str, ...],
+    split: str | None,
+    checked: int,
+    vectors: Path | None = None,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Pairs, seconds, pairs_per_s, peak_rss_mb, output_bytes, checked_rows, max_abs_diff.
+
+    `vectors` (.npy, float32 [captions, d]) stand for Sentence-BERT's, which otherwise are made before the clock starts.
+    """
+    captions = read_captions(captions_dir, split)
+    with tempfile.TemporaryDirectory() as scratch, _embeddings(captions, names, vectors, Path(scratch)) as encoding:
+        folder = out or Path(scratch) / "shards"
+        seconds, peak = _run(captions_dir, names, split, folder)
+        shards = read_shards(folder)
+        pairs = captions.n_images * captions.n_captions
+        return {
+            "images": captions.n_images,
+            "captions": captions.n_captions,
+            "pairs": pairs,
+            "seconds": seconds,
+            "pairs_per_s": pairs / seconds,
+            "peak_rss_mb": peak,
+            "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
+            "kept_pairs": shards.manifest["pairs"],
+            **encoding,
+            **check(captions, shards, checked),
+        }
+
+
+def _run(captions_dir: Path, names: Sequence[str], split: str | None, out: Path) -> tuple[float, float]:
+    """Seconds and peak megabytes of the stage in a process of its own."""
+    command = [sys.executable, "-m", "pipelines.cli", "shards", "--captions", str(captions_dir), "--out", str(out)]
+    command += ["--measures", ",".join(names), *(["--split", split] if split else [])]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=sys.stderr)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise InputError(f"capgrade shards ended with status {os.waitstatus_to_exitcode(status)}", file=out)
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+@contextmanager
+def _embeddings(
+    captions: Captions, names: Sequence[str], vectors: Path | None, scratch: Path
+) -> Iterator[dict[str, float]]:
+    """Embeddings in the cache that the stage reads: stand-ins in a cache of their own, or real ones. Yields the rate of
+    the encoder, captions a second."""
+    if "sbert" not in names:
+        yield {}
+        return
+    start = time.perf_counter()
+    encode(load_encoder(EMBEDDED), captions.texts[:ENCODED])
+    rate = {"encoded_per_s": min(ENCODED, captions.n_captions) / (time.perf_counter() - start)}
+    if vectors is None:
+        embed(captions.texts, EMBEDDED)
+        yield rate
+        return
+    before = os.environ.get("CAPGRADE_CACHE")
+    os.environ["CAPGRADE_CACHE"] = str(scratch)
+    try:
+        _store(captions.texts, np.load(vectors, mmap_mode="r", allow_pickle=False))
+        yield rate
+    finally:
+        os.environ.pop("CAPGRADE_CACHE")
+        if before is not None:
+            os.environ["CAPGRADE_CACHE"] = before
+
+
+def _store(texts: list[str], vectors: np.ndarray) -> None:
+    """The vectors as if Sentence-BERT had made them; one text, one vector."""
+    if len(vectors) != len(texts):
+        raise InputError(f"{len(vectors)} vectors for {len(texts)} captions", remedy="make both with bench corpus")
+    row = {text: k for k, text in enumerate(texts)}
+    unique = unique_texts(texts)
+    folder = cache_folder() / cache_name(unique, EMBEDDED)
+    folder.mkdir(parents=True)
+    for k, at in enumerate(range(0, len(unique), CHUNK)):
+        rows = np.array([row[text] for text in unique[at : at + CHUNK]])
+        np.save(folder / f"{k:05d}.npy", np.asarray(vectors[rows], np.float32))
+
+
+def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:
+    """Random images against brute force: captions, reasons and weights must be the same; by how much values differ.
+
+    InputError names the first image that is not the same.
+    """
+    made = shards.metadata["params"]
+    params = ShardsParams.model_validate(made["shards"])
+    measures = MeasuresParams.model_validate(made["measures"])
+    chosen = choose(params.measures, measures)
+    fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
+    bounds = [(measure.low, measure.high) for measure in chosen.values()]
+    random = np.random.default_rng(0)
+    images = np.sort(random.choice(captions.n_images, min(count, captions.n_images), replace=False))
+    stored, keys, largest = _stored(shards, images), id_keys(captions.caption_ids), 0.0
+    with progress("brute force", len(images)) as advance:
+        for at in range(0, len(images), ROWS):
+            some = images[at : at + ROWS]
+            values = np.stack([_rows(fitted[name], some, captions.n_captions) for name in params.measures])
+            for k, image in enumerate(some):
+                row = stored[int(image)]
+                kept = np.stack([np.array(row[name], np.float32) for name in params.measures])
+                found = values[:, k].copy()
+                largest = max(largest, float(np.abs(found[:, row["captions"]] - kept).max()))
+                found[:, row["captions"]] = kept  # a last bit must not decide a tie
+                if not samples_of(captions, keys, int(image), found, params, bounds).same_as(row):
+                    raise InputError(
+                        f"image '{row['image_id']}' keeps other captions than brute force", file=shards.folder
+                    )
+            advance(len(some))
+    return {"checked_rows": len(images), "max_abs_diff": largest}
+
+
+def _rows(fitted: Fitted, images: np.ndarray, n_captions: int) -> np.ndarray:
+    """float32 [images, n_captions], by the kernel for single captions in an order of their own: no chunks."""
+    order = np.random.default_rng(1).permutation(n_captions)
+    out = np.empty((len(images), n_captions), np.float32)
+    for at in range(0, n_captions, COLUMNS):
+        some = order[at : at + COLUMNS]
+        out[:, some] = fitted.score(images, some)
+    return out
+
+
+def _stored(shards: Shards, images: np.ndarray) -> dict[int, dict[str, Any]]:
+    wanted, found = set(images.tolist()), {}
+    for batch in shards.batches():
+        numbers = batch["image"].to_numpy()
+        for k in np.flatnonzero(np.isin(numbers, images)):
+            found[int(numbers[k])] = batch.slice(int(k), 1).to_pylist()[0]
+    assert found.keys() == wanted
+    return found
+
+
+def show(found: dict[str, Any]) -> str:
+    """One line."""
+    return (
+        f"{found['pairs'] / 1e9:,.2f} billion pairs in {found['seconds'] / 60:,.1f} minutes "
+        f"({found['pairs_per_s'] / 1e6:,.0f} million a second), {found['peak_rss_mb']:,.0f} MB at most, "
+        f"{found['output_bytes'] / 1e6:,.0f} MB written; {found['checked_rows']:,} images as by brute force, "
+        f"values within {found['max_abs_diff']:.1e}"
+    )

@@ -1,0 +1,78 @@
+"""Shards have the same bytes on every Beam runner, with captions together and in groups."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import caption_table, random_sets, write_captions_folder
+
+from pipelines.measures.base import CHUNK
+from pipelines.shards import shards
+from schemas.captions import read_captions
+from schemas.params import MeasuresParams, ShardsParams, WindowsParams
+
+PARAMS = ShardsParams(
+    measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=700
+)
+APART = PARAMS.model_copy(update={"group_captions": 9000})
+PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
+
+# A cluster of two processes, as a user starts one; it says where it listens and ends with its standard input.
+CLUSTER = """
+import sys
+from dask.distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two chunks of captions."""
+    folder: Path = tmp_path_factory.mktemp("runners")
+    sets = [["a dog runs"] * 5 + texts for texts in random_sets(2000, seed=2)]
+    write_captions_folder(folder / "captions", [caption_table(sets)])
+    assert CHUNK < read_captions(folder / "captions").n_captions < 2 * CHUNK
+    return folder / "captions"
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    return made(captions_dir, captions_dir.parent / "together", PARAMS, ())
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    command = [sys.executable, "-c", CLUSTER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str, ...]) -> dict[str, bytes]:
+    shards(captions_dir, out, params, MeasuresParams(), options)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+def test_groups_of_captions(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, options) -> None:
+    assert made(captions_dir, tmp_path / "out", APART, options) == expected
+
+
+def test_portable(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    assert made(captions_dir, tmp_path / "out", PARAMS, PORTABLE) == expected
+
+
+def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
+    options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
+    for name, params in (("together", PARAMS), ("apart", APART)):
+        assert made(captions_dir, tmp_path / name, params, options) == expected
