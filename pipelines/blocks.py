@@ -31,7 +31,7 @@ from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
 from schemas.progress import progress
 
-# FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Beam knows Dask's by
+# FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
 RUNNERS = {
     "--runner=DirectRunner": "--runner=FnApiRunner",

@@ -11,6 +11,7 @@ from pipelines.cli.options import (
     AsJson,
     CaptionsDir,
     Measures,
+    Out,
     ParamsFile,
     Sets,
     Split,
@@ -93,6 +94,31 @@ def bench_train(
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
     result = bench(batch, model or list(MODELS))
     say(result, True, "") if as_json else show(result)
+
+
+@app.command("corpus")
+def bench_corpus(
+    images: Annotated[int, typer.Option(min=1, help="Images, with five captions each.")],
+    out: Out,
+    source: Annotated[
+        Path | None, typer.Option(help="Captions folder to learn from. Default: COCO 5K of ../shared/data.")
+    ] = None,
+    split: Split = None,
+    seed: Annotated[int, typer.Option(help="Everything follows from it.")] = 0,
+    vectors: Annotated[bool, typer.Option(help="Also vectors.npy, stand-ins for sentence embeddings.")] = False,
+    check: Annotated[bool, typer.Option(help="Print its statistics beside the real ones.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Captions of any number with the statistics of real ones, to time stages on; not for training."""
+    from benchmarks.corpus import check as table
+    from benchmarks.corpus import corpus, real_captions
+    from schemas.captions import read_captions
+
+    real = real_captions(source, split)
+    done = corpus(real, images, out, seed, vectors)
+    say(done, as_json, f"{5 * images:,} captions of {images:,} images -> {out}")
+    if check:
+        typer.echo(table(real, read_captions(out), seed))
 
 
 @app.command("scale")

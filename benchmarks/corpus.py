@@ -1,0 +1,279 @@
+"""A corpus of captions of any size with the statistics of real ones, to time stages on; it is not for training.
+
+A generated image takes the caption set of a real one as its template. Each of its captions starts as one of the
+template's and is a walk through the real captions: after every word it goes on in the caption it is in or, with a
+probability, in another one where the last two words stand as well (a trigram model). Rare words split into variants as
+the corpus grows, as real vocabularies do. Everything follows from the seed; an image depends on its number alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+
+from pipelines.captions import captions
+from pipelines.measures.ngrams import count_ngrams, document_frequencies
+from pipelines.measures.rouge import RougeL
+from schemas.captions import FILE, SCHEMA, Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import atomic, with_metadata, write_arrow, write_manifest
+from schemas.params import CaptionsParams, RougeParams
+
+COCO = Path("../shared/data/coco/test5k_captions.tsv")
+PER_IMAGE = 5
+LEAVE = 0.2  # probability of going on in another caption, after each word
+NOVEL = 0.08  # probability that a word is another, drawn by frequency
+RARE = 5  # words of at most so many images split into variants
+GROWTH = 0.6  # variants grow with this power of the size
+LONGEST = 40
+DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
+SPLIT = "train"
+
+
+@dataclass(frozen=True)
+class Model:
+    """Real captions as word numbers, two marks before each and one behind, and where every word pair stands."""
+
+    words: list[str]
+    flat: np.ndarray  # int32 [n]
+    begin: np.ndarray  # int64 [captions]: place of the second mark
+    ref_ptr: np.ndarray  # int64 [images + 1]
+    refs: np.ndarray
+    place: np.ndarray  # int64 [n]: places sorted by (word before, word)
+    first: np.ndarray  # int64 [n]: where the pair of this place starts in `place`
+    count: np.ndarray  # int64 [n]: how many places have it
+    rare: np.ndarray  # bool [words]
+
+
+def model_of(captions: Captions) -> Model:
+    flat, start = captions.words()
+    codes = flat.dictionary_encode()
+    words, sizes = codes.dictionary.to_pylist(), np.diff(start)
+    mark = len(words)
+    gap = 3 * np.arange(len(sizes))
+    out = np.full(len(flat) + 3 * len(sizes), mark, np.int32)
+    at = np.repeat(start[:-1] + gap + 2, sizes) + np.arange(len(flat)) - np.repeat(start[:-1], sizes)
+    out[at] = codes.indices.to_numpy(zero_copy_only=False)
+    pair = np.concatenate([[-1], out[:-1].astype(np.int64) * (mark + 1) + out[1:]])
+    place = np.argsort(pair, kind="stable")
+    _, number, counts = np.unique(pair, return_inverse=True, return_counts=True)
+    begin = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    images = np.bincount(np.unique(np.repeat(captions.owner, sizes) * np.int64(mark) + out[at]) % mark, minlength=mark)
+    return Model(
+        words, out, start[:-1] + gap + 1, captions.ref_ptr, captions.refs, place, begin[number], counts[number],
+        images <= RARE,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _random(state):
+    """The next of a sequence, uniform in 0..1, and its state (splitmix64)."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    x = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return state, np.float64(x >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True)
+def _template(seed, i, n):
+    """A real image for generated image i: all of them in every round of n, each round in an order of its own."""
+    step = 1 + 2 * ((seed + i // n) % 7919)
+    while np.gcd(step, n) != 1:
+        step += 2
+    return ((i % n) * step + i // n) % n
+
+
+@njit(cache=True)
+def _walk(
+    seed, images, leave, novel, variants, mark, flat, begin, ref_ptr, refs, place, first, count, rare, out, length
+):
+    """Words int64 [captions, LONGEST] as number + mark * variant, and how many each caption has."""
+    per_image = out.shape[0] // images
+    for i in range(images):
+        state = np.uint64(seed) + np.uint64(i + 1) * np.uint64(0xD1342543DE82EF95)
+        template = _template(seed, i, ref_ptr.shape[0] - 1)
+        own = refs[ref_ptr[template] : ref_ptr[template + 1]]
+        for k in range(per_image):
+            p, n = begin[own[k % own.shape[0]]], 0
+            while n < out.shape[1]:
+                state, u = _random(state)
+                if u < leave:
+                    state, u = _random(state)
+                    p = place[first[p] + np.int64(u * count[p])]
+                p += 1
+                word = flat[p]
+                if word == mark:
+                    if n:
+                        break
+                    p = begin[own[k % own.shape[0]]]
+                    continue
+                state, u = _random(state)
+                if u < novel:
+                    state, u = _random(state)
+                    drawn = flat[np.int64(u * flat.shape[0])]
+                    word = word if drawn == mark else drawn
+                state, u = _random(state)
+                split = np.int64(u * variants) if rare[word] else 0
+                out[i * per_image + k, n] = word + mark * split
+                n += 1
+            length[i * per_image + k] = n
+
+
+def generate(
+    source: Captions, images: int, seed: int, leave: float = LEAVE, novel: float = NOVEL
+) -> tuple[pa.ListArray, list[str]]:
+    """Tokens of `images` x 5 captions, and their texts."""
+    model = model_of(source)
+    mark = len(model.words)
+    variants = max(1.0, (images / source.n_images) ** GROWTH)
+    words = np.zeros((images * PER_IMAGE, LONGEST), np.int64)
+    length = np.zeros(len(words), np.int64)
+    _walk(
+        seed, images, leave, novel, variants, mark, model.flat, model.begin, model.ref_ptr, model.refs, model.place,
+        model.first, model.count, model.rare, words, length,
+    )  # fmt: skip
+    numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
+    names = [model.words[k % mark] + _suffix(k // mark) for k in numbers.tolist()]
+    flat = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names).dictionary_decode()
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+    tokens = pa.ListArray.from_arrays(pa.array(offsets), flat)
+    return tokens, pc.binary_join(tokens, " ").to_pylist()
+
+
+def _suffix(variant: int) -> str:
+    """Letters that tell a variant of a word: none for the first."""
+    text = ""
+    while variant:
+        variant, letter = divmod(variant - 1, 26)
+        text = chr(ord("a") + letter) + text
+    return f"x{text}" if text else ""
+
+
+def real_captions(source: Path | None, split: str | None) -> Captions:
+    """A captions folder; without one, COCO's 5K test captions. InputError when these are not there."""
+    if source is not None:
+        return read_captions(source, split)
+    if not COCO.is_file():
+        raise InputError("no captions to learn from", file=COCO, remedy="give --source, a captions folder")
+    with tempfile.TemporaryDirectory() as folder:
+        captions(Path(folder), CaptionsParams(source="tsv", input=str(COCO), split="test"))
+        return read_captions(Path(folder))
+
+
+def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool) -> dict[str, Any]:
+    """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
+    embeddings, vectors.npy; returns the manifest."""
+    batch = _batch(source, images, seed)
+    rows = {FILE: write_arrow(out / FILE, batch.schema, [batch])}
+    params = {"images": images, "seed": seed, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
+    inputs = {"source": source.digest, "split": source.split}
+    manifest = write_manifest(
+        out, "captions", params=params, inputs=inputs, rows=rows, images=images, splits={SPLIT: batch.num_rows}
+    )
+    if vectors:
+        with atomic(out / "vectors.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, stand_ins(read_captions(out)))
+    return manifest
+
+
+def _batch(source: Captions, images: int, seed: int) -> pa.RecordBatch:
+    """A captions table."""
+    tokens, texts = generate(source, images, seed)
+    ids = [f"image-{i:07d}" for i in range(images)]
+    metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
+    columns = [
+        pa.array(np.repeat(ids, PER_IMAGE).tolist()),
+        pa.array([f"{image}#{k}" for image in ids for k in range(PER_IMAGE)]),
+        pa.array([SPLIT] * len(texts)),
+        pa.array(texts),
+        tokens,
+        pa.nulls(len(texts), pa.string()),
+    ]
+    schema = with_metadata(SCHEMA, metadata)
+    return pa.record_batch([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _in_memory(source: Captions, images: int, seed: int) -> Captions:
+    table = pa.Table.from_batches([_batch(source, images, seed)])
+    return Captions(table, SPLIT, source.tokenizer, "generated")
+
+
+def stand_ins(captions: Captions) -> np.ndarray:
+    """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words, the rarer the longer.
+    Captions of like words are near, the same text has the same vector; they are no sentence embeddings."""
+    flat, start = captions.words()
+    codes = flat.dictionary_encode()
+    word = codes.indices.to_numpy(zero_copy_only=False)
+    weight = np.log(len(flat) / np.bincount(word))[:, None]
+    table = (np.random.default_rng(0).standard_normal((len(weight), DIM)) * weight).astype(np.float32)
+    out = np.empty((captions.n_captions, DIM), np.float32)
+    for at in range(0, len(out), 8192):
+        stop = min(at + 8192, len(out))
+        mine = table[word[start[at] : start[stop]]]
+        out[at:stop] = np.add.reduceat(mine, start[at:stop] - start[at])
+    return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+
+def statistics(captions: Captions) -> dict[str, float]:
+    """What decides the cost of the kernels: n-grams and their document frequencies, lengths, likeness."""
+    ngrams = count_ngrams(captions)
+    found: dict[str, float] = {"images": captions.n_images, "words a caption": float(ngrams.words.mean())}
+    found["longest 1 %"] = float(np.quantile(ngrams.words, 0.99))
+    images = document_frequencies(captions, ngrams).images
+    occurring = np.bincount(ngrams.gram, minlength=len(images))
+    for n in range(4):
+        df = np.sort(images[ngrams.order == n])[::-1]
+        found[f"{n + 1}-grams"] = len(df)
+        found[f"{n + 1}-grams of one image"] = float((df == 1).mean())
+        for rank in (10, 100, 1000, 10_000):
+            found[f"{n + 1}-gram {rank:,}, share of images"] = (
+                df[rank - 1] / captions.n_images if len(df) >= rank else 0.0
+            )
+    found["postings a pair"] = float((images * (occurring / captions.n_captions)).sum() / captions.n_images)
+    return {**found, **_likeness(captions)}
+
+
+def _likeness(captions: Captions) -> dict[str, float]:
+    """Mean ROUGE-L, the own caption left out, of own and of random pairs."""
+    fitted = RougeL(RougeParams(self_reference="left_out")).fit(captions)
+    some = np.random.default_rng(0).choice(captions.n_images, min(200, captions.n_images), replace=False)
+    own, other = [], []
+    for image in np.sort(some):
+        row = fitted.score(np.array([image]))[0]
+        mine = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
+        own += row[mine].tolist()
+        other.append((row.sum() - row[mine].sum()) / (len(row) - len(mine)))
+    return {"ROUGE-L of own pairs": float(np.mean(own)), "ROUGE-L of other pairs": float(np.mean(other))}
+
+
+def check(source: Captions, generated: Captions, seed: int) -> str:
+    """Statistics as Markdown: the real corpus, the generated one, and an eighth of the real one grown to all of it."""
+    eighth = subset(source, source.n_images // 8)
+    grown = {
+        "real": source,
+        "generated": generated,
+        "real, an eighth": eighth,
+        "that generated 8 times as large": _in_memory(eighth, source.n_images, seed),
+    }
+    found = {name: statistics(captions) for name, captions in grown.items()}
+    rows = [f"| {key} | " + " | ".join(_number(one[key]) for one in found.values()) + " |" for key in found["real"]]
+    return "\n".join([f"| | {' | '.join(found)} |", "|---|" + "---:|" * len(found), *rows]) + "\n"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
+
+
+def subset(captions: Captions, images: int) -> Captions:
+    """The first images of a corpus."""
+    keep: Sequence[int] = np.flatnonzero(captions.owner < images).tolist()
+    return Captions(captions.table.take(keep), captions.split, captions.tokenizer, captions.digest)
