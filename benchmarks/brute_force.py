@@ -52,7 +52,7 @@ def samples_of(
     reasons[_lowest(_mix(pair + _salt(0)), params.uniform)] |= 2
     at = 1 + len(values)
     for m, row in enumerate(values):
-        reasons[np.argsort(-row, kind="stable")[: params.top]] |= 4 << 2 * m
+        reasons[_highest(row, params.top)] |= 4 << 2 * m
         for lower, upper in plan.windows(m):
             inside = np.flatnonzero((row >= lower) & (row < upper))
             reasons[inside[_lowest(_mix(pair[inside] + _salt(at)), params.windows.per_window)]] |= 8 << 2 * m
@@ -66,6 +66,14 @@ def samples_of(
 
 def _lowest(keys: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(keys, kind="stable")[:count]
+
+
+def _highest(values: np.ndarray, count: int) -> np.ndarray:
+    """Rows of the highest values, the earlier of equal ones."""
+    if not 0 < count < len(values):
+        return np.arange(len(values) if count else 0)
+    able = np.flatnonzero(values >= np.partition(values, -count)[-count])
+    return able[np.argsort(-values[able], kind="stable")[:count]]
 
 
 def _salt(sample: int) -> np.uint64:

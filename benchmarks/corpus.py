@@ -34,6 +34,7 @@ NOVEL = 0.08  # probability that a word is another, drawn by frequency
 RARE = 5  # words of at most so many images split into variants
 GROWTH = 0.6  # variants grow with this power of the size
 LONGEST = 40
+SPARE = 3  # a walk is cut short at the length of some real caption and so many words more
 DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
 SPLIT = "train"
 
@@ -45,6 +46,7 @@ class Model:
     words: list[str]
     flat: np.ndarray  # int32 [n]
     begin: np.ndarray  # int64 [captions]: place of the second mark
+    sizes: np.ndarray  # int64 [captions]: words
     ref_ptr: np.ndarray  # int64 [images + 1]
     refs: np.ndarray
     place: np.ndarray  # int64 [n]: places sorted by (word before, word)
@@ -68,7 +70,7 @@ def model_of(captions: Captions) -> Model:
     begin = np.concatenate([[0], np.cumsum(counts)[:-1]])
     images = np.bincount(np.unique(np.repeat(captions.owner, sizes) * np.int64(mark) + out[at]) % mark, minlength=mark)
     return Model(
-        words, out, start[:-1] + gap + 1, captions.ref_ptr, captions.refs, place, begin[number], counts[number],
+        words, out, start[:-1] + gap + 1, sizes, captions.ref_ptr, captions.refs, place, begin[number], counts[number],
         images <= RARE,
     )  # fmt: skip
 
@@ -94,7 +96,23 @@ def _template(seed, i, n):
 
 @njit(cache=True)
 def _walk(
-    seed, images, leave, novel, variants, mark, flat, begin, ref_ptr, refs, place, first, count, rare, out, length
+    seed,
+    images,
+    leave,
+    novel,
+    variants,
+    mark,
+    flat,
+    begin,
+    sizes,
+    ref_ptr,
+    refs,
+    place,
+    first,
+    count,
+    rare,
+    out,
+    length,
 ):
     """Words int64 [captions, LONGEST] as number + mark * variant, and how many each caption has."""
     per_image = out.shape[0] // images
@@ -104,7 +122,9 @@ def _walk(
         own = refs[ref_ptr[template] : ref_ptr[template + 1]]
         for k in range(per_image):
             p, n = begin[own[k % own.shape[0]]], 0
-            while n < out.shape[1]:
+            state, u = _random(state)
+            cap = min(sizes[np.int64(u * sizes.shape[0])] + SPARE, out.shape[1])
+            while n < cap:
                 state, u = _random(state)
                 if u < leave:
                     state, u = _random(state)
@@ -138,8 +158,8 @@ def generate(
     words = np.zeros((images * PER_IMAGE, LONGEST), np.int64)
     length = np.zeros(len(words), np.int64)
     _walk(
-        seed, images, leave, novel, variants, mark, model.flat, model.begin, model.ref_ptr, model.refs, model.place,
-        model.first, model.count, model.rare, words, length,
+        seed, images, leave, novel, variants, mark, model.flat, model.begin, model.sizes, model.ref_ptr, model.refs,
+        model.place, model.first, model.count, model.rare, words, length,
     )  # fmt: skip
     numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
     names = [model.words[k % mark] + _suffix(k // mark) for k in numbers.tolist()]

@@ -1,8 +1,8 @@
 """`capgrade shards` on a corpus of any size: pairs a second, peak memory, output; and its samples against brute force.
 
 The stage runs in a process of its own, whose largest resident set is read when it ends. Then random images are taken
-up again the slow way: whole rows of every measure, captions looked up one by one where the measure can, and every
-sample chosen by sorting.
+up again the slow way: whole rows of every measure, every sample chosen from them by sorting, and the values of what is
+kept by the kernels that look single captions up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,6 @@ from schemas.progress import progress
 from schemas.shards import Shards, read_shards
 
 ENCODED = 2000  # captions that the encoder's rate is measured on
-ROWS = 8  # images checked at a time
-COLUMNS = 4096  # captions checked at a time
 
 
 def bench(
@@ -128,54 +126,49 @@ def _store(texts: list[str], vectors: np.ndarray) -> None:
 
 
 def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:
-    """Random images against brute force: captions, reasons and weights must be the same; by how much values differ.
-
-    InputError names the first image that is not the same.
+    """Random blocks of `count` images or more against brute force: captions, reasons and weights must be the same; by
+    how much values differ from those of the kernels for single captions. InputError names the first image that differs.
     """
     made = shards.metadata["params"]
     params = ShardsParams.model_validate(made["shards"])
-    measures = MeasuresParams.model_validate(made["measures"])
-    chosen = choose(params.measures, measures)
+    chosen = choose(params.measures, MeasuresParams.model_validate(made["measures"]))
     fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
     bounds = [(measure.low, measure.high) for measure in chosen.values()]
-    random = np.random.default_rng(0)
-    images = np.sort(random.choice(captions.n_images, min(count, captions.n_images), replace=False))
-    stored, keys, largest = _stored(shards, images), id_keys(captions.caption_ids), 0.0
-    with progress("brute force", len(images)) as advance:
-        for at in range(0, len(images), ROWS):
-            some = images[at : at + ROWS]
-            values = np.stack([_rows(fitted[name], some, captions.n_captions) for name in params.measures])
-            for k, image in enumerate(some):
-                row = stored[int(image)]
-                kept = np.stack([np.array(row[name], np.float32) for name in params.measures])
-                found = values[:, k].copy()
-                largest = max(largest, float(np.abs(found[:, row["captions"]] - kept).max()))
-                found[:, row["captions"]] = kept  # a last bit must not decide a tie
-                if not samples_of(captions, keys, int(image), found, params, bounds).same_as(row):
-                    raise InputError(
-                        f"image '{row['image_id']}' keeps other captions than brute force", file=shards.folder
-                    )
-            advance(len(some))
-    return {"checked_rows": len(images), "max_abs_diff": largest}
+    keys, size, largest, checked = id_keys(captions.caption_ids), params.block_images, 0.0, 0
+    blocks = np.random.default_rng(0).permutation(-(-captions.n_images // size))[: -(-count // size)]
+    with progress("brute force", len(blocks)) as advance:
+        for block in np.sort(blocks).tolist():
+            images = np.arange(block * size, min((block + 1) * size, captions.n_images))
+            stored = _stored(shards, images)
+            values = np.stack([fitted[name].score(images) for name in params.measures])
+            for k, image in enumerate(images.tolist()):
+                row = stored[image]
+                if not samples_of(captions, keys, image, values[:, k], params, bounds).same_as(row):
+                    problem = f"image '{row['image_id']}' keeps other captions than brute force"
+                    raise InputError(problem, file=shards.folder)
+                largest = max(largest, _difference(fitted, image, row))
+            checked += len(images)
+            advance()
+    return {"checked_rows": checked, "max_abs_diff": largest}
 
 
-def _rows(fitted: Fitted, images: np.ndarray, n_captions: int) -> np.ndarray:
-    """float32 [images, n_captions], by the kernel for single captions in an order of their own: no chunks."""
-    order = np.random.default_rng(1).permutation(n_captions)
-    out = np.empty((len(images), n_captions), np.float32)
-    for at in range(0, n_captions, COLUMNS):
-        some = order[at : at + COLUMNS]
-        out[:, some] = fitted.score(images, some)
-    return out
+def _difference(fitted: Mapping[str, Fitted], image: int, row: dict[str, Any]) -> float:
+    """Largest of the stored values and those that the kernels for single captions give, in any order."""
+    order = np.random.default_rng(image).permutation(len(row["captions"]))
+    kept = np.array(row["captions"])[order]
+    found = [
+        np.abs(one.score(np.array([image]), kept)[0] - np.array(row[name], np.float32)[order]).max()
+        for name, one in fitted.items()
+    ]
+    return float(max(found))
 
 
 def _stored(shards: Shards, images: np.ndarray) -> dict[int, dict[str, Any]]:
-    wanted, found = set(images.tolist()), {}
+    """Rows of a block of images, by image."""
+    found = {}
     for batch in shards.batches():
-        numbers = batch["image"].to_numpy()
-        for k in np.flatnonzero(np.isin(numbers, images)):
-            found[int(numbers[k])] = batch.slice(int(k), 1).to_pylist()[0]
-    assert found.keys() == wanted
+        if batch["image"][0].as_py() <= images[-1] and batch["image"][-1].as_py() >= images[0]:
+            found.update({row["image"]: row for row in batch.to_pylist()})
     return found
 
 

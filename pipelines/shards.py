@@ -60,10 +60,13 @@ class _Sampled:
     def _offer(
         self, samples: Samples, captions: np.ndarray, images: np.ndarray, fitted: Fits, start: int, stop: int
     ) -> None:
-        columns = (fitted[name].chunks(images, start, stop) for name in self.measures)
-        for at, values in zip(range(start, stop, CHUNK), zip(*columns, strict=True), strict=True):
-            block = np.stack(values)
-            samples.offer(at, captions[at : at + block.shape[2]], block)
+        values = np.empty((len(self.measures), len(images), CHUNK), np.float32)
+        chunks = [
+            fitted[name].chunks(images, start, stop, out) for name, out in zip(self.measures, values, strict=True)
+        ]
+        for at, _ in zip(range(start, stop, CHUNK), zip(*chunks, strict=True), strict=True):
+            keys = captions[at : min(at + CHUNK, stop)]
+            samples.offer(at, keys, np.ascontiguousarray(values[:, :, : len(keys)]))
 
     def _table(self, images: np.ndarray, kept: Kept) -> Batches:
         columns = [

@@ -26,8 +26,9 @@ class Fitted(Protocol):
         """
         ...
 
-    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
-        """The same of caption rows start..stop, CHUNK after CHUNK: float32 [len(images), CHUNK], the last narrower.
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """The same of caption rows start..stop, CHUNK after CHUNK, each into the first columns of `out`, float32
+        [len(images), CHUNK], when it is asked for.
 
         `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
         """
@@ -59,10 +60,12 @@ class ArrayState:
         scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         (folder / "scalars.json").write_text(json.dumps(scalars))
 
-    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`, for measures that score any rows equally fast."""
         for at in range(start, stop, CHUNK):
-            yield self.score(images, np.arange(at, min(at + CHUNK, stop)))  # type: ignore[attr-defined]
+            rows = np.arange(at, min(at + CHUNK, stop))
+            out[:, : len(rows)] = self.score(images, rows)  # type: ignore[attr-defined]
+            yield
 
     @classmethod
     def load(cls, folder: Path) -> Self:

@@ -53,12 +53,12 @@ class FittedCider(ArrayState):
     term_count: np.ndarray  # int32 [terms]
     post_ptr: np.ndarray  # int64 [terms + 1]
     post_rank: np.ndarray  # int32 [postings]
-    post_value: np.ndarray  # float32 [postings]
-    post_class: np.ndarray  # int32 [postings]
     dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
     dense: np.ndarray  # float32 [dense terms, n_captions], columns by rank
     class_start: np.ndarray  # int64 [chunks, classes + 1]
     rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
+    class_of_rank: np.ndarray  # int32 [n_captions]: length class by rank
+    norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
@@ -74,34 +74,34 @@ class FittedCider(ArrayState):
             self._leave_out_self(images, captions, out)
         return out
 
-    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; references are folded once for all chunks."""
         score_chunk = self._walk(images, start)
         for first in range(start, stop, CHUNK):
-            out = np.empty((len(images), min(CHUNK, stop - first)), np.float32)
             score_chunk(first, 0, out)
             if self.leave_out:
-                self._leave_out_self(images, np.arange(first, first + out.shape[1]), out)
-            yield out
+                self._leave_out_self(images, np.arange(first, min(first + CHUNK, stop)), out)
+            yield
 
     def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
         """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
         start = kernel.room(images, self.ref_ptr, self.refs, self.ptr, self.gram, self.term_ptr)
         used, term = np.empty(len(images), np.int64), np.empty(start[-1], np.int64)
-        cursor, following = np.empty(start[-1], np.int64), np.empty(start[-1], np.int64)
+        cursor, following, ending = np.empty((3, start[-1]), np.int64)
+        orders = np.empty(start[-1], np.int8)
         table = np.empty((start[-1], len(self.penalty)), np.float32)
         kernel.fold_references(
             images, first, start, *self._pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
-            self.dense_row, used, term, cursor, following, table,
+            self.dense_row, used, term, cursor, following, ending, orders, table,
         )  # fmt: skip
 
         def score_chunk(first: int, column: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
             kernel.score_chunk(
-                start, used, term, cursor, following, table, first, last, self.class_start[first // CHUNK],
-                self.post_ptr, self.post_rank, self.post_value, self.post_class, self.dense_row, self.dense, self.rank,
-                column, out,
+                start, used, term, cursor, following, ending, orders, table, first, last,
+                self.class_start[first // CHUNK], self.post_rank, self.dense_row, self.dense, self.rank,
+                self.class_of_rank, self.norm_of_rank, column, out,
             )  # fmt: skip
 
         return score_chunk
@@ -191,8 +191,10 @@ def _index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, params: CiderPar
         penalty=penalty,
         class_start=class_start,
         rank=rank,
+        class_of_rank=length_class[by_length].astype(np.uint8),
+        norm_of_rank=np.ascontiguousarray(inv_norm[by_length].T.astype(np.float32)),
         leave_out=params.self_reference == "left_out",
-        **_postings(ngrams, row, rank, inv_norm, length_class, len(idf)),
+        **_postings(ngrams, row, rank, inv_norm, len(idf)),
     )
 
 
@@ -209,7 +211,6 @@ def _postings(
     row: np.ndarray,
     rank: np.ndarray,
     inv_norm: np.ndarray,
-    length_class: np.ndarray,
     n_grams: int,
 ) -> dict[str, Any]:
     """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms."""
@@ -231,8 +232,6 @@ def _postings(
         "term_count": count[start[:-1]],
         "post_ptr": start,
         "post_rank": rank[row],
-        "post_value": value,
-        "post_class": length_class[row].astype(np.int32),
         "dense_row": dense_row,
         "dense": dense,
     }

@@ -26,7 +26,7 @@ def room(images, ref_ptr, refs, ptr, gram, term_ptr):
 @njit(parallel=True, fastmath=_FAST, cache=True)
 def fold_references(
     images, first, start, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
-    term_ptr, term_count, post_ptr, post_rank, dense_row, used, term, cursor, following, table,
+    term_ptr, term_count, post_ptr, post_rank, dense_row, used, term, cursor, following, ending, orders, table,
 ):  # fmt: skip
     """The terms of each image; where their postings go on from rank `first`; and for each a table over length classes
     of what a caption with it gains, before its own norm."""
@@ -52,7 +52,9 @@ def fold_references(
             while end < total and grams[by_gram[end]] == g:
                 end += 1
             for t in range(term_ptr[g], term_ptr[g + 1]):
-                at = post_ptr[t] + np.searchsorted(post_rank[post_ptr[t] : post_ptr[t + 1]], first)
+                at = post_ptr[t]
+                if first:
+                    at += np.searchsorted(post_rank[post_ptr[t] : post_ptr[t + 1]], first)
                 if dense_row[t] < 0 and at == post_ptr[t + 1]:
                     continue
                 table[row] = 0
@@ -62,7 +64,7 @@ def fold_references(
                     fade = penalty[length_class[r]]
                     for d in range(n_classes):
                         table[row, d] += w * fade[d]
-                term[row], cursor[row] = t, at
+                term[row], cursor[row], ending[row], orders[row] = t, at, post_ptr[t + 1], order[g]
                 following[row] = post_rank[at] if dense_row[t] < 0 else -1
                 row += 1
             k = end
@@ -71,10 +73,13 @@ def fold_references(
 
 @njit(parallel=True, fastmath=_FAST, cache=True)
 def score_chunk(
-    start, used, term, cursor, following, table, first, last, class_start,
-    post_ptr, post_rank, post_value, post_class, dense_row, dense, rank, column, out,
+    start, used, term, cursor, following, ending, orders, table, first, last, class_start,
+    post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, column, out,
 ):  # fmt: skip
-    """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them."""
+    """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
+
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    """
     for b in prange(start.shape[0] - 1):
         acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
         rows, n_rows = np.empty(dense.shape[0], np.int64), 0
@@ -83,12 +88,16 @@ def score_chunk(
                 rows[n_rows] = k
                 n_rows += 1
             elif following[k] < last:
-                p, end = cursor[k], post_ptr[term[k] + 1]
-                while p < end and post_rank[p] < last:
-                    acc[post_rank[p] - first] += table[k, post_class[p]] * post_value[p]
+                p, end, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
+                r = following[k]
+                while r < last:
+                    acc[r - first] += table[k, class_of_rank[r]] * norm[r]
                     p += 1
-                cursor[k] = p
-                following[k] = post_rank[p] if p < end else rank.shape[0]
+                    if p == end:
+                        r = np.int64(rank.shape[0])
+                        break
+                    r = np.int64(post_rank[p])
+                cursor[k], following[k] = p, r
         for d in range(class_start.shape[0] - 1):
             x = 0
             while x + 4 <= n_rows:

@@ -9,13 +9,14 @@ nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit, prange
 from numba.extending import intrinsic
 
-from pipelines.measures.base import ArrayState, own_pairs, put_own, require_two_references
+from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from schemas.captions import Captions
 from schemas.params import RougeParams
 
@@ -268,30 +269,29 @@ class FittedRougeL(ArrayState):
         """ROUGE-L, 0..1, float32 [len(images), n_captions or len(captions)]."""
         columns = np.arange(len(self.ptr) - 1) if captions is None else captions
         out = np.empty((len(images), len(columns)), np.float32)
+        self._into(images, columns, out)
+        return out
+
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """As `Fitted.chunks`."""
+        for at in range(start, stop, CHUNK):
+            self._into(images, np.arange(at, min(at + CHUNK, stop)), out)
+            yield
+
+    def _into(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         if len(images):
             slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max())
             width = int(np.clip(LANES // slots, 1, IMAGES))
             _score(
-                images, columns, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
+                images, captions, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
                 np.float32(self.beta**2), self.mean, width, slots, out,
             )  # fmt: skip
         if self.leave_out:
             rows, own = own_pairs(self.ref_ptr, self.refs, images)
             values = np.empty(len(own), np.float32)
-            _leave_out_self(
-                rows,
-                own,
-                images,
-                self.ref_ptr,
-                self.refs,
-                self.ptr,
-                self.word,
-                self.beta**2,
-                self.mean,
-                values,
-            )
+            own_args = (self.ref_ptr, self.refs, self.ptr, self.word, self.beta**2, self.mean)
+            _leave_out_self(rows, own, images, *own_args, values)
             put_own(out, rows, own, values, captions)
-        return out
 
 
 class RougeL:

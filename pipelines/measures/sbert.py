@@ -44,17 +44,20 @@ class FittedSbert(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
-        return self._against(images, captions, self.embeddings if captions is None else self.embeddings[captions])
+        targets = self.embeddings if captions is None else self.embeddings[captions]
+        out = np.empty((len(images), len(targets)), np.float32)
+        self._against(images, captions, targets, out)
+        return out
 
-    def chunks(self, images: np.ndarray, start: int, stop: int) -> Iterator[np.ndarray]:
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; no embedding is copied."""
         for at in range(start, stop, CHUNK):
             rows = np.arange(at, min(at + CHUNK, stop))
-            yield self._against(images, rows, self.embeddings[at : at + len(rows)])
+            self._against(images, rows, self.embeddings[at : at + len(rows)], out[:, : len(rows)])
+            yield
 
-    def _against(self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray) -> np.ndarray:
+    def _against(self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray) -> None:
         queries, start = self._queries(images)
-        out = np.empty((len(images), len(targets)), np.float32)
 
         def tile(at: int) -> None:
             _fold_max(queries @ targets[at : at + TILE].T, start, out[:, at : at + TILE])
@@ -64,7 +67,7 @@ class FittedSbert(ArrayState):
         if self.leave_out:
             rows, own = own_pairs(self.ref_ptr, self.refs, images)
             put_own(out, rows, own, self._without_self(images, rows, own), captions)
-        return np.clip(out, -1, 1, out=out)
+        np.clip(out, -1, 1, out=out)
 
     def _queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
