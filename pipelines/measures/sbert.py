@@ -7,6 +7,7 @@ bytes come out on any number of cores.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ TILE = 2048  # captions, a share of a chunk; with 64 images of five references a
 
 @njit(nogil=True, cache=True)
 def _fold_max(tile, start, out):
+    """The largest of each image's rows, which rounding may carry beyond -1..1."""
+    low, high = np.float32(-1), np.float32(1)
     for i in range(out.shape[0]):
-        out[i] = tile[start[i]]
-        for q in range(start[i] + 1, start[i + 1]):
+        out[i] = low
+        for q in range(start[i], start[i + 1]):
             for j in range(out.shape[1]):
-                out[i, j] = max(out[i, j], tile[q, j])
+                out[i, j] = min(max(out[i, j], tile[q, j]), high)
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,20 @@ class FittedSbert(ArrayState):
 
     def _against(self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray) -> None:
         queries, start = self._queries(images)
+        buffers = threading.local()  # a tile in memory that is already there
 
         def tile(at: int) -> None:
-            _fold_max(queries @ targets[at : at + TILE].T, start, out[:, at : at + TILE])
+            some = targets[at : at + TILE]
+            if not hasattr(buffers, "tile"):
+                buffers.tile = np.empty((len(queries), TILE), np.float32)
+            product = np.matmul(queries, some.T, out=buffers.tile[:, : len(some)])
+            _fold_max(product, start, out[:, at : at + TILE])
 
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(get_num_threads()) as threads:
             list(threads.map(tile, range(0, len(targets), TILE)))
         if self.leave_out:
             rows, own = own_pairs(self.ref_ptr, self.refs, images)
-            put_own(out, rows, own, self._without_self(images, rows, own), captions)
-        np.clip(out, -1, 1, out=out)
+            put_own(out, rows, own, np.clip(self._without_self(images, rows, own), -1, 1), captions)
 
     def _queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
