@@ -47,7 +47,7 @@ def samples_of(
     n = values.shape[1]
     base = _mix(id_keys([captions.image_ids[image]]) ^ id_keys([f"seed {params.seed}"]))
     pair = _mix(base + keys)
-    reasons, missed = np.zeros(n, np.int64), np.full(n, 1 - min(1, params.uniform / n))
+    reasons, missed = np.zeros(n, np.int64), np.full(n, 1.0 - min(1.0, params.uniform / n))
     reasons[captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]] |= 1
     reasons[_lowest(_mix(pair + _salt(0)), params.uniform)] |= 2
     at = 1 + len(values)
