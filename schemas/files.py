@@ -1,27 +1,37 @@
 """Files between stages: written whole or not at all, the manifest last, every byte accounted for.
 
 A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written last, so a
-folder that has one is complete; it carries the parameters and inputs that made the folder and the size, rows
-and SHA-256 of each file.
+folder that has one is complete; it carries the parameters and inputs that made the folder, the size, rows
+and SHA-256 of each file, and a SHA-256 of itself.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 
 from schemas.errors import InputError
+from schemas.lock import first_process, only_run
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST_FORMAT = 2  # 1 had no checksum of itself
+MANIFEST, WORK = "manifest.json", ".work"
+SELF = "sha256"  # of the manifest's own content, without this entry
+MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
+AGAIN = "make it again with the stage that writes it"
+_FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing")
 _METADATA = b"capgrade"
 
 
@@ -43,15 +53,41 @@ def canonical(value: Any) -> str:
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            with temporary.open("rb+") as f:
+                os.fsync(f.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """InputError about `path` for a full disk or one that may not be written: Beam hands it on where it would hide
+    an OSError, and numpy, torch and safetensors each have their own words for a full disk."""
     try:
-        yield temporary
-        with temporary.open("rb+") as f:
-            os.fsync(f.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _NOT_ALLOWED:
+            remedy = "give an --out that may be written, or change its permissions"
+        elif number in _NO_ROOM or any(words in str(error) for words in _FULL):
+            remedy = "make room and run again; what is finished stays"
+        else:
+            raise
+        problem = os.strerror(number or errno.ENOSPC)
+        raise InputError(f"cannot be written ({problem})", file=path, remedy=remedy) from error
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed run was writing when it was killed; call it only under `only_run`. Of the processes of one
+    launcher the first does it."""
+    for path in folder.glob(".*.tmp") if first_process() else ():
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,8 +106,12 @@ def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """What `with_metadata` stored, or an empty dict."""
-    return json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+    """What `with_metadata` stored, or an empty dict. InputError when that cannot be read."""
+    try:
+        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the metadata of an Arrow file are damaged ({error})", remedy=AGAIN) from error
+    return found if isinstance(found, dict) else {}
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
@@ -94,7 +134,7 @@ def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
         raise InputError("no such file", file=path)
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _not_whole(path, error) from error
 
 
@@ -102,19 +142,20 @@ def read_arrow(path: Path) -> pa.Table:
     reader = open_arrow(path)
     try:
         return reader.read_all()
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _not_whole(path, error) from error
 
 
 def _not_whole(path: Path, error: Exception) -> InputError:
-    remedy = "make it again with the stage that writes it"
-    return InputError(f"not a whole Arrow file ({error})", file=path, remedy=remedy)
+    text = " ".join(str(error).split())
+    return InputError(f"not a whole Arrow file ({text})", file=path, remedy=AGAIN)
 
 
 def write_manifest(
     folder: Path, kind: str, *, params: Any, inputs: dict[str, str], rows: dict[str, int], **facts: Any
 ) -> dict[str, Any]:
-    """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last.
+    """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last. What an unfinished
+    run kept for itself goes only then: stopped before, it goes on from there.
 
     `inputs` maps a name to the SHA-256 of what the stage read; `facts` are counts worth knowing.
     """
@@ -123,46 +164,85 @@ def write_manifest(
         for name, count in sorted(rows.items())
     }
     manifest = {
-        "kind": kind, "format": FORMAT, "package": package_version(),
+        "kind": kind, "format": MANIFEST_FORMAT, "package": package_version(),
         "params": params, "inputs": inputs, "files": files, **facts,
     }  # fmt: skip
-    write_json(folder / MANIFEST, manifest)
+    manifest[SELF] = self_digest(manifest)
+    with only_run(folder):
+        write_json(folder / MANIFEST, manifest)
+        if (folder / WORK).exists():
+            shutil.rmtree(folder / WORK)
     return manifest
+
+
+def self_digest(manifest: dict[str, Any]) -> str:
+    """SHA-256 of a manifest's canonical text without the entry that holds it."""
+    content = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SELF}))
+    return hashlib.sha256(canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a finished stage's folder, after checking that its files are there at their full size.
+    """The manifest of a finished stage's folder, after checking it and that its files are there at their full size.
 
-    Raises InputError when the folder is no finished `kind` folder, or a file is missing or has another size.
+    Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
+    when a file is missing or has another size.
     """
-    path = folder / MANIFEST
     remedy = f"run `capgrade {kind}` again with --out {folder}"
-    if not path.is_file():
+    if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        files = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"not a manifest ({error})", file=path, remedy=remedy) from error
-    if manifest.get("kind") != kind:
-        raise InputError(f"a {manifest.get('kind')} folder where a {kind} folder is needed", file=folder)
-    for name, size in files.items():
-        _check_size(folder / name, size, remedy)
+    manifest = parse_manifest(folder / MANIFEST, remedy)
+    if manifest["kind"] != kind:
+        raise InputError(f"a {manifest['kind']} folder where a {kind} folder is needed", file=folder)
+    for name, entry in manifest["files"].items():
+        check_size(folder / name, entry["bytes"], remedy)
     return manifest
 
 
-def _check_size(path: Path, size: int, remedy: str) -> None:
+def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
+    """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
+    its folder. InputError otherwise."""
+    try:
+        manifest = json.loads(_small_text(path))
+        sizes = {name: (entry["bytes"], entry["rows"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        kind, old = manifest["kind"], manifest["format"] == 1 and SELF not in manifest
+        right = old or manifest[SELF] == self_digest(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy) from error
+    if not right:
+        raise InputError("damaged: its content does not match its own SHA-256", file=path, remedy=remedy)
+    whole = all(type(size) is int and type(rows) is int and type(sha) is str for size, rows, sha in sizes.values())
+    if not sizes or not whole or not isinstance(kind, str):
+        raise InputError("not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy)
+    for name in sizes:
+        if not _inside(name):
+            raise InputError(f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy)
+    return manifest
+
+
+def _inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
+
+
+def check_size(path: Path, size: int, remedy: str) -> None:
+    """InputError when a file that a manifest lists is missing, or has another size."""
     if not path.is_file():
         raise InputError("missing, though the manifest lists it", file=path, remedy=remedy)
     if path.stat().st_size != size:
         raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
 
 
+def _small_text(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path.stat().st_size} bytes")
+    return path.read_text(encoding="utf-8")
+
+
 def read_json(path: Path) -> Any:
-    """Read a JSON file. InputError when it is missing or malformed."""
+    """Read a JSON file. InputError when it is missing, malformed or nested without end."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})", file=path) from error

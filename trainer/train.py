@@ -12,6 +12,8 @@ from accelerate.utils import set_seed
 from torch.nn.utils import clip_grad_norm_
 
 from schemas.errors import InputError
+from schemas.files import remove_temporaries
+from schemas.lock import only_run
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
 from trainer.board import write_epoch
@@ -33,10 +35,16 @@ def train(
     A run that was stopped goes on after its last finished epoch, and ends as one that was not; a finished one is left
     as it is, unless `restart`. Started on several
     processes by `accelerate launch` or `torchrun`, each encodes its part of a batch and all see the whole.
-    Raises InputError for data that do not fit together, and when the loss is no longer a number.
+    Raises InputError for data that do not fit together, when the loss is no longer a number, and while another run
+    writes to `out`.
     """
-    precision = "bf16" if params.precision == "bf16" else "no"
-    accelerator = Accelerator(cpu=params.device == "cpu", mixed_precision=precision)
+    with only_run(out):
+        remove_temporaries(out)
+        return _train(data, out, params, measures, restart)
+
+
+def _train(data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool) -> dict[str, Any]:
+    accelerator = Accelerator(cpu=params.device == "cpu")
     set_seed(params.seed)  # the same on every process: all draw the same negatives
     setup = prepare(data, params, measures)
     plan, batch_size = setup.plan, params.batch_size
@@ -59,7 +67,7 @@ def train(
             start = time.perf_counter()
             batches = ahead(lambda rows: plan.pairs.collate(rows, part), plan.epoch(history.epoch), params.workers)
             for batch in batches:
-                with accelerator.autocast():
+                with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=params.precision == "bf16"):
                     loss = setup.loss(scored_batch(model, scorer, batch, setup.relevance, setup.needs))
                 stop_at_nan(loss, batch, plan.pairs.captions, history, out)
                 accelerator.backward(loss)

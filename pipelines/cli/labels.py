@@ -208,3 +208,20 @@ def show(
         stage.picture(captions, text, found, picture)
     result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
     say(result, True, "") if as_json else matches_table(text, found)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a tree of them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Is everything below a folder whole? Manifests, sizes, checksums, rows, unfinished runs. Exit status 2 if not."""
+    from pipelines.verify import verify as check
+
+    report = check(folder)
+    lines = [f"ok: {found.folder}: {found.kind}, {found.files} files, {found.bytes:,} bytes" for found in report.usable]
+    say(report.json(), as_json, "\n".join(lines)) if as_json or lines else None
+    for problem in report.problems:
+        typer.secho(f"error: {problem}", fg="red", err=True)
+    if report.problems:
+        raise typer.Exit(2)
