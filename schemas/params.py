@@ -208,6 +208,7 @@ class TrainParams(Block):
     captions_per_image: Positive | None = None  # None: all
     batch_size: Annotated[int, Field(ge=2)] = 128
     composition: Literal["random", "seeded"] = "random"  # seeded: with captions sampled as relevant to others
+    unique_images: bool = False  # no image twice in a batch
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4

@@ -78,7 +78,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         config,
         tokens,
         dim,
-        BatchPlan(pairs, params.batch_size, params.composition, params.seed, partners=shards),
+        BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
         make_loss([_with_alpha(term, params, measures, captions) for term in params.loss]),
         asked,
         relevance,

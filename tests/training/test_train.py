@@ -227,3 +227,11 @@ def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match="TensorBoard is not installed"):
         run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
+
+
+@pytest.mark.parametrize("options", [["train.precision=bf16"], ["train.compile=true"], ["train.unique_images=true"]])
+def test_a_run_learns_otherwise_computed(small, tmp_path, options):
+    summary = run(small, tmp_path, *options, epochs=8)
+    assert summary["best"]["rsum"] > 2
+    run(small, tmp_path / "plain", epochs=8)
+    assert losses(tmp_path) != losses(tmp_path / "plain") or options == ["train.compile=true"]
