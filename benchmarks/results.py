@@ -33,7 +33,7 @@ from trainer.train import train
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 PRESETS = Path(__file__).with_suffix(".yaml")
-COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b", "pointing")
+COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b", "pointing", "chance")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class Comparison:
 
 COMPARISONS = (
     Comparison("SAM, 10 % of the images", "small_vse", "small_vse_sam", ("images=0.1",)),
-    Comparison("BCLS", "small_saf", "small_saf_bcls"),
-    Comparison("DAA", "small_saf", "small_saf_daa"),
+    Comparison("BCLS, the hardest negative", "small_saf_hard", "small_saf_bcls"),
+    Comparison("BCLS, all negatives", "small_saf", "small_saf_bcls"),
+    Comparison("DAA, the hardest negative", "small_saf_hard", "small_saf_hard_daa"),
+    Comparison("DAA, all negatives", "small_saf", "small_saf_daa"),
     Comparison("TERAN", "small_tern", "small_teran"),
 )
 
