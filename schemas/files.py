@@ -31,7 +31,7 @@ MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 AGAIN = "make it again with the stage that writes it"
-_FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing")
+_FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing", "unexpected pos")
 _METADATA = b"capgrade"
 
 

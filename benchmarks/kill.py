@@ -1,0 +1,269 @@
+"""Runs killed with -9 at random moments: does what they leave hold, and is the end as if nothing had happened?
+
+    python -m benchmarks.kill --moments 50 --seed 0
+
+`capgrade relevance` and `capgrade shards` run on a small generated corpus, in this process's children; one in four runs
+works on two processes, where a worker or the whole run is killed. After each kill: every finished part has its digest,
+every file that is not called a temporary one is whole, a manifest stands only on whole files. While a run goes on:
+parts finished before keep their inode and time. At the end: every byte as of a run left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pipelines.verify import readable, verify
+from schemas.errors import InputError
+from schemas.files import MANIFEST, WORK, digest
+
+WORDS = [f"word{k}" for k in range(20)]
+BLOCKS = {"relevance": 8, "shards": 4}  # images a block, so that a run has many parts
+TWO = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+LONGEST = 120.0  # seconds that a run may take; one that hangs is counted and killed
+Stamps = dict[Path, tuple[int, int]]
+
+
+@dataclass
+class Tally:
+    """What happened, and what should not have."""
+
+    kills: dict[str, int] = field(default_factory=lambda: {"run": 0, "worker": 0})
+    finished: int = 0
+    kept: int = 0  # parts that a resumed run found finished
+    temporaries: int = 0  # partial files left by a kill, all under temporary names
+    hung: int = 0  # runs that did not end after their worker was killed
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def moments(self) -> int:
+        return sum(self.kills.values())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command and where its undisturbed and its disturbed results are."""
+
+    stage: str
+    captions: Path
+    folder: Path
+
+    def command(self, out: Path, two: bool) -> list[str]:
+        block = f"{self.stage}.block_images={BLOCKS[self.stage]}"
+        arguments = ["--captions", str(self.captions), "--measures", "cider,rouge_l", "--set", block]
+        run = [sys.executable, "-m", "pipelines.cli", self.stage, *arguments, "--out", str(out)]
+        return [*run, *(TWO if two else ())]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+
+def corpus(folder: Path, images: int, seed: int) -> Path:
+    """A captions folder of `images` images with up to six captions each."""
+    draw = random.Random(seed)
+    rows = ["image_id\tcaption"]
+    for image in range(images):
+        for _ in range(draw.randint(1, 6)):
+            rows.append(f"i{image}\t{' '.join(draw.choices(WORDS, k=draw.randint(1, 24)))}")
+    (folder / "c.tsv").write_text("\n".join(rows) + "\n")
+    command = ["captions", "--source", "tsv", "--input", str(folder / "c.tsv"), "--out", str(folder / "captions")]
+    subprocess.run([sys.executable, "-m", "pipelines.cli", *command], check=True, capture_output=True)
+    return folder / "captions"
+
+
+def kill_often(folder: Path, moments: int, seed: int, images: int = 60, two: float = 0.25) -> Tally:
+    """Kill runs of both stages until `moments` have been killed, and let each one end after about eight kills."""
+    draw, tally = random.Random(seed), Tally()
+    captions = corpus(folder, images, seed)
+    for k, stage in enumerate(BLOCKS):
+        case = Case(stage, captions, folder / stage)
+        start = time.perf_counter()
+        _run(case, folder / stage / "whole")
+        took = time.perf_counter() - start
+        target = moments * (k + 1) // len(BLOCKS)
+        while tally.moments < target:
+            for _ in range(min(8, target - tally.moments)):
+                if _disturbed(case, draw, took, tally, draw.random() < two):
+                    break
+            else:
+                _watched(case, tally, None, draw)
+            _compare(case, tally)
+            shutil.rmtree(case.out, ignore_errors=True)
+    return tally
+
+
+def _run(case: Case, out: Path) -> None:
+    subprocess.run(case.command(out, two=False), check=True, capture_output=True)
+
+
+def _disturbed(case: Case, draw: random.Random, took: float, tally: Tally, two: bool) -> bool:
+    """One run, killed at a moment of its duration, or a moment after some part was finished. Did it end before?"""
+    parts = len(list((case.out / WORK / "parts").glob("*.json")))
+    moment: tuple[str, float] = ("seconds", draw.uniform(0, 1.1 * took))
+    if draw.random() < 0.6:  # most of a short run is its start
+        moment = ("parts", parts + draw.randint(1, 4))
+    return _watched(case, tally, moment, draw, two)
+
+
+def _watched(
+    case: Case, tally: Tally, moment: tuple[str, float] | None, draw: random.Random, two: bool = False
+) -> bool:
+    """Run until `moment` or to the end, looking at the parts that were finished before. Has it ended by itself?"""
+    before = _stamps(case.out)
+    tally.kept += len(before)
+    process = subprocess.Popen(
+        case.command(case.out, two), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    start = time.perf_counter()
+    while process.poll() is None and not _reached(moment, case, time.perf_counter() - start):
+        _unchanged(before, tally)
+        time.sleep(0.005)
+        if time.perf_counter() - start > LONGEST:
+            tally.hung += 1
+            break
+    time.sleep(draw.uniform(0, 0.03))
+    if process.poll() is None:
+        _kill(process, tally, two, draw)
+        _inspect(case.out, tally)
+        return False
+    error = process.communicate()[1].decode()
+    if process.returncode:
+        tally.wrong.append(f"{case.stage} ended with {process.returncode}: {error.strip().splitlines()[-1:]}")
+    tally.finished += process.returncode == 0
+    return process.returncode == 0
+
+
+def _reached(moment: tuple[str, float] | None, case: Case, seconds: float) -> bool:
+    if moment is None:
+        return False
+    unit, limit = moment
+    return seconds >= limit if unit == "seconds" else len(list((case.out / WORK / "parts").glob("*.json"))) >= limit
+
+
+def _kill(process: subprocess.Popen[bytes], tally: Tally, two: bool, draw: random.Random) -> None:
+    """A worker, where there is one and the draw says so, or all processes of the run."""
+    workers = [pid for pid in _descendants(process.pid) if b"sdk_worker" in _command_line(pid)] if two else []
+    if workers and draw.random() < 0.5:
+        _signal(draw.choice(workers))
+        tally.kills["worker"] += 1
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            tally.hung += 1
+    else:
+        tally.kills["run"] += 1
+    for pid in (*_descendants(process.pid), process.pid):
+        _signal(pid)
+    process.communicate()
+
+
+def _signal(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    children = [int(child) for child in text.split()]
+    return [*children, *(pid for child in children for pid in _descendants(child))]
+
+
+def _stamps(out: Path) -> Stamps:
+    """Inode and time of what is finished: parts with a receipt that is right, and the receipt."""
+    found: Stamps = {}
+    for receipt in sorted((out / WORK / "parts").glob("*.json")):
+        parts = _parts(receipt)
+        if all(_has(path, sha) for path, sha in parts.items()):
+            found |= {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (receipt, *parts)}
+    return found
+
+
+def _parts(receipt: Path) -> dict[Path, str]:
+    """The parts of a block and their digests, as its receipt has them."""
+    block = receipt.stem.rstrip("-")
+    return {receipt.with_name(f"{block}-{name}.arrow"): sha for name, sha in json.loads(receipt.read_text()).items()}
+
+
+def _has(path: Path, sha: str) -> bool:
+    return path.is_file() and digest(path) == sha
+
+
+def _unchanged(before: Stamps, tally: Tally) -> None:
+    for path, stamp in before.items():
+        try:
+            now = path.stat()
+        except FileNotFoundError:  # the run has ended
+            continue
+        if (now.st_ino, now.st_mtime_ns) != stamp:
+            tally.wrong.append(f"{path.name} was computed again")
+            before[path] = (now.st_ino, now.st_mtime_ns)
+
+
+def _inspect(out: Path, tally: Tally) -> None:
+    """What a kill left behind."""
+    tally.temporaries += len(list(out.rglob(".*.tmp")))
+    for receipt in (out / WORK / "parts").glob("*.json"):
+        for path, sha in _parts(receipt).items():
+            if not _has(path, sha):
+                tally.wrong.append(f"{receipt.name} stands on another {path.name}")
+    for path in out.rglob("*.arrow"):
+        try:
+            readable(path)
+        except InputError as error:
+            tally.wrong.append(f"a partial file: {error}")
+    if (out / MANIFEST).is_file():
+        tally.wrong += [str(p) for p in verify(out).problems if "left by" not in p.problem]
+
+
+def _compare(case: Case, tally: Tally) -> None:
+    """The end of a disturbed run beside one left alone, byte by byte."""
+    if not (case.out / MANIFEST).is_file():
+        _watched(case, tally, None, random.Random(0))
+    whole, out = (
+        {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (case.folder / "whole", case.out)
+    )
+    different = sorted(name for name in whole.keys() | out.keys() if whole.get(name) != out.get(name))
+    if different:
+        tally.wrong.append(f"{case.stage}: other bytes in {', '.join(different)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--moments", type=int, default=50, help="kills in all")
+    parser.add_argument("--seed", type=int, default=0, help="corpus and moments follow from it")
+    parser.add_argument("--images", type=int, default=60, help="images of the corpus")
+    parser.add_argument("--two", type=float, default=0.25, help="share of runs on two processes")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        tally = kill_often(Path(folder), options.moments, options.seed, options.images, options.two)
+    print(json.dumps({**asdict(tally), "seconds": round(time.perf_counter() - start)}, indent=2))
+    sys.exit(1 if tally.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

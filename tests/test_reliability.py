@@ -1,0 +1,202 @@
+"""What a stop, another run, a full disk or one that may not be written leave: what was finished, and one clear line."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import caption_table, random_sets, write_captions_folder
+
+from benchmarks.kill import kill_often
+from pipelines import cli
+from pipelines.verify import verify
+from pipelines.work import work_folder
+from schemas import files, lock
+from schemas.errors import InputError
+from schemas.files import atomic, read_manifest, write_arrow, write_manifest, write_text
+from schemas.lock import LOCK, holder, only_run
+
+HOLD = "import sys; from pathlib import Path; from schemas.lock import only_run\n"
+HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(40, seed=2))])
+
+
+@pytest.fixture
+def other_run(tmp_path: Path):
+    """Another process that writes to `tmp_path / out`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "out")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def call(*arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["capgrade", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+            raise SystemExit(0)
+    return int(stopped.value.code or 0)
+
+
+def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path, other_run) -> None:
+    message = rf"out: another run .* \(process {other_run.pid}\) -> wait"
+    with pytest.raises(InputError, match=message) as refused, only_run(tmp_path / "out"):
+        pass
+    assert refused.value.file == tmp_path / "out"
+    assert holder(tmp_path / "out") == other_run.pid
+    other_run.kill()
+    other_run.wait()
+    assert holder(tmp_path / "out") is None
+    with only_run(tmp_path / "out"), only_run(tmp_path / "out"):
+        assert (tmp_path / "out" / LOCK).is_file()
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("stage", ["relevance", "shards"])
+def test_stages_refuse_a_folder_in_use(stage: str, captions_dir: Path, tmp_path: Path, other_run, capsys) -> None:
+    write_text(tmp_path / "out" / "manifest.json", "theirs")
+    assert call(stage, "--captions", str(captions_dir), "--measures", "rouge_l", "--out", f"{tmp_path}/out") == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/out: another run is writing to this folder (process {other_run.pid})" in error
+    assert error.count("\n") == 1
+    assert (tmp_path / "out" / "manifest.json").read_text() == "theirs"
+
+
+def test_training_refuses_a_folder_in_use(tmp_path: Path, other_run) -> None:
+    from schemas.params import MeasuresParams, TrainParams
+    from trainer.setup import Data
+    from trainer.train import train
+
+    with pytest.raises(InputError, match="another run is writing"):
+        train(Data(tmp_path, tmp_path), tmp_path / "out", TrainParams(), MeasuresParams())
+
+
+def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    write_text(tmp_path / "out" / ".a.1.tmp", "of the first process")
+    with only_run(tmp_path / "out"):
+        files.remove_temporaries(tmp_path / "out")
+    assert (tmp_path / "out" / ".a.1.tmp").exists()
+
+
+def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> None:
+    with only_run(tmp_path):
+        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(len(lock._held)))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert holder(tmp_path) == os.getpid()
+
+
+def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> None:
+    with work_folder(tmp_path, "key") as work:
+        write_text(work / "parts" / "0.json", "{}")
+        write_text(tmp_path / "a.csv", "x\n")
+        write_text(tmp_path / ".b.arrow.17.tmp", "of a killed run")
+    with work_folder(tmp_path, "key") as work:
+        assert (work / "parts" / "0.json").is_file()
+        assert not (tmp_path / ".b.arrow.17.tmp").exists()
+    write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.csv": 1})
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "manifest.json"}
+    with work_folder(tmp_path, "another key") as work:
+        assert not list((work / "parts").iterdir())
+        with pytest.raises(InputError, match="not a finished shards folder"):
+            read_manifest(tmp_path, "shards")  # its files may be replaced from now on
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of 1 MB; skipped where mounting is not allowed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not allowed here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("mode", ["in one process", "in two"])
+def test_a_full_disk_is_one_line_and_what_is_finished_stays(
+    mode: str, captions_dir: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = ["--", "--direct_num_workers=2", "--direct_running_mode=multi_processing"] if mode == "in two" else []
+    blocks = ["--set", "relevance.block_images=2", "--measures", "rouge_l", "--out", f"{small_disk}/r", *two]
+    filling = small_disk / "filling"
+    filling.write_bytes(b"x" * (2**20 - 40 * 1024))
+    assert call("relevance", "--captions", str(captions_dir), *blocks) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "cannot be written (No space left on device) -> make room" in error, error
+    assert str(small_disk) in error
+    parts = {path: path.stat().st_ino for path in small_disk.glob("r/.work/parts/*.json")}
+    assert not (small_disk / "r" / "manifest.json").exists()
+    assert not list(small_disk.rglob(".*.tmp"))
+    assert "an unfinished run" in verify(small_disk).problems[0].problem
+    filling.unlink()
+    for path, inode in parts.items():
+        assert path.stat().st_ino == inode
+    assert call("relevance", "--captions", str(captions_dir), *blocks) == 0
+    assert not verify(small_disk).problems
+
+
+@pytest.mark.parametrize("where", ["an Arrow file", "a text", "numpy", "safetensors", "torch"])
+def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
+    big = np.zeros(2**20)
+    schema = pa.schema([("x", pa.float64())])
+    with pytest.raises(InputError, match=r"disk/a: cannot be written \(No space left on device\) -> make room"):
+        if where == "an Arrow file":
+            write_arrow(small_disk / "a", schema, [pa.record_batch([pa.array(big)], schema=schema)])
+        elif where == "a text":
+            write_text(small_disk / "a", "x" * 2**21)
+        else:
+            with atomic(small_disk / "a") as temporary:
+                save(where, temporary, big)
+    assert not list(small_disk.iterdir())
+
+
+def save(library: str, path: Path, array: np.ndarray) -> None:
+    if library == "numpy":
+        with path.open("wb") as f:
+            np.save(f, array)
+    elif library == "torch":
+        import torch
+
+        torch.save(torch.from_numpy(array), path)
+    else:
+        from safetensors.numpy import save_file
+
+        save_file({"x": array}, path)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    def refuse(path: Path, *args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert call("shards", "--captions", str(captions_dir), "--measures", "rouge_l", "--out", f"{tmp_path}/o") == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
+    assert error.count("\n") == 1
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    tally = kill_often(tmp_path, moments=3, seed=3, images=30, two=0)
+    assert tally.moments == 3
+    assert tally.finished >= 2
+    assert tally.wrong == []
