@@ -30,7 +30,7 @@ from schemas.files import MANIFEST, WORK, digest
 WORDS = [f"word{k}" for k in range(20)]
 BLOCKS = {"relevance": 8, "shards": 4}  # images a block, so that a run has many parts
 TWO = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-LONGEST = 120.0  # seconds that a run may take; one that hangs is counted and killed
+LONGEST = 60.0  # seconds that a run may take; one that hangs is counted and killed
 Stamps = dict[Path, tuple[int, int]]
 
 
@@ -42,7 +42,6 @@ class Tally:
     finished: int = 0
     kept: int = 0  # parts that a resumed run found finished
     temporaries: int = 0  # partial files left by a kill, all under temporary names
-    hung: int = 0  # runs that did not end after their worker was killed
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -130,7 +129,7 @@ def _watched(
         _unchanged(before, tally)
         time.sleep(0.005)
         if time.perf_counter() - start > LONGEST:
-            tally.hung += 1
+            tally.wrong.append(f"{case.stage} did not end in {LONGEST:g} s")
             break
     time.sleep(draw.uniform(0, 0.03))
     if process.poll() is None:
@@ -153,17 +152,17 @@ def _reached(moment: tuple[str, float] | None, case: Case, seconds: float) -> bo
 
 def _kill(process: subprocess.Popen[bytes], tally: Tally, two: bool, draw: random.Random) -> None:
     """A worker, where there is one and the draw says so, or all processes of the run."""
-    workers = [pid for pid in _descendants(process.pid) if b"sdk_worker" in _command_line(pid)] if two else []
+    workers = [pid for pid in descendants(process.pid) if is_worker(pid)] if two else []
     if workers and draw.random() < 0.5:
         _signal(draw.choice(workers))
         tally.kills["worker"] += 1
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
-            tally.hung += 1
+            tally.wrong.append("a run that did not end after its worker was killed")
     else:
         tally.kills["run"] += 1
-    for pid in (*_descendants(process.pid), process.pid):
+    for pid in (*descendants(process.pid), process.pid):
         _signal(pid)
     process.communicate()
 
@@ -175,20 +174,25 @@ def _signal(pid: int) -> None:
         return
 
 
-def _command_line(pid: int) -> bytes:
+def is_worker(pid: int) -> bool:
+    """One of Beam's, not the shell that it is started by."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""
+        return False
+    return b"sdk_worker" in command and not command.startswith(b"/bin/sh")
 
 
-def _descendants(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    children = [int(child) for child in text.split()]
-    return [*children, *(pid for child in children for pid in _descendants(child))]
+def descendants(pid: int) -> list[int]:
+    """All processes that the threads of `pid` started, and theirs."""
+    found: list[int] = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in listing.read_text().split()]
+        except OSError:
+            continue
+        found += [*children, *(pid for child in children for pid in descendants(child))]
+    return found
 
 
 def _stamps(out: Path) -> Stamps:

@@ -150,11 +150,11 @@ def _check_manifest(folder: Path) -> tuple[list[Path], list[Problem]]:
 
 def _check_file(path: Path, entry: dict[str, Any], remedy: str) -> None:
     check_size(path, entry["bytes"], remedy)
-    if digest(path) != entry["sha256"]:
+    if digest(path) != entry.get("sha256"):
         raise InputError("damaged: its SHA-256 is not the manifest's", file=path, remedy=remedy)
     rows = readable(path)
-    if rows is not None and rows != entry["rows"]:
-        raise InputError(f"{rows} rows where the manifest says {entry['rows']}", file=path, remedy=remedy)
+    if rows is not None and rows != entry.get("rows"):
+        raise InputError(f"{rows} rows where the manifest says {entry.get('rows')}", file=path, remedy=remedy)
 
 
 def _check_run(folder: Path) -> tuple[list[Path], list[Problem]]:
@@ -203,12 +203,7 @@ def readable(path: Path) -> int | None:
 
 def _arrow(path: Path) -> int:
     reader = open_arrow(path)
-    rows = 0
-    for k in range(reader.num_record_batches):
-        batch = reader.get_batch(k)
-        batch.validate(full=True)
-        rows += batch.num_rows
-    return rows
+    return sum(reader.get_batch(k).num_rows for k in range(reader.num_record_batches))
 
 
 def _parquet(path: Path) -> int:

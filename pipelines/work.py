@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from schemas.errors import InputError
 from schemas.files import MANIFEST, WORK, canonical, package_version, remove_temporaries, writing
 from schemas.lock import only_run
 
@@ -18,12 +23,13 @@ def work_folder(out: Path, key: Any) -> Iterator[Path]:
     """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` says another run.
 
     No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
-    Raises InputError when another run is writing there, when the disk is full, or when it may not be written.
+    Raises InputError when another run is writing there, when a worker was killed, when the disk is full, or when it
+    may not be written.
     """
     work = out / WORK
     name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
     marker = work / "key"
-    with writing(out), only_run(out):
+    with writing(out), only_run(out), _workers_watched(out):
         remove_temporaries(out)
         (out / MANIFEST).unlink(missing_ok=True)
         if not marker.is_file() or marker.read_bytes() != name.encode():
@@ -31,3 +37,30 @@ def work_folder(out: Path, key: Any) -> Iterator[Path]:
             (work / "parts").mkdir(parents=True)
             marker.write_text(name)
         yield work
+
+
+@contextmanager
+def _workers_watched(out: Path) -> Iterator[None]:
+    """InputError when one of Beam's worker processes was killed: Beam would wait for its answer for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def told(found: threading.ExceptHookArgs) -> None:
+        code = re.search(r"Worker subprocess exited with return code (-?\d+)", str(found.exc_value))
+        if code and (int(code[1]) < 0 or int(code[1]) >= 128):  # by a signal, and not after an error of its own
+            os.kill(os.getpid(), signal.SIGUSR1)
+        elif not code:
+            hook(found)
+
+    def stop(*_: object) -> None:
+        remedy = "run again, it goes on; fewer workers need less memory"
+        raise InputError("a worker process was killed, perhaps for want of memory", file=out, remedy=remedy)
+
+    hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
+    threading.excepthook = told
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+        signal.signal(signal.SIGUSR1, handler)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import InputError
-from schemas.files import metadata_of, read_arrow, read_manifest
+from schemas.files import metadata_of, open_arrow, read_manifest
 from schemas.params import CaptionsParams
 
 FILE = "captions.arrow"
@@ -119,7 +119,11 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "captions")
-    table = read_arrow(folder / FILE)
+    if FILE not in manifest["files"]:
+        raise InputError(f"its manifest does not list {FILE}", file=folder, remedy="run `capgrade captions` again")
+    file = open_arrow(folder / FILE)
+    file.need(SCHEMA, ["tokenizer"])
+    table = file.read_all()
     known = pc.unique(table["split"]).to_pylist()
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")

@@ -128,22 +128,56 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     return rows
 
 
-def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Memory-map an Arrow IPC file. InputError when it is missing, truncated or not one."""
-    if not path.is_file():
-        raise InputError("no such file", file=path)
-    try:
-        return pa.ipc.open_file(pa.memory_map(str(path)))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _not_whole(path, error) from error
+class ArrowFile:
+    """An Arrow IPC file in memory map. What is taken out of it has been validated: a changed offset would otherwise
+    end the process. That reads offsets and texts, no number."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise InputError("no such file", file=path)
+        with self.whole():
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            self.schema: pa.Schema = self._reader.schema
+            self.num_record_batches: int = self._reader.num_record_batches
+            self.columns = dict(zip(self.schema.names, self.schema.types, strict=True))
+
+    def get_batch(self, k: int) -> pa.RecordBatch:
+        with self.whole():
+            batch = self._reader.get_batch(k)
+            batch.validate(full=True)
+        return batch
+
+    def read_all(self) -> pa.Table:
+        batches = [self.get_batch(k) for k in range(self.num_record_batches)]
+        return pa.Table.from_batches(batches, self.schema)
+
+    def need(self, columns: pa.Schema, metadata: Iterable[str] = ()) -> None:
+        """InputError when a column is not there or of another type, or the metadata lack a key."""
+        for field in columns:
+            if self.columns.get(field.name) != field.type:
+                problem = f"no column '{field.name}' of type {field.type}"
+                raise InputError(problem, file=self.path, remedy=AGAIN)
+        for key in metadata:
+            if key not in metadata_of(self.schema):
+                raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=AGAIN)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """What a damaged file makes of the block is InputError."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise _not_whole(self.path, error) from error
+
+
+def open_arrow(path: Path) -> ArrowFile:
+    """Memory-map an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
+    return ArrowFile(path)
 
 
 def read_arrow(path: Path) -> pa.Table:
-    reader = open_arrow(path)
-    try:
-        return reader.read_all()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _not_whole(path, error) from error
+    return open_arrow(path).read_all()
 
 
 def _not_whole(path: Path, error: Exception) -> InputError:
@@ -203,17 +237,20 @@ def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
     its folder. InputError otherwise."""
     try:
         manifest = json.loads(_small_text(path))
-        sizes = {name: (entry["bytes"], entry["rows"], entry["sha256"]) for name, entry in manifest["files"].items()}
-        kind, old = manifest["kind"], manifest["format"] == 1 and SELF not in manifest
+        kind, old = manifest["kind"], manifest.get("format", 1) == 1 and SELF not in manifest
         right = old or manifest[SELF] == self_digest(manifest)
+        files = {
+            name: (entry["bytes"], entry.get("rows", 0), entry.get("sha256", ""))
+            for name, entry in manifest["files"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"not a manifest ({type(error).__name__}: {error})", file=path, remedy=remedy) from error
     if not right:
         raise InputError("damaged: its content does not match its own SHA-256", file=path, remedy=remedy)
-    whole = all(type(size) is int and type(rows) is int and type(sha) is str for size, rows, sha in sizes.values())
-    if not sizes or not whole or not isinstance(kind, str):
+    whole = all(type(size) is int and type(rows) is int and type(sha) is str for size, rows, sha in files.values())
+    if not files or not whole or not isinstance(kind, str):
         raise InputError("not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy)
-    for name in sizes:
+    for name in files:
         if not _inside(name):
             raise InputError(f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy)
     return manifest

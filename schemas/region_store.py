@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from schemas.errors import InputError
 from schemas.files import metadata_of, open_arrow, read_manifest
-from schemas.regions import KIND, LISTS, Regions
+from schemas.regions import KIND, LISTS, Regions, region_schema
 
 
 class RegionStore:
@@ -26,6 +26,11 @@ class RegionStore:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder, KIND)
         readers = [open_arrow(self.folder / name) for name in sorted(self.manifest["files"])]
+        for reader in readers:
+            reader.need(pa.schema([]), ["dim", "dtype"])
+            meta = metadata_of(reader.schema)
+            with reader.whole():
+                reader.need(region_schema(meta["dim"], meta["dtype"]))
         self.schema = readers[0].schema
         self.metadata = metadata_of(self.schema)
         batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]

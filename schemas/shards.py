@@ -73,8 +73,12 @@ class Shards:
 def read_shards(folder: Path) -> Shards:
     """Open a shards folder. InputError when unfinished, incomplete or truncated."""
     manifest = read_manifest(folder, "shards")
-    first = folder / min(manifest["files"])
-    return Shards(folder, manifest, open_arrow(first).schema)
+    for name in manifest["files"]:
+        file = open_arrow(folder / name)
+        file.need(pa.schema([]), ["measures", "captions", "split", "reasons"])
+        with file.whole():
+            file.need(shard_schema(metadata_of(file.schema)["measures"], {}))
+    return Shards(folder, manifest, open_arrow(folder / min(manifest["files"])).schema)
 
 
 def pair_columns(batch: pa.RecordBatch) -> tuple[np.ndarray, dict[str, pa.Array]]:

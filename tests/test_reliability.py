@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 from conftest import caption_table, random_sets, write_captions_folder
 
-from benchmarks.kill import kill_often
+from benchmarks.kill import Case, descendants, is_worker, kill_often
 from pipelines import cli
 from pipelines.verify import verify
 from pipelines.work import work_folder
@@ -193,6 +195,22 @@ def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_pat
     error = capsys.readouterr().err
     assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
     assert error.count("\n") == 1
+
+
+def test_a_killed_worker_ends_the_run(captions_dir: Path, tmp_path: Path) -> None:
+    case = Case("shards", captions_dir, tmp_path)
+    process = subprocess.Popen(case.command(case.out, two=True), stderr=subprocess.PIPE)
+    while process.poll() is None and not list(case.out.glob(".work/parts/*.json")):
+        time.sleep(0.005)
+    workers = [pid for pid in descendants(process.pid) if is_worker(pid)]
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    last = process.communicate(timeout=60)[1].decode().strip().splitlines()[-1]
+    if process.returncode:  # else it was done before
+        assert process.returncode == 2
+        assert f"{case.out}: a worker process was killed" in last and "run again, it goes on" in last
+    subprocess.run(case.command(case.out, two=False), check=True, capture_output=True)
+    assert not verify(case.out).problems
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

@@ -28,7 +28,11 @@ def read_h5(path: Path) -> Iterator[Regions]:
         file = h5py.File(path, "r")
     with file:
         with refused(path):
-            found, names = file.get(DATASET), list(file)
+            names = list(file)
+            found = file.get(DATASET) if isinstance(file.get(DATASET, getlink=True), h5py.HardLink) else None
+            elsewhere = isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)
+        if elsewhere:
+            raise InputError(f"{DATASET!r} takes its numbers from other files", file=path, remedy="copy them into it")
         if not isinstance(found, h5py.Dataset):
             problem = f"no dataset {DATASET!r}: it has {listed(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")

@@ -13,6 +13,7 @@ from schemas.files import atomic
 from schemas.regions import Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
+MOST_BYTES = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
 LISTS = {
     "objects_id": ("classes", np.int32),
     "objects_conf": ("confidences", np.float32),
@@ -70,13 +71,17 @@ def read_teran(folder: Path) -> Iterator[Regions]:
         with refused(box_path), box_path.open("rb") as f:
             box = np.lib.format.read_array(f, allow_pickle=False)
         found = Regions(path.stem, None, None, box_array(box, "the array", box_path), x)
-        yield found.check(file=box_path if x.ndim == 2 and len(box) != len(x) else path)
+        yield found.check(file=box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path)
 
 
 def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """The named arrays of an npz file and nothing else; a pickled one is refused, not loaded."""
     with refused(path), path.open("rb") as f, np.lib.npyio.NpzFile(f, allow_pickle=False) as npz:
         missing = [key for key in keys if key not in npz]
+        assert npz.zip is not None
+        size = sum(member.file_size for member in npz.zip.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{size} bytes when unpacked")
         if missing:
             problem = f"no key {missing[0]!r}: it has {listed(npz)}"
             raise InputError(problem, file=path, remedy=f"this layout needs {', '.join(keys)}; check --format")

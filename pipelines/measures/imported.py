@@ -7,6 +7,7 @@ with -1 where nothing has been computed (compute_relevance.py).
 
 from __future__ import annotations
 
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,11 @@ from schemas.relevance import read_relevance
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
+# What numpy raises on headers that are no headers.
+_DAMAGED = (
+    ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError,
+    tokenize.TokenError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,9 @@ def _layout(path: Path, captions: Captions) -> str:
 def _npy_layout(path: Path, captions: Captions) -> str:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise InputError(f"not a whole .npy file of numbers ({error})", file=path) from error
+    except _DAMAGED as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
     layouts = {
         (captions.n_images, captions.n_captions): "images x captions",
         (captions.n_captions, captions.n_images): "captions x images",

@@ -47,6 +47,9 @@ def parse_json(text: str, path: Path, *, first_row: int) -> Any:
         problem = f"not valid JSON at column {error.colno}: {error.msg}"
         remedy = "correct this row; a file that ends early has to be downloaded or written again"
         raise InputError(problem, file=path, row=first_row + error.lineno - 1, remedy=remedy) from None
+    except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
+        problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
+        raise InputError(problem, file=path, row=first_row, remedy="write the file again") from None
 
 
 def _open(path: Path) -> BinaryIO:
