@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def work_folder(out: Path, key: Any) -> Iterator[Path]:
     work = out / WORK
     name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
     marker = work / "key"
-    with writing(out), only_run(out), _workers_watched(out):
+    with writing(out), only_run(out), _workers_watched(out), _said_once():
         remove_temporaries(out)
         (out / MANIFEST).unlink(missing_ok=True)
         if not marker.is_file() or marker.read_bytes() != name.encode():
@@ -54,6 +55,7 @@ def _workers_watched(out: Path) -> Iterator[None]:
             hook(found)
 
     def stop(*_: object) -> None:
+        _end_workers(os.getpid())
         remedy = "run again, it goes on; fewer workers need less memory"
         raise InputError("a worker process was killed, perhaps for want of memory", file=out, remedy=remedy)
 
@@ -64,3 +66,27 @@ def _workers_watched(out: Path) -> Iterator[None]:
     finally:
         threading.excepthook = hook
         signal.signal(signal.SIGUSR1, handler)
+
+
+def _end_workers(process: int) -> None:
+    """Kill the workers that a process has started: those that are not connected yet do not hear that all is over, and
+    Beam waits for them. Only where there is /proc."""
+    for listing in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # threads and processes end meanwhile
+            for child in map(int, listing.read_text().split()):
+                _end_workers(child)
+                if b"sdk_worker_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def _said_once() -> Iterator[None]:
+    """Beam logs what a worker raises with three tracebacks before it is raised here."""
+    log = logging.getLogger("apache_beam")
+    level = log.level
+    if not os.environ.get("CAPGRADE_DEBUG"):
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -71,6 +71,8 @@ def writing(path: Path) -> Iterator[None]:
     an OSError, and numpy, torch and safetensors each have their own words for a full disk."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
         if number in _NOT_ALLOWED:
