@@ -34,7 +34,7 @@ NOVEL = 0.08  # probability that a word is another, drawn by frequency
 RARE = 5  # words of at most so many images split into variants
 GROWTH = 0.6  # variants grow with this power of the size
 LONGEST = 40
-SPARE = 3  # a walk is cut short at the length of some real caption and so many words more
+SPARE = 6  # a walk is cut short at the length of some real caption and so many words more
 DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
 SPLIT = "train"
 
