@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, MOST_BYTES, WORK, check_size, digest, open_arrow, parse_manifest
+from schemas.files import COMMAND, MANIFEST, MOST_BYTES, WORK, check_size, digest, open_arrow, parse_manifest
 from schemas.lock import LOCK, holder
 
-COMMAND = {"embeddings": "embed"}  # kinds that are not called as their command is
 RUN, EVALUATION = "config.json", "metrics.json"
 NAMES = {RUN: "training run", EVALUATION: "evaluation"}
 TABLES = (".arrow", ".parquet")

@@ -25,6 +25,7 @@ from schemas.lock import first_process, only_run
 
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
+COMMAND = {"embeddings": "embed"}  # kinds that are not called as their command is
 MANIFEST, WORK = "manifest.json", ".work"
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
@@ -223,7 +224,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
     when a file is missing or has another size.
     """
-    remedy = f"run `capgrade {kind}` again with --out {folder}"
+    remedy = f"run `capgrade {COMMAND.get(kind, kind)}` again with --out {folder}"
     if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)

@@ -35,6 +35,8 @@ def test_train_embed_search_evaluate_and_draw(small, data: list[str], tmp_path: 
     assert json.loads(capsys.readouterr().out)["epochs"] == 2
     assert call(*trained) == 0  # left as it is
     assert "2 epochs" in capsys.readouterr().out
+    assert call("search", "--run", str(run), "--query", "a dog") == 2
+    assert "run `capgrade embed` again with --out" in capsys.readouterr().err
     assert call("embed", "--run", str(run), *data, "--split", "test") == 0
     assert "8 images, 16 captions" in capsys.readouterr().out
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
