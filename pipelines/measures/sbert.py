@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,13 @@ def _fold_max(tile, start, out):
                 out[i, j] = min(max(out[i, j], tile[q, j]), high)
 
 
+@contextmanager
+def _one_blas_thread_each() -> Iterator[Executor]:
+    """Threads for tiles; limiting BLAS takes milliseconds, so it is done once for many chunks."""
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(get_num_threads()) as threads:
+        yield threads
+
+
 @dataclass(frozen=True)
 class FittedSbert(ArrayState):
     """Unit embeddings of captions; for `mean` and `first` one query vector an image."""
@@ -49,17 +57,22 @@ class FittedSbert(ArrayState):
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
         targets = self.embeddings if captions is None else self.embeddings[captions]
         out = np.empty((len(images), len(targets)), np.float32)
-        self._against(images, captions, targets, out)
+        with _one_blas_thread_each() as threads:
+            self._against(images, captions, targets, out, threads)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; no embedding is copied."""
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            self._against(images, rows, self.embeddings[at : at + len(rows)], out[:, : len(rows)])
-            yield
+        with _one_blas_thread_each() as threads:
+            for at in range(start, stop, CHUNK):
+                rows = np.arange(at, min(at + CHUNK, stop))
+                targets = self.embeddings[at : at + len(rows)]
+                self._against(images, rows, targets, out[:, : len(rows)], threads)
+                yield
 
-    def _against(self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray) -> None:
+    def _against(
+        self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray, threads: Executor
+    ) -> None:
         queries, start = self._queries(images)
         buffers = threading.local()  # a tile in memory that is already there
 
@@ -70,8 +83,7 @@ class FittedSbert(ArrayState):
             product = np.matmul(queries, some.T, out=buffers.tile[:, : len(some)])
             _fold_max(product, start, out[:, at : at + TILE])
 
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(get_num_threads()) as threads:
-            list(threads.map(tile, range(0, len(targets), TILE)))
+        list(threads.map(tile, range(0, len(targets), TILE)))
         if self.leave_out:
             rows, own = own_pairs(self.ref_ptr, self.refs, images)
             put_own(out, rows, own, np.clip(self._without_self(images, rows, own), -1, 1), captions)
