@@ -91,6 +91,12 @@ class RougeParams(Block):
     self_reference: SelfReference = "included"
 
 
+class MeteorParams(Block):
+    """METEOR 1.5, `meteor` and `meteor_java`: the best score over the references."""
+
+    self_reference: SelfReference = "included"
+
+
 class SbertParams(Block):
     """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
 
@@ -104,6 +110,7 @@ class MeasuresParams(Block):
 
     cider: CiderParams = CiderParams()
     rouge_l: RougeParams = RougeParams()
+    meteor: MeteorParams = MeteorParams()
     sbert: SbertParams = SbertParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pipelines.measures.base import Fitted, Measure
 from pipelines.measures.cider import Cider, FittedCider
 from pipelines.measures.imported import FittedImported, Imported
+from pipelines.measures.meteor import FittedMeteor, Meteor
 from pipelines.measures.rouge import FittedRougeL, RougeL
 from pipelines.measures.sbert import FittedSbert, Sbert
 from schemas.errors import InputError
@@ -16,10 +17,11 @@ __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "choose"]
 
 MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "cider": lambda params: Cider(params.cider),
+    "meteor": lambda params: Meteor(params.meteor),
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
 }
-FITTED = {kind.__name__: kind for kind in (FittedCider, FittedRougeL, FittedSbert, FittedImported)}
+FITTED = {kind.__name__: kind for kind in (FittedCider, FittedMeteor, FittedRougeL, FittedSbert, FittedImported)}
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:

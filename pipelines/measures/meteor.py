@@ -1,0 +1,85 @@
+"""METEOR 1.5 of every caption with every image's reference set, without Java.
+
+What the jar that pycocoevalcap carries computes with `-l en -norm`: stages exact, stem, synonym and paraphrase, the
+aligner's beam search, and the best score over the references. Words, stems, synonym sets and paraphrases are
+looked up once for all captions; what matches an image's references is then a table by unit of a caption, so that a
+pair costs what its common words cost. Words are the caption's tokens, normalised once more as METEOR does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pipelines.measures import meteor_kernel as kernel
+from pipelines.measures.base import ArrayState, require_two_references
+from pipelines.measures.meteor_data import read_lexicon
+from pipelines.measures.meteor_index import build_index
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.params import MeteorParams
+
+
+@dataclass(frozen=True)
+class FittedMeteor(ArrayState):
+    """The captions as words and phrases, and which of them match (`meteor_index.Index`)."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray
+    function: np.ndarray
+    same: np.ndarray
+    unit_ptr: np.ndarray
+    unit_start: np.ndarray
+    unit_length: np.ndarray
+    unit: np.ndarray
+    match_ptr: np.ndarray
+    match_unit: np.ndarray
+    match_stage: np.ndarray
+    match_rank: np.ndarray
+    leave_out: bool
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """METEOR, 0..1, float32 [len(images), n_captions or len(captions)]."""
+        columns = np.arange(len(self.ptr) - 1) if captions is None else captions
+        out = np.empty((len(images), len(columns)), np.float32)
+        longest = max(int(np.diff(self.ptr).max(initial=0)), 1)
+        kernel.score(
+            images, columns, self.ref_ptr, self.refs, self.leave_out, self.ptr, self.function, self.same, self.unit_ptr,
+            self.unit_start, self.unit_length, self.unit, self.match_ptr, self.match_unit, self.match_stage,
+            self.match_rank, longest, out,
+        )  # fmt: skip
+        return out
+
+
+class Meteor:
+    """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the
+    references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`."""
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: MeteorParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedMeteor:
+        """Look up the captions' words and phrases. InputError when `left_out` leaves an image without references, or
+        METEOR's data is missing."""
+        leave_out = self.params.self_reference == "left_out"
+        if leave_out:
+            require_two_references(captions)
+        index = build_index(caption_lines(captions), read_lexicon())
+        return FittedMeteor(captions.ref_ptr, captions.refs, **vars(index), leave_out=leave_out)
+
+
+def caption_lines(captions: Captions) -> list[str]:
+    """Each caption's tokens joined by a space. InputError where METEOR's protocol would take a caption for several."""
+    lines: list[str] = pc.binary_join(captions.table["tokens"].combine_chunks(), " ").to_pylist()
+    for row, line in enumerate(lines):
+        if "|||" in line:
+            raise InputError(
+                f"caption '{captions.caption_ids[row]}' has '|||', which separates METEOR's captions",
+                remedy="remove it from the caption",
+            )
+    return lines
