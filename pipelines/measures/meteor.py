@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pipelines.measures import meteor_kernel as kernel
 from pipelines.measures.base import ArrayState, require_two_references
 from pipelines.measures.meteor_data import read_lexicon
-from pipelines.measures.meteor_index import build_index
+from pipelines.measures.meteor_index import Index, build_index
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.params import MeteorParams
@@ -30,6 +30,8 @@ class FittedMeteor(ArrayState):
     refs: np.ndarray  # int64 [n_captions]
     ptr: np.ndarray
     function: np.ndarray
+    function_bits: np.ndarray
+    weight: np.ndarray
     same: np.ndarray
     unit_ptr: np.ndarray
     unit_start: np.ndarray
@@ -46,11 +48,8 @@ class FittedMeteor(ArrayState):
         columns = np.arange(len(self.ptr) - 1) if captions is None else captions
         out = np.empty((len(images), len(columns)), np.float32)
         longest = max(int(np.diff(self.ptr).max(initial=0)), 1)
-        kernel.score(
-            images, columns, self.ref_ptr, self.refs, self.leave_out, self.ptr, self.function, self.same, self.unit_ptr,
-            self.unit_start, self.unit_length, self.unit, self.match_ptr, self.match_unit, self.match_stage,
-            self.match_rank, longest, out,
-        )  # fmt: skip
+        index = Index(*(getattr(self, name) for name in Index._fields))
+        kernel.score(images, columns, self.ref_ptr, self.refs, self.leave_out, index, longest, out)
         return out
 
 
@@ -70,7 +69,7 @@ class Meteor:
         if leave_out:
             require_two_references(captions)
         index = build_index(caption_lines(captions), read_lexicon())
-        return FittedMeteor(captions.ref_ptr, captions.refs, **vars(index), leave_out=leave_out)
+        return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
 
 
 def caption_lines(captions: Captions) -> list[str]:

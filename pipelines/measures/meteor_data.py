@@ -1,4 +1,4 @@
-"""METEOR's own data, read from the jar that pycocoevalcap carries: function words, abbreviations, WordNet, paraphrases."""
+"""METEOR's data, read from the jar that pycocoevalcap carries: function words, abbreviations, WordNet, paraphrases."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ match it are listed with the stage that says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from pipelines.measures.meteor_bound import BITS, DELTA
 from pipelines.measures.meteor_data import Lexicon
 from pipelines.measures.meteor_phrases import hash_of, occurrences, phrase_pairs
 from pipelines.measures.meteor_stem import stem
@@ -22,12 +23,13 @@ EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(NamedTuple):
     """Arrays of the captions and of what matches."""
 
     ptr: np.ndarray  # int64 [n_captions + 1]: words of each caption
     function: np.ndarray  # uint8 [words]: is a function word
+    function_bits: np.ndarray  # uint64 [n_captions]: the same of the first 64 words, as bits
+    weight: np.ndarray  # float64 [n_captions]: words, weighted
     same: np.ndarray  # int32 [n_captions]: alike where captions are, word for word
     unit_ptr: np.ndarray  # int64 [n_captions + 1]: units of each caption, by place, then length
     unit_start: np.ndarray  # int32 [units]
@@ -57,10 +59,14 @@ def build_index(lines: Sequence[str], lexicon: Lexicon) -> Index:
     phrases, phrase_ranks, known, unit = _paraphrases(lexicon, words, ptr, word)
     unit_ptr, start, length, units = occurrences(ptr, word, known[unit >= len(words)], unit[unit >= len(words)])
     matches = [_word_matches(words, key, lexicon), *_paraphrase_matches(phrases, phrase_ranks)]
+    function = np.array([w.lower() in lexicon.function_words for w in words], np.uint8)[word]
+    n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
     n_units = max(int(unit.max(initial=-1)), len(words) - 1) + 1
     return Index(
         ptr=ptr,
-        function=np.array([w.lower() in lexicon.function_words for w in words], np.uint8)[word],
+        function=function,
+        function_bits=_as_bits(function, ptr),
+        weight=DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function,
         same=_alike(key[word], ptr),
         unit_ptr=unit_ptr,
         unit_start=start,
@@ -77,6 +83,13 @@ def java_hash(word: str) -> int:
     for unit in units:
         h = (31 * h + unit) & 0xFFFFFFFF
     return h
+
+
+def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    place = np.arange(len(flags)) - np.repeat(ptr[:-1], np.diff(ptr))
+    value = np.where(place < BITS, flags.astype(np.uint64) << (place % BITS).astype(np.uint64), np.uint64(0))
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(value, dtype=np.uint64)])
+    return total[ptr[1:]] - total[ptr[:-1]]
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:

@@ -15,96 +15,142 @@ from pipelines.measures.meteor_align import (
     reference_place,
     reference_words,
 )
+from pipelines.measures.meteor_bound import BETA, BITS, CLASS_OF, DELTA, GAMMA, WEIGHTS, bound, f_score, run_of_bits
 from pipelines.measures.meteor_index import BACKWARD, FORWARD
 
-# The English task of METEOR 1.5 (Denkowski and Lavie 2014)
-ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
-WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 
 
 @njit(cache=True)
-def _number_units(first, last, refs, unit_ptr, unit, match_ptr, match_unit, local):
-    """Number in `local` the units of captions that match something in refs[first:last]: CSR starts of the matches."""
-    n_units = 0
-    count = np.zeros(64, np.int64)
-    for q in range(first, last):
-        for o in range(unit_ptr[refs[q]], unit_ptr[refs[q] + 1]):
-            for m in range(match_ptr[unit[o]], match_ptr[unit[o] + 1]):
-                k = local[match_unit[m]]
-                if k < 0:
-                    k = local[match_unit[m]] = n_units
-                    n_units += 1
-                    if n_units == count.shape[0]:
-                        count = np.append(count, np.zeros_like(count))
-                count[k + 1] += 1
-    return np.cumsum(count[: n_units + 1])
+def _number_units(refs, index, local):
+    """Number in `local` the units of captions that match something in the references: how many."""
+    n = 0
+    for ref in refs:
+        for u in index.unit[index.unit_ptr[ref] : index.unit_ptr[ref + 1]]:
+            for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
+                if local[v] < 0:
+                    local[v] = n
+                    n += 1
+    return n
 
 
 @njit(cache=True)
-def _possible_matches(
-    first, last, refs, unit_ptr, unit_start, unit_length, unit, match_ptr, match_unit, match_stage, match_rank, local
-):
-    """What matches in refs[first:last], by unit of a caption as numbered in `local`: CSR starts and, int64 [n, 3],
-    the reference, the match and its order; the caption's place and words are missing in both."""
-    ptr = _number_units(first, last, refs, unit_ptr, unit, match_ptr, match_unit, local)
-    entry, cursor = np.empty((ptr[-1], 3), np.int64), ptr.copy()
-    for q in range(first, last):
-        for o in range(unit_ptr[refs[q]], unit_ptr[refs[q] + 1]):
-            place = np.int64(unit_start[o])
-            for m in range(match_ptr[unit[o]], match_ptr[unit[o] + 1]):
-                k = local[match_unit[m]]
-                stage = np.int64(match_stage[m])
-                rank = np.int64(match_rank[m]) << (AFTER_PLACE if stage == FORWARD else 0)
-                entry[cursor[k], 0] = q - first
-                entry[cursor[k], 1] = packed_match(place, unit_length[o], 0, 0, min(stage, 3))
-                entry[cursor[k], 2] = place << PLACE | stage << STAGE | rank
-                cursor[k] += 1
-    return ptr, entry
+def _forget_units(refs, index, local):
+    for ref in refs:
+        for u in index.unit[index.unit_ptr[ref] : index.unit_ptr[ref + 1]]:
+            for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
+                local[v] = -1
 
 
 @njit(cache=True)
-def _find_matches(c, unit_ptr, unit_start, unit_length, unit, local, ptr, entry, end, match, order):
-    """The matches of caption c with each reference, sorted, into match[r, :end[r]]. Where there is no room, how much
-    is needed; else 0."""
-    end[:] = 0
-    room = match.shape[1]
-    for o in range(unit_ptr[c], unit_ptr[c + 1]):
-        k = local[unit[o]]
-        if k < 0:
-            continue
-        j, width = np.int64(unit_start[o]), np.int64(unit_length[o])
-        own = packed_match(0, 0, j, width, 0)
-        for e in range(ptr[k], ptr[k + 1]):
-            r, key = entry[e, 0], entry[e, 2]
+def _cell_starts(refs, index, local, n_units):
+    """Where the matches of each cell, a unit of a caption and a reference, start: int64 [cells + 1]."""
+    width = refs.shape[0]
+    ptr = np.zeros(n_units * width + 1, np.int64)
+    for r in range(width):
+        for u in index.unit[index.unit_ptr[refs[r]] : index.unit_ptr[refs[r] + 1]]:
+            for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
+                ptr[np.int64(local[v]) * width + r + 1] += 1
+    return np.cumsum(ptr)
+
+
+@njit(cache=True)
+def _possible_matches(refs, index, local, ptr):
+    """Match and order, both without the caption's place and words, int64 [n, 2], sorted by cell; and each cell's
+    words of the reference by class of weight, uint64 [cells, 3]."""
+    width, cursor = refs.shape[0], ptr.copy()
+    entry, bits = np.empty((ptr[-1], 2), np.int64), np.zeros((ptr.shape[0] - 1, 3), np.uint64)
+    for r in range(width):
+        for o in range(index.unit_ptr[refs[r]], index.unit_ptr[refs[r] + 1]):
+            place, size, u = np.int64(index.unit_start[o]), np.int64(index.unit_length[o]), index.unit[o]
+            for m in range(index.match_ptr[u], index.match_ptr[u + 1]):
+                cell = np.int64(local[index.match_unit[m]]) * width + r
+                stage = np.int64(index.match_stage[m])
+                module = stage if stage < 3 else 3
+                rank = np.int64(index.match_rank[m]) << (AFTER_PLACE if stage == FORWARD else 0)
+                entry[cursor[cell], 0] = packed_match(place, size, 0, 0, module)
+                entry[cursor[cell], 1] = place << PLACE | stage << STAGE | rank
+                cursor[cell] += 1
+                if place + size <= BITS:
+                    bits[cell, CLASS_OF[module]] |= run_of_bits(place, size)
+    return entry, bits
+
+
+@njit(cache=True, forceinline=True)
+def _hits(c, index, local, hits):
+    """The caption's units that match something, as (unit in `local`, place, words), into hits: how many."""
+    n = 0
+    for o in range(index.unit_ptr[c], index.unit_ptr[c + 1]):
+        k = local[index.unit[o]]
+        if k >= 0:
+            hits[n, 0], hits[n, 1], hits[n, 2] = k, index.unit_start[o], index.unit_length[o]
+            n += 1
+    return n
+
+
+@njit(cache=True, forceinline=True)
+def _bounds(c, refs, hits, index, cell_bits, bits_1, bits_2, out):
+    """What the score with each reference cannot exceed."""
+    width, n_words = refs.shape[0], index.ptr[c + 1] - index.ptr[c]
+    if n_words > BITS:
+        out[:] = 1
+        return
+    bits_1[:], bits_2[:] = 0, 0
+    for h in range(hits.shape[0]):
+        own = run_of_bits(hits[h, 1], hits[h, 2])
+        for r in range(width):
+            cell = hits[h, 0] * width + r
+            for k in range(3):
+                bits_2[r, k] |= cell_bits[cell, k]
+                bits_1[r, k] |= own if cell_bits[cell, k] else np.uint64(0)
+    for r in range(width):
+        ref = refs[r]
+        ref_words = index.ptr[ref + 1] - index.ptr[ref]
+        out[r] = 1.0
+        if ref_words <= BITS:
+            out[r] = bound(
+                bits_1[r], bits_2[r], index.function_bits[c], index.function_bits[ref], index.weight[c],
+                index.weight[ref], n_words, ref_words,
+            )  # fmt: skip
+
+
+@njit(cache=True, forceinline=True)
+def _find_matches(hits, r, width, ptr, entry, match, order):
+    """The matches of a caption's hits with reference r, sorted, into match: how many, or how many it lacks room for."""
+    n = 0
+    for h in range(hits.shape[0]):
+        j, cell = hits[h, 1], hits[h, 0] * width + r
+        own = packed_match(0, 0, j, hits[h, 2], 0)
+        for e in range(ptr[cell], ptr[cell + 1]):
+            key = entry[e, 1]
             key += j << (BEFORE_PLACE if key >> STAGE & 7 == BACKWARD else 0)
-            at = end[r]
-            end[r] += 1
-            if end[r] <= room:
-                while at > 0 and order[r, at - 1] > key:
-                    order[r, at], match[r, at] = order[r, at - 1], match[r, at - 1]
+            at = n
+            n += 1
+            if n <= match.shape[0]:
+                while at > 0 and order[at - 1] > key:
+                    order[at], match[at] = order[at - 1], match[at - 1]
                     at -= 1
-                order[r, at], match[r, at] = key, entry[e, 1] | own
-    return 0 if end.max() <= room else end.max()
+                order[at], match[at] = key, entry[e, 0] | own
+    return n
 
 
-@njit(cache=True)
-def _only_exact(match, n):
-    """Keep the exact matches: all there are between captions that are alike word for word."""
+@njit(cache=True, forceinline=True)
+def _only_exact(match):
+    """Keep the exact matches: how many."""
     kept = 0
-    for k in range(n):
+    for k in range(match.shape[0]):
         if module_of(match[k]) == 0:
             match[kept] = match[k]
             kept += 1
     return kept
 
 
-@njit(cache=True)
-def _weigh(node, node_before, node_match, function_1, function_2):
+@njit(cache=True, forceinline=True)
+def _weigh(node, nodes, function_1, function_2):
     """Weighted and counted words of an alignment, on the caption's side and on the reference's."""
     weight_1, weight_2, words_1, words_2 = 0.0, 0.0, 0, 0
     while node >= 0:
-        match = node_match[node]
+        match = nodes[node, 1]
         weight = WEIGHTS[module_of(match)]
         j, i = caption_place(match), reference_place(match)
         for k in range(j, j + caption_words(match)):
@@ -113,87 +159,75 @@ def _weigh(node, node_before, node_match, function_1, function_2):
             weight_2 += weight * ((1 - DELTA) if function_2[k] else DELTA)
         words_1 += caption_words(match)
         words_2 += reference_words(match)
-        node = node_before[node]
+        node = nodes[node, 0]
     return weight_1, weight_2, words_1, words_2
 
 
-@njit(cache=True)
-def _weighted_length(function):
-    n_function = 0
-    for flag in function:
-        n_function += flag
-    return DELTA * (function.shape[0] - n_function) + (1 - DELTA) * n_function
-
-
-@njit(cache=True)
-def _score_of(weight_1, weight_2, words_1, words_2, chunks, function_1, function_2):
-    """The parametrised F of precision and recall, less the penalty for fragmentation."""
+@njit(cache=True, forceinline=True)
+def _score_pair(c, ref, matches, index, work):
+    """METEOR of a caption with one reference: F of precision and recall, less the penalty for fragmentation."""
+    function_1 = index.function[index.ptr[c] : index.ptr[c + 1]]
+    function_2 = index.function[index.ptr[ref] : index.ptr[ref + 1]]
+    ranks, slot, state, used, nodes, covered = work
+    node, chunks = align(matches, function_2.shape[0], ranks, slot, state, used, nodes, covered)
+    weight_1, weight_2, words_1, words_2 = _weigh(node, nodes, function_1, function_2)
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
-    precision, recall = weight_1 / _weighted_length(function_1), weight_2 / _weighted_length(function_2)
-    f = 1 / ((1 - ALPHA) / precision + ALPHA / recall)
     whole = words_1 == function_1.shape[0] and words_2 == function_2.shape[0] and chunks == 1
-    fragmentation = 0.0 if whole else chunks / ((words_1 + words_2) / 2)
-    return max(f * (1 - GAMMA * fragmentation**BETA), 0.0)
+    penalty = 0.0 if whole else GAMMA * (chunks / ((words_1 + words_2) / 2)) ** BETA
+    return max(f_score(weight_1 / index.weight[c], weight_2 / index.weight[ref]) * (1 - penalty), 0.0)
 
 
 @njit(cache=True)
-def _score_image(
-    first, last, refs, captions, leave_out, ptr, function, same, unit_ptr, unit_start, unit_length, unit, match_ptr,
-    match_unit, match_stage, match_rank, longest, local, out,
-):  # fmt: skip
-    """METEOR of each caption with refs[first:last], the best over the references, into out."""
-    start, entry = _possible_matches(
-        first, last, refs, unit_ptr, unit_start, unit_length, unit, match_ptr, match_unit, match_stage, match_rank,
-        local,
-    )  # fmt: skip
-    end = np.zeros(last - first, np.int64)
-    match, order = np.empty((2, last - first, 64), np.int64)
-    nodes = np.empty((2, BEAM * 64), np.int64)
-    paths, orders = np.empty((2, BEAM, 4), np.int64), np.empty((2, BEAM), np.int64)
-    useds = np.zeros((2, BEAM, (longest + 63) // 64), np.uint64)
-    covered = np.zeros((2, longest), np.int32)
+def _work(longest, room):
+    """Arrays of the aligner, for `room` matches of captions of at most `longest` words."""
+    return (
+        np.empty(2 * BEAM, np.int64),
+        np.empty(2 * BEAM, np.int64),
+        np.empty((2 * BEAM, 3), np.int64),
+        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((BEAM * room, 2), np.int64),
+        np.zeros((2, longest), np.int32),
+    )
+
+
+@njit(cache=True)
+def _score_image(refs, captions, leave_out, index, longest, local, out):
+    """METEOR of each caption with the references, the best of them, into out."""
+    n_units, width = _number_units(refs, index, local), refs.shape[0]
+    ptr = _cell_starts(refs, index, local, n_units)
+    entry, cell_bits = _possible_matches(refs, index, local, ptr)
+    hits, bounds = np.empty((7 * longest, 3), np.int64), np.empty(width)
+    bits = np.empty((2, width, 3), np.uint64)
+    match, work = np.empty((2, 64), np.int64), _work(longest, 64)
     for column in range(captions.shape[0]):
-        c = captions[column]
-        args = (c, unit_ptr, unit_start, unit_length, unit, local, start, entry, end)
-        room = _find_matches(*args, match, order)
-        if room:
-            match, order = np.empty((2, last - first, 2 * room), np.int64)
-            nodes = np.empty((2, 2 * BEAM * room), np.int64)
-            _find_matches(*args, match, order)
-        best = 0.0
-        function_1 = function[ptr[c] : ptr[c + 1]]
-        for r in range(last - first):
-            ref = refs[first + r]
-            if end[r] and not (leave_out and ref == c):
-                n = _only_exact(match[r], end[r]) if same[c] == same[ref] else end[r]
-                function_2 = function[ptr[ref] : ptr[ref + 1]]
-                node, chunks = align(
-                    match[r, :n], function_2.shape[0], paths, useds, orders, nodes[0], nodes[1], covered[0], covered[1]
-                )  # fmt: skip
-                weights = _weigh(node, nodes[0], nodes[1], function_1, function_2)
-                best = max(best, _score_of(*weights, chunks, function_1, function_2))
+        c, best = captions[column], 0.0
+        found = hits[: _hits(c, index, local, hits)]
+        _bounds(c, refs, found, index, cell_bits, bits[0], bits[1], bounds)
+        for _ in range(width):
+            r = bounds.argmax()
+            ref = refs[r]
+            if bounds[r] <= best:
+                break
+            bounds[r] = -1
+            if leave_out and ref == c:
+                continue
+            n = _find_matches(found, r, width, ptr, entry, match[0], match[1])
+            if n > match.shape[1]:
+                match, work = np.empty((2, 2 * n), np.int64), _work(longest, 2 * n)
+                _find_matches(found, r, width, ptr, entry, match[0], match[1])
+            if index.same[c] == index.same[ref]:  # METEOR then asks no other stage
+                n = _only_exact(match[0, :n])
+            if n:
+                best = max(best, _score_pair(c, ref, match[0, :n], index, work))
         out[column] = best
-    _forget(first, last, refs, unit_ptr, unit, match_ptr, match_unit, local)
-
-
-@njit(cache=True)
-def _forget(first, last, refs, unit_ptr, unit, match_ptr, match_unit, local):
-    for q in range(first, last):
-        for o in range(unit_ptr[refs[q]], unit_ptr[refs[q] + 1]):
-            for m in range(match_ptr[unit[o]], match_ptr[unit[o] + 1]):
-                local[match_unit[m]] = -1
+    _forget_units(refs, index, local)
 
 
 @njit(parallel=True, cache=True)
-def score(
-    images, captions, ref_ptr, refs, leave_out, ptr, function, same, unit_ptr, unit_start, unit_length, unit, match_ptr,
-    match_unit, match_stage, match_rank, longest, out,
-):  # fmt: skip
+def score(images, captions, ref_ptr, refs, leave_out, index, longest, out):
     """METEOR of every caption with every image's reference set, into out float32 [images, captions]."""
     for b in prange(images.shape[0]):
-        local = np.full(match_ptr.shape[0] - 1, -1, np.int32)
-        _score_image(
-            ref_ptr[images[b]], ref_ptr[images[b] + 1], refs, captions, leave_out, ptr, function, same, unit_ptr,
-            unit_start, unit_length, unit, match_ptr, match_unit, match_stage, match_rank, longest, local, out[b],
-        )  # fmt: skip
+        local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
+        own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
+        _score_image(own, captions, leave_out, index, longest, local, out[b])

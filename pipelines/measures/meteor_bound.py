@@ -1,0 +1,68 @@
+"""What METEOR of a caption with a reference cannot exceed, from which of their words match something at all.
+
+Words are bits of one 64-bit number. An alignment has at most the weight of all words that match, each by its best
+stage; and its chunks are no fewer than its words less the neighbours among them. References whose bound is below
+the best score so far need no alignment, which is most of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import intrinsic
+
+BITS = 64  # longer captions have no bound
+# The English task of METEOR 1.5 (Denkowski and Lavie 2014)
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
+WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
+CLASSES = (1.0, 0.8, 0.6)
+CLASS_OF = (0, 2, 1, 2)  # of a stage's weight
+# Least penalty by twice the number of neighbours
+PENALTY = GAMMA * (1 / (1 + np.arange(2 * BITS) / 2)) ** BETA
+
+
+@intrinsic
+def _ones(typing, x):
+    """Number of set bits (LLVM's ctpop), which numpy and numba do not offer on scalars."""
+    return x(x), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@njit(cache=True)
+def count(bits):
+    return np.int64(_ones(np.uint64(bits)))
+
+
+@njit(cache=True)
+def run_of_bits(start, size):
+    return ((np.uint64(1) << np.uint64(size)) - np.uint64(1)) << np.uint64(start)
+
+
+@njit(cache=True)
+def f_score(precision, recall):
+    return 1 / ((1 - ALPHA) / precision + ALPHA / recall)
+
+
+@njit(cache=True)
+def _weight(bits, function):
+    """Weight of words by class, uint64 [3], each word in its best one."""
+    seen, total = np.uint64(0), 0.0
+    for k in range(3):
+        new = bits[k] & ~seen
+        n, n_function = count(new), count(new & function)
+        total += CLASSES[k] * (DELTA * (n - n_function) + (1 - DELTA) * n_function)
+        seen |= new
+    return total, seen
+
+
+@njit(cache=True)
+def bound(bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2):
+    """At least METEOR of a caption and a reference: their matching words by class, their function words, their
+    weighted lengths and numbers of words."""
+    weight_1, seen_1 = _weight(bits_1, function_1)
+    weight_2, seen_2 = _weight(bits_2, function_2)
+    if weight_1 == 0 or weight_2 == 0:
+        return 0.0
+    neighbours = count(seen_1 & seen_1 >> np.uint64(1)) + count(seen_2 & seen_2 >> np.uint64(1))
+    whole = count(seen_1) == words_1 and count(seen_2) == words_2
+    penalty = 0.0 if whole else PENALTY[neighbours]
+    return f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty)
