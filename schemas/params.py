@@ -17,6 +17,7 @@ Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram"]
 SelfReference = Literal["included", "left_out"]
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
+Weight = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -83,6 +84,26 @@ class CiderParams(Block):
     self_reference: SelfReference = "included"
 
 
+class CiderPlainParams(Block):
+    """CIDEr without clipping and length penalty: as CiderParams."""
+
+    document_frequency: str | None = None
+    self_reference: SelfReference = "included"
+
+
+class TfidfParams(Block):
+    """Tf-idf cosine of words, mean over the references."""
+
+    self_reference: SelfReference = "included"
+
+
+class BleuParams(Block):
+    """BLEU: the longest n-grams that count."""
+
+    n: Annotated[int, Field(ge=1, le=4)] = 4
+    self_reference: SelfReference = "included"
+
+
 class RougeParams(Block):
     """ROUGE-L: beta of the F-score and how the references of an image are combined."""
 
@@ -105,19 +126,40 @@ class SbertParams(Block):
     self_reference: SelfReference = "included"
 
 
+# Weighted sums of measures, known by name. docs/measures.md has where they come from.
+MIXTURES = {"daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3}}
+
+
 class MeasuresParams(Block):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
+    bleu: BleuParams = BleuParams()
     cider: CiderParams = CiderParams()
+    cider_plain: CiderPlainParams = CiderPlainParams()
+    tfidf_cosine: TfidfParams = TfidfParams()
     rouge_l: RougeParams = RougeParams()
     meteor: MeteorParams = MeteorParams()
     sbert: SbertParams = SbertParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
+    mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
+
+    @property
+    def all_mixtures(self) -> dict[str, dict[str, float]]:
+        """Those given, and the named ones where none given has their name."""
+        return {**MIXTURES, **self.mixtures}
 
     def used(self, names: Sequence[str]) -> dict[str, Any]:
-        """The parameters of the named measures only, for metadata; an imported one is known by its file."""
-        dumped = self.model_dump()
-        return {name: dumped[name] if name in dumped else {"imported": self.imported[name]} for name in names}
+        """The parameters of the named measures only, for metadata; an imported one is known by its file, a mixture by
+        its weights and the parameters of its parts."""
+        return {name: self._used(name) for name in names}
+
+    def _used(self, name: str) -> dict[str, Any]:
+        if name in self.imported:
+            return {"imported": self.imported[name]}
+        if name in self.all_mixtures:
+            weights = self.all_mixtures[name]
+            return {"weights": weights, "measures": self.used(list(weights))}
+        return getattr(self, name).model_dump()
 
 
 class RelevanceParams(Block):

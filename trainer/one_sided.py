@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Protocol, Self, cast
 
 import numpy as np
 
 from pipelines.measures import MEASURES, Fitted
-from pipelines.measures.cider import FittedCider
-from pipelines.measures.rouge import FittedRougeL
-from pipelines.measures.sbert import FittedSbert
 from schemas.captions import Captions
 from schemas.errors import InputError
 
-Own = FittedCider | FittedRougeL | FittedSbert
 SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
 TOGETHER = 32  # of them scored in one block
+
+
+class Own(Fitted, Protocol):
+    """A measure of ours, which knows its captions: other reference sets may be made of them."""
+
+    ref_ptr: np.ndarray
+    refs: np.ndarray
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self: ...
 
 
 def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
@@ -29,7 +34,7 @@ def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
     """
     known = _ours(fitted)
     rows = np.arange(len(known.refs))
-    alone = replace(known, ref_ptr=np.arange(len(rows) + 1), refs=rows, leave_out=False)
+    alone = known.regrouped(np.arange(len(rows) + 1), rows)
 
     def block(captions: np.ndarray) -> np.ndarray:
         one_way = alone.score(captions, captions)
@@ -72,6 +77,6 @@ def own_spread(fitted: Fitted, captions: Captions) -> float:
 
 
 def _ours(fitted: Fitted) -> Own:
-    if isinstance(fitted, Own):
-        return fitted
+    if hasattr(fitted, "ref_ptr"):
+        return cast(Own, fitted)
     raise InputError("an imported matrix has images and captions only", remedy=f"choose from: {', '.join(MEASURES)}")

@@ -4,39 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pipelines.measures.base import Fitted, Measure
-from pipelines.measures.cider import Cider, FittedCider
-from pipelines.measures.imported import FittedImported, Imported
-from pipelines.measures.meteor import FittedMeteor, Meteor
-from pipelines.measures.rouge import FittedRougeL, RougeL
-from pipelines.measures.sbert import FittedSbert, Sbert
+from pipelines.measures.base import ArrayState, Fitted, Measure
+from pipelines.measures.bleu import Bleu
+from pipelines.measures.cider import Cider, CiderPlain
+from pipelines.measures.imported import Imported
+from pipelines.measures.kinds import KINDS
+from pipelines.measures.meteor import Meteor
+from pipelines.measures.mixture import FittedMixture, Mixture
+from pipelines.measures.rouge import RougeL
+from pipelines.measures.sbert import Sbert
+from pipelines.measures.tfidf import TfidfCosine
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "choose"]
 
 MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
+    "bleu": lambda params: Bleu(params.bleu),
     "cider": lambda params: Cider(params.cider),
+    "cider_plain": lambda params: CiderPlain(params.cider_plain),
     "meteor": lambda params: Meteor(params.meteor),
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
+    "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
-FITTED = {kind.__name__: kind for kind in (FittedCider, FittedMeteor, FittedRougeL, FittedSbert, FittedImported)}
+FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
-    """The named measures with their parameters: ours, and those that `params.imported` names.
+    """The named measures with their parameters: ours, those that `params.imported` names, and mixtures of them.
 
     Raises InputError for an unknown or repeated name, listing the known ones.
     """
-    known = dict(MEASURES)
-    for name, path in params.imported.items():
-        if name in MEASURES:
-            raise InputError(f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise")
-        known[name] = lambda _, name=name, path=path: Imported(name, path)  # type: ignore[misc]
+    known = _single(params)
+    for name, weights in params.all_mixtures.items():
+        if name in known:
+            raise InputError(f"mixture '{name}' has the name of a measure", remedy="call it otherwise")
+        known[name] = lambda params, name=name, weights=weights: _mixture(name, weights, params)  # type: ignore[misc, assignment]
     for k, name in enumerate(names):
         if name not in known:
             raise InputError(f"unknown measure '{name}'", remedy=f"choose from: {', '.join(sorted(known))}")
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
     return {name: known[name](params) for name in names}
+
+
+def _single(params: MeasuresParams) -> dict[str, Callable[[MeasuresParams], Measure]]:
+    known = dict(MEASURES)
+    for name, path in params.imported.items():
+        if name in MEASURES:
+            raise InputError(f"imported measure '{name}' has the name of one of ours", remedy="call it otherwise")
+        known[name] = lambda _, name=name, path=path: Imported(name, path)  # type: ignore[misc]
+    return known
+
+
+def _mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mixture:
+    known = _single(params)
+    for part in weights:
+        if part not in known:
+            problem = f"mixture '{name}' is of an unknown measure '{part}'"
+            raise InputError(problem, remedy=f"choose from: {', '.join(sorted(known))}")
+    return Mixture({part: known[part](params) for part in weights}, weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
@@ -45,11 +46,15 @@ class Measure(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayState:
+class ArrayState(ABC):
     """A frozen dataclass of arrays and numbers that any number of workers can open from one folder.
 
     Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
     """
+
+    @abstractmethod
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """As `Fitted.score`."""
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,8 +69,12 @@ class ArrayState:
         """As `Fitted.chunks`, for measures that score any rows equally fast."""
         for at in range(start, stop, CHUNK):
             rows = np.arange(at, min(at + CHUNK, stop))
-            out[:, : len(rows)] = self.score(images, rows)  # type: ignore[attr-defined]
+            out[:, : len(rows)] = self.score(images, rows)
             yield
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """The same captions under other reference sets, a caption among them counted."""
+        return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)  # type: ignore[call-arg]
 
     @classmethod
     def load(cls, folder: Path) -> Self:

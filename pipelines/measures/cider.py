@@ -1,13 +1,14 @@
-"""CIDEr-D of every caption with every image's reference set.
+"""CIDEr-D of every caption with every image's reference set; plain CIDEr and tf-idf cosines in general.
 
-The score of pycocoevalcap (`cider/cider_scorer.py`): clipped tf-idf cosine of 1- to 4-grams, a Gaussian penalty
-on the difference of lengths, mean over orders and references, times 10. The kernel walks an inverted index of
-the captions. For an n-gram of the image's reference set, what a caption gains depends on the caption only
-through its length, its count of the n-gram and its norm, so the references are folded into one small table over
-caption lengths, and each posting costs one update however many references contain the n-gram. N-grams that
-occur in more than an eighth of the captions are rows of a dense matrix instead of postings; captions are ranked
-by length, so that a dense row is a few vectorised runs. All that goes on chunk of captions after chunk, so that an
-image's sums stay in a core's cache however many captions there are.
+CIDEr-D is the score of pycocoevalcap (`cider/cider_scorer.py`): clipped tf-idf cosine of 1- to 4-grams, a Gaussian
+penalty on the difference of lengths, mean over orders and references, times 10. Without clipping and penalty it is
+CIDEr; on words alone, a tf-idf cosine (`tfidf.py`). The kernel walks an inverted index of the captions. For an n-gram
+of the image's reference set, what a caption gains depends on the caption only through its length, its count of the
+n-gram and its norm, so the references are folded into one small table over caption lengths, and each posting costs
+one update however many references contain the n-gram. N-grams that occur in more than an eighth of the captions are
+rows of a dense matrix instead of postings; captions are ranked by length, so that a dense row is a few vectorised
+runs. All that goes on chunk of captions after chunk, so that an image's sums stay in a core's cache however many
+captions there are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pipelines.measures import cider_kernel as kernel
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.ngrams import (
     MAX_ORDER,
-    DocumentFrequencies,
     Ngrams,
     count_ngrams,
     document_frequencies,
@@ -30,7 +30,7 @@ from pipelines.measures.ngrams import (
 )
 from schemas.captions import Captions
 from schemas.errors import InputError
-from schemas.params import CiderParams
+from schemas.params import CiderParams, CiderPlainParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
@@ -59,10 +59,12 @@ class FittedCider(ArrayState):
     rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
     class_of_rank: np.ndarray  # int32 [n_captions]: length class by rank
     norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
+    clip: bool  # a caption's count counts at most as often as in the reference
+    scale: float  # the value of equal captions, divided by the orders
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """CIDEr-D, 0..10, float32 [len(images), n_captions or len(captions)]."""
+        """Relevance, 0..scale times orders, float32 [len(images), n_captions or len(captions)]."""
         out = np.empty((len(images), len(self.rank) if captions is None else len(captions)), np.float32)
         if captions is None:
             score_chunk = self._walk(images, 0)
@@ -107,10 +109,10 @@ class FittedCider(ArrayState):
         return score_chunk
 
     @property
-    def _pair_args(self) -> tuple[np.ndarray, ...]:
+    def _pair_args(self) -> tuple[np.ndarray | float, ...]:
         return (
             self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
-            self.length_class, self.penalty,
+            self.length_class, self.penalty, self.clip, self.scale,
         )  # fmt: skip
 
     def _sorted_ngrams(self, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -126,6 +128,16 @@ class FittedCider(ArrayState):
         values = np.empty(len(own), np.float32)
         kernel.leave_out_self(rows, own, images, *self._pair_args, values)
         put_own(out, rows, own, values, captions)
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which tf-idf cosine: see `FittedCider`; sigma of the length penalty, None for none."""
+
+    leave_out: bool
+    clip: bool
+    sigma: float | None
+    scale: float = 10.0 / MAX_ORDER
 
 
 class Cider:
@@ -146,38 +158,55 @@ class Cider:
         if self.params.self_reference == "left_out":
             require_two_references(captions)
         ngrams = count_ngrams(captions)
-        frequencies = self._frequencies(captions, ngrams)
-        df = np.maximum(frequencies.of(ngrams.text), 1)
-        idf = np.log(frequencies.n_images) - np.log(df)
-        return _index(captions, ngrams, idf, self.params)
-
-    def _frequencies(self, captions: Captions, ngrams: Ngrams) -> DocumentFrequencies:
-        source = self.params.document_frequency
-        if source is None:
-            frequencies = document_frequencies(captions, ngrams)
-        else:
-            frequencies = read_document_frequencies(source, captions.tokenizer)
-        if frequencies.n_images < 2:
-            raise InputError(
-                f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
-                remedy="set measures.cider.document_frequency to a captions folder or a saved file",
-            )  # fmt: skip
-        return frequencies
+        idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
+        form = Form(self.params.self_reference == "left_out", clip=True, sigma=self.params.sigma)
+        return index(captions, ngrams, idf, form)
 
 
-def _index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, params: CiderParams) -> FittedCider:
+class CiderPlain:
+    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10, without CIDEr-D's
+    clipping and length penalty. Source: Vedantam et al. 2015, eq. 1-3; pycocoevalcap computes CIDEr-D alone."""
+
+    low, high = 0.0, 10.0
+
+    def __init__(self, params: CiderPlainParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedCider:
+        """As `Cider.fit`."""
+        leave_out = self.params.self_reference == "left_out"
+        if leave_out:
+            require_two_references(captions)
+        ngrams = count_ngrams(captions)
+        idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
+        return index(captions, ngrams, idf, Form(leave_out, clip=False, sigma=None))
+
+
+def _inverse_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> np.ndarray:
+    """ln N - ln max(1, df) of each n-gram, float64."""
+    if source is None:
+        frequencies = document_frequencies(captions, ngrams)
+    else:
+        frequencies = read_document_frequencies(source, captions.tokenizer)
+    if frequencies.n_images < 2:
+        raise InputError(
+            f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
+            remedy="set measures.cider.document_frequency to a captions folder or a saved file",
+        )  # fmt: skip
+    return np.log(frequencies.n_images) - np.log(np.maximum(frequencies.of(ngrams.text), 1))
+
+
+def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> FittedCider:
+    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
     row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
     inv_norm = _inverse_norms(ngrams, row, idf, captions.n_captions)
-    bigrams = np.maximum(ngrams.words - 1, 0)  # the reference code's "length"
-    lengths, length_class = np.unique(bigrams, return_inverse=True)
-    difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
-    penalty = np.exp(-(difference**2) / (2 * params.sigma**2)).astype(np.float32)
+    length_class, penalty = _length_penalty(ngrams.words, form.sigma)
     chunk = np.arange(captions.n_captions) // CHUNK
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
-    cells = np.arange(len(lengths) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(lengths)
-    class_start = np.searchsorted((chunk * len(lengths) + length_class)[by_length], cells)
+    cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)
+    class_start = np.searchsorted((chunk * len(penalty) + length_class)[by_length], cells)
     return FittedCider(
         ref_ptr=captions.ref_ptr,
         refs=captions.refs,
@@ -191,11 +220,23 @@ def _index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, params: CiderPar
         penalty=penalty,
         class_start=class_start,
         rank=rank,
-        class_of_rank=length_class[by_length].astype(np.uint8),
+        class_of_rank=length_class[by_length].astype(np.uint8 if len(penalty) <= 256 else np.int32),
         norm_of_rank=np.ascontiguousarray(inv_norm[by_length].T.astype(np.float32)),
-        leave_out=params.self_reference == "left_out",
+        clip=form.clip,
+        scale=form.scale,
+        leave_out=form.leave_out,
         **_postings(ngrams, row, rank, inv_norm, len(idf)),
     )
+
+
+def _length_penalty(words: np.ndarray, sigma: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Class of each caption's length, and what a difference costs, float32 [classes, classes]."""
+    if sigma is None:
+        return np.zeros(len(words), np.int64), np.ones((1, 1), np.float32)
+    bigrams = np.maximum(words - 1, 0)  # the reference code's "length"
+    lengths, length_class = np.unique(bigrams, return_inverse=True)
+    difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
+    return length_class, np.exp(-(difference**2) / (2 * sigma**2)).astype(np.float32)
 
 
 def _inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions: int) -> np.ndarray:

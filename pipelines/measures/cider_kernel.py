@@ -11,6 +11,12 @@ from numba import njit, prange
 _FAST = {"contract", "reassoc", "nsz"}
 
 
+@njit(cache=True, forceinline=True)
+def _shared(found, wanted, clip):
+    """Product of the counts of an n-gram in a caption and in a reference, the caption's clipped or not."""
+    return (min(found, wanted) if clip else found) * wanted
+
+
 @njit(cache=True)
 def room(images, ref_ptr, refs, ptr, gram, term_ptr):
     """Where the terms of each image start, int64 [images + 1], with room for all n-grams of all its references."""
@@ -25,7 +31,7 @@ def room(images, ref_ptr, refs, ptr, gram, term_ptr):
 
 @njit(parallel=True, fastmath=_FAST, cache=True)
 def fold_references(
-    images, first, start, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
+    images, first, start, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
     term_ptr, term_count, post_ptr, post_rank, dense_row, used, term, cursor, following, ending, orders, table,
 ):  # fmt: skip
     """The terms of each image; where their postings go on from rank `first`; and for each a table over length classes
@@ -43,7 +49,7 @@ def fold_references(
                 grams[k], cells[k], owners[k] = gram[p], p, refs[q]
                 k += 1
         by_gram = np.argsort(grams)
-        scale = 10.0 / (4 * (last - begin))
+        share = scale / (last - begin)
         row = start[b]
         k = 0
         while k < total:
@@ -60,7 +66,7 @@ def fold_references(
                 table[row] = 0
                 for x in range(k, end):
                     r, c = owners[by_gram[x]], count[cells[by_gram[x]]]
-                    w = np.float32(min(c, term_count[t]) * c * gain[g] * inv_norm[r, order[g]] * scale)
+                    w = np.float32(_shared(term_count[t], c, clip) * gain[g] * inv_norm[r, order[g]] * share)
                     fade = penalty[length_class[r]]
                     for d in range(n_classes):
                         table[row, d] += w * fade[d]
@@ -118,7 +124,7 @@ def score_chunk(
 
 
 @njit(cache=True)
-def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty):
+def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale):
     """One caption with the other references of its image, from the two sorted rows of n-grams."""
     total, used = 0.0, 0
     for q in range(ref_ptr[i], ref_ptr[i + 1]):
@@ -131,7 +137,7 @@ def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, 
             g = gram[a]
             if g == gram[b]:
                 o = order[g]
-                value += min(count[a], count[b]) * count[b] * gain[g] * inv_norm[h, o] * inv_norm[r, o]
+                value += _shared(count[a], count[b], clip) * gain[g] * inv_norm[h, o] * inv_norm[r, o]
                 a += 1
                 b += 1
             elif g < gram[b]:
@@ -139,13 +145,13 @@ def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, 
             else:
                 b += 1
         total += value * penalty[length_class[r], length_class[h]]
-    return 10.0 * total / (4 * used)
+    return scale * total / used
 
 
 @njit(parallel=True, cache=True)
 def score_some(
     images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
-    length_class, penalty, out,
+    length_class, penalty, clip, scale, out,
 ):  # fmt: skip
     """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
     once for all captions."""
@@ -163,19 +169,21 @@ def score_some(
                 while k < n_found and found_gram[k] == g:
                     column = found_column[k]
                     norms = inv_norm[captions[column], o] * inv_norm[r, o]
-                    one[column] += min(found_count[k], count[p]) * count[p] * gain[g] * norms
+                    one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
                     k += 1
             for column in range(captions.shape[0]):
                 total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
         for column in range(captions.shape[0]):
-            out[b, column] = 10.0 * total[column] / (4 * (ref_ptr[i + 1] - ref_ptr[i]))
+            out[b, column] = scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i])
 
 
 @njit(cache=True)
 def leave_out_self(
-    rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, out
-):
+    rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
+    out,
+):  # fmt: skip
     for k in range(rows.shape[0]):
         out[k] = _without_self(
-            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty
-        )
+            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
+            clip, scale,
+        )  # fmt: skip

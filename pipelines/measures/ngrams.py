@@ -33,8 +33,8 @@ class Ngrams:
     words: np.ndarray
 
 
-def count_ngrams(captions: Captions) -> Ngrams:
-    """Count the n-grams of every caption's tokens, n = 1..4, as pycocoevalcap's `precook`."""
+def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
+    """Count the n-grams of every caption's tokens, n = 1..most, as pycocoevalcap's `precook`."""
     flat, start = captions.words()
     words = np.diff(start)
     row = np.repeat(np.arange(len(words)), words)
@@ -44,7 +44,7 @@ def count_ngrams(captions: Captions) -> Ngrams:
     word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     prefix, texts, keys, orders, base = word.copy(), word_text, [], [], 0
     order_texts = []
-    for n in range(1, MAX_ORDER + 1):
+    for n in range(1, most + 1):
         at = np.flatnonzero(left >= n)
         if n > 1:
             pairs, ids = np.unique(prefix[at] * len(word_text) + word[at + n - 1], return_inverse=True)

@@ -1,0 +1,92 @@
+"""A weighted sum of measures, as a measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from pipelines.measures.base import CHUNK, Fitted, Measure
+from pipelines.measures.kinds import KINDS
+from schemas.captions import Captions
+
+_PARTS = "mixture.json"
+
+
+@dataclass(frozen=True)
+class FittedMixture:
+    """Fitted measures and their weights."""
+
+    parts: Mapping[str, Fitted]
+    weights: Mapping[str, float]
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """Weighted sum of the parts, float32 [len(images), n_captions or len(captions)]."""
+        first, *others = self.parts
+        out = np.float32(self.weights[first]) * self.parts[first].score(images, captions)
+        for name in others:
+            out += np.float32(self.weights[name]) * self.parts[name].score(images, captions)
+        return out
+
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """As `Fitted.chunks`."""
+        values = np.empty((len(self.parts), *out.shape), np.float32)
+        walks = [part.chunks(images, start, stop, one) for part, one in zip(self.parts.values(), values, strict=True)]
+        weights = np.array([self.weights[name] for name in self.parts], np.float32)
+        for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
+            size = min(CHUNK, stop - at)
+            np.multiply(weights[0], values[0, :, :size], out=out[:, :size])
+            for weight, one in zip(weights[1:], values[1:], strict=True):
+                out[:, :size] += weight * one[:, :size]
+            yield
+
+    @property
+    def ref_ptr(self) -> np.ndarray:
+        return [part.ref_ptr for part in self.parts.values()][0]  # type: ignore[attr-defined]
+
+    @property
+    def refs(self) -> np.ndarray:
+        return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """As `ArrayState.regrouped`."""
+        parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
+        return type(self)(parts, self.weights)
+
+    def save(self, folder: Path) -> None:
+        for name, part in self.parts.items():
+            part.save(folder / name)  # type: ignore[attr-defined]
+        kinds = {name: type(part).__name__ for name, part in self.parts.items()}
+        (folder / _PARTS).write_text(json.dumps({"kinds": kinds, "weights": dict(self.weights)}))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        saved = json.loads((folder / _PARTS).read_text())
+        return cls({name: KINDS[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"])
+
+
+class Mixture:
+    """Σ weight x measure, of values as the measures give them: their ranges decide what a weight means."""
+
+    def __init__(self, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
+        self.parts, self.weights = parts, weights
+
+    @property
+    def low(self) -> float:
+        return sum(w * (part.low if w > 0 else part.high) for w, part in self._weighted)
+
+    @property
+    def high(self) -> float:
+        return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
+
+    @property
+    def _weighted(self) -> list[tuple[float, Measure]]:
+        return [(self.weights[name], part) for name, part in self.parts.items()]
+
+    def fit(self, captions: Captions) -> FittedMixture:
+        """Fit every part. InputError as they raise it."""
+        return FittedMixture({name: part.fit(captions) for name, part in self.parts.items()}, self.weights)
