@@ -118,6 +118,17 @@ class MeteorParams(Block):
     self_reference: SelfReference = "included"
 
 
+class SceneGraphParams(Block):
+    """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
+
+    kinds: Annotated[float, Field(ge=0, le=1)] = 0.5  # what an object is a kind of: animal, of a dog
+    attributes: Annotated[float, Field(ge=0)] = 0.5  # an attribute or action, of whatever object
+    attached: Annotated[float, Field(ge=0)] = 0.25  # the same of its object
+    relations: Annotated[float, Field(ge=0)] = 0.25
+    beta: Annotated[float, Field(gt=0)] = 0.3  # below 1, precision counts more than recall
+    self_reference: SelfReference = "included"
+
+
 class SbertParams(Block):
     """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
 
@@ -140,6 +151,7 @@ class MeasuresParams(Block):
     rouge_l: RougeParams = RougeParams()
     meteor: MeteorParams = MeteorParams()
     sbert: SbertParams = SbertParams()
+    scene_graph: SceneGraphParams = SceneGraphParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
     mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
 

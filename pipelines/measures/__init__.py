@@ -13,6 +13,7 @@ from pipelines.measures.meteor import Meteor
 from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.rouge import RougeL
 from pipelines.measures.sbert import Sbert
+from pipelines.measures.scene_graph import SceneGraph
 from pipelines.measures.tfidf import TfidfCosine
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
@@ -26,6 +27,7 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "meteor": lambda params: Meteor(params.meteor),
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
+    "scene_graph": lambda params: SceneGraph(params.scene_graph),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
 FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}

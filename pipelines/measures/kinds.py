@@ -9,7 +9,11 @@ from pipelines.measures.imported import FittedImported
 from pipelines.measures.meteor import FittedMeteor
 from pipelines.measures.rouge import FittedRougeL
 from pipelines.measures.sbert import FittedSbert
+from pipelines.measures.scene_graph import FittedSceneGraph
 
 KINDS: dict[str, type[ArrayState]] = {
-    kind.__name__: kind for kind in (FittedBleu, FittedCider, FittedImported, FittedMeteor, FittedRougeL, FittedSbert)
+    kind.__name__: kind
+    for kind in (
+        FittedBleu, FittedCider, FittedImported, FittedMeteor, FittedRougeL, FittedSbert, FittedSceneGraph,
+    )  # fmt: skip
 }

@@ -104,7 +104,7 @@ class SceneLexicon:
     def several_words(self, words: tuple[str, ...]) -> bool:
         """Whether several words are one noun."""
         text = " ".join(words)
-        return text in self.nouns.concept or bool(self.wordnet.nouns(text))
+        return text in self.nouns.concept or "noun" in self.wordnet.kinds(text)
 
 
 def _uninflected(word: str, exceptions: dict[str, list[str]]) -> Iterable[tuple[str, str]]:
@@ -178,7 +178,9 @@ def scene_lexicon() -> SceneLexicon:
 
 def _closed(words: dict[str, str]) -> dict[str, str]:
     kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")  # the last listed wins
-    return {word: kind for kind in kinds for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()}
+    return {
+        word: kind for kind in kinds for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()
+    }
 
 
 def _values(block: dict[str, str]) -> dict[str, str]:

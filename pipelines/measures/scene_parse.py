@@ -34,7 +34,7 @@ class Graph:
 
 @lru_cache(maxsize=1 << 18)
 def parse(words: tuple[str, ...]) -> Graph:
-    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data, which has WordNet, is missing."""
+    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is missing."""
     lexicon = scene_lexicon()
     reader = _Reader(lexicon)
     for item in _phrases(tag(words, lexicon)):

@@ -25,13 +25,12 @@ class WordNet:
 
     lexicon: Lexicon
     above: dict[int, int]  # first relation of each synonym set: its hypernym, where it has one
-    _noun: dict[int, bool] = field(default_factory=dict)
+    members: dict[int, list[str]]
+    _kinds: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def is_noun(self, synset: int) -> bool:
         """Whether a synonym set is one of nouns."""
-        if synset not in self._noun:
-            self._noun[synset] = self.chain(synset)[-1] == ENTITY
-        return self._noun[synset]
+        return self.chain(synset)[-1] == ENTITY
 
     def chain(self, synset: int) -> list[int]:
         """A synonym set and those above it, to the root (or, among verbs, until a set comes again)."""
@@ -40,13 +39,20 @@ class WordNet:
             chain.append(above)
         return chain
 
+    def words(self, synset: int) -> list[str]:
+        """The words of a synonym set, several words joined by a space, in alphabetical order."""
+        return self.members.get(synset, [])
+
     def nouns(self, word: str) -> list[int]:
         """The noun synonym sets of a base form; several words are joined by a space."""
         return [s for s in self.lexicon.synsets.get(word.replace(" ", "_"), ()) if self.is_noun(s)]
 
     def kinds(self, word: str) -> frozenset[str]:
         """Of a base form: "noun", "verb" and "adjective" (or adverb), as far as WordNet has it."""
-        return frozenset(self._kind(s) for s in self.lexicon.synsets.get(word.replace(" ", "_"), ()))
+        if word not in self._kinds:
+            synsets = self.lexicon.synsets.get(word.replace(" ", "_"), ())
+            self._kinds[word] = frozenset(self._kind(s) for s in synsets)
+        return self._kinds[word]
 
     def _kind(self, synset: int) -> str:
         if synset not in self.above:
@@ -66,4 +72,8 @@ def read_wordnet(folder: Path | None = None) -> WordNet:
         remedy = "install pycocoevalcap again"
         raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=remedy) from error
     above = {int(s): int(related.split(maxsplit=1)[0]) for s, related in zip(lines[::2], lines[1::2], strict=True)}
-    return WordNet(lexicon, above)
+    members: dict[int, list[str]] = {}
+    for word, synsets in lexicon.synsets.items():
+        for synset in synsets:
+            members.setdefault(synset, []).append(word.replace("_", " "))
+    return WordNet(lexicon, above, members)
