@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from pipelines.measures import choose
+from pipelines.measures.spice import FittedSpice
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
@@ -125,6 +126,8 @@ def agree(
 
 def _judged(fitted: Any, people: Judgements) -> np.ndarray:
     """float32 [n]: the measure on the judged pairs, a block of images at a time."""
+    if isinstance(fitted, FittedSpice):  # no whole rows: a pair costs too much
+        return fitted.pairs(people.image, people.caption)
     values = np.empty(len(people.image), np.float32)
     images, row = np.unique(people.image, return_inverse=True)
     order = np.argsort(row, kind="stable")

@@ -129,6 +129,15 @@ class SceneGraphParams(Block):
     self_reference: SelfReference = "included"
 
 
+class SpiceParams(Block):
+    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs a run."""
+
+    memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
+    cache: str | None = None  # a folder; None: references are parsed again in every run
+    batch: Positive = 20_000
+    self_reference: SelfReference = "included"
+
+
 class SbertParams(Block):
     """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
 
@@ -152,6 +161,7 @@ class MeasuresParams(Block):
     meteor: MeteorParams = MeteorParams()
     sbert: SbertParams = SbertParams()
     scene_graph: SceneGraphParams = SceneGraphParams()
+    spice: SpiceParams = SpiceParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
     mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
 

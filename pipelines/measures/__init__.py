@@ -14,6 +14,7 @@ from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.rouge import RougeL
 from pipelines.measures.sbert import Sbert
 from pipelines.measures.scene_graph import SceneGraph
+from pipelines.measures.spice import Spice
 from pipelines.measures.tfidf import TfidfCosine
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
@@ -28,6 +29,7 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
     "scene_graph": lambda params: SceneGraph(params.scene_graph),
+    "spice": lambda params: Spice(params.spice),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
 FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}

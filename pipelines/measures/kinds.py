@@ -10,10 +10,12 @@ from pipelines.measures.meteor import FittedMeteor
 from pipelines.measures.rouge import FittedRougeL
 from pipelines.measures.sbert import FittedSbert
 from pipelines.measures.scene_graph import FittedSceneGraph
+from pipelines.measures.spice import FittedSpice
 
 KINDS: dict[str, type[ArrayState]] = {
     kind.__name__: kind
     for kind in (
         FittedBleu, FittedCider, FittedImported, FittedMeteor, FittedRougeL, FittedSbert, FittedSceneGraph,
+        FittedSpice,
     )  # fmt: skip
 }

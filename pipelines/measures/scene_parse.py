@@ -93,6 +93,7 @@ class _Reader:
     last: str = ""  # object read last
     pending: tuple[list[str], str, bool] | None = None  # sources, relation, whether it goes the other way
     done: tuple[list[str], str, bool] | None = None  # by which `last` was related: for what `and` adds
+    through: tuple[list[str], str, bool] | None = None  # a relation to a noun that is skipped
     joined: bool = False  # behind `and`
     passive: str = ""  # the verb right before, if it ends in -ed
     finite: bool = False  # behind an auxiliary
@@ -119,8 +120,8 @@ class _Reader:
 
     def _object(self, phrase: _NounPhrase) -> None:
         head = phrase.head
-        if head in self.lexicon.skipped:
-            self.pending = None
+        if head in self.lexicon.skipped:  # "on the side of a road" is near the road
+            self.through, self.pending = self.pending, None
             return
         self.objects[head] = None
         for attribute in phrase.attributes:
@@ -169,11 +170,13 @@ class _Reader:
             sources = self.acting
         if not self.acting and self.last in self.subjects:
             sources = self.subjects
-        if self.passive and name == "by":
+        if name == "of" and self.through:
+            self.pending = self.through
+        elif self.passive and name == "by":
             self.pending = (sources, self.passive, True)
         else:
             self.pending = (sources, relation, False)
-        self.joined, self.passive = False, ""
+        self.through, self.joined, self.passive = None, False, ""
 
     def _auxiliary(self, word: str) -> None:
         if word in ("has", "have", "had", "having"):

@@ -9,6 +9,7 @@ from pipelines.measures.scene_lexicon import SceneLexicon
 
 _LONGEST = 7  # words of a phrase of the lexicon
 _BEFORE_NOUN = ("determiner", "adjective", "number")
+_SAME_PLURAL = ("people", "sheep", "cattle", "deer", "fish")
 
 
 class Tagged(NamedTuple):
@@ -140,7 +141,7 @@ def _is_verb(
     last = before[-1] if before else Tagged("", "")
     leads_noun = _may_be_noun(following, lexicon)
     is_object = noun is not None and noun[0] in lexicon.nouns.concept
-    if form in ("ing", "ed") and word != noun:
+    if form in ("ing", "ed"):
         if last.tag in _BEFORE_NOUN and (leads_noun or is_object):
             return False
         if is_object and last.tag in ("preposition", ""):
@@ -152,5 +153,5 @@ def _is_verb(
         return last.tag == "noun" and not last.detail and lexicon.listed_verb(word) and not leads_noun
     if last.base == "to" or last.tag in ("auxiliary", "pronoun"):
         return lexicon.listed_verb(word) and not (is_object and last.base != "to")
-    plural = last.tag == "noun" and (last.detail == "plural" or last.base == "people")
+    plural = last.tag == "noun" and (last.detail == "plural" or last.base in _SAME_PLURAL)
     return plural and lexicon.listed_verb(word)
