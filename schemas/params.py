@@ -123,9 +123,9 @@ class SceneGraphParams(Block):
 
     kinds: Annotated[float, Field(ge=0, le=1)] = 0.5  # what an object is a kind of: animal, of a dog
     attributes: Annotated[float, Field(ge=0)] = 0.5  # an attribute or action, of whatever object
-    attached: Annotated[float, Field(ge=0)] = 0.25  # the same of its object
-    relations: Annotated[float, Field(ge=0)] = 0.25
-    beta: Annotated[float, Field(gt=0)] = 0.3  # below 1, precision counts more than recall
+    attached: Annotated[float, Field(ge=0)] = 0.1  # the same of its object
+    relations: Annotated[float, Field(ge=0)] = 0.1
+    beta: Annotated[float, Field(gt=0)] = 0.2  # below 1, precision counts more than recall
     self_reference: SelfReference = "included"
 
 

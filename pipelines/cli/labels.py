@@ -211,6 +211,21 @@ def show(
 
 
 @app.command()
+def parse(
+    caption: Annotated[str, typer.Argument(help="A caption, in quotes.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the scene graph that measure scene_graph reads in a caption."""
+    from dataclasses import asdict
+
+    from pipelines.measures.ptb import ptb_tokens
+    from pipelines.measures.scene_parse import parse as read
+
+    graph = read(tuple(ptb_tokens(caption)))
+    say(asdict(graph), as_json, str(graph))
+
+
+@app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a tree of them.")],
     as_json: AsJson = False,

@@ -15,7 +15,13 @@ from pipelines.measures.spice import FittedSpice
 KINDS: dict[str, type[ArrayState]] = {
     kind.__name__: kind
     for kind in (
-        FittedBleu, FittedCider, FittedImported, FittedMeteor, FittedRougeL, FittedSbert, FittedSceneGraph,
+        FittedBleu,
+        FittedCider,
+        FittedImported,
+        FittedMeteor,
+        FittedRougeL,
+        FittedSbert,
+        FittedSceneGraph,
         FittedSpice,
     )  # fmt: skip
 }

@@ -31,6 +31,11 @@ class Graph:
     attributes: tuple[tuple[str, str], ...]
     relations: tuple[tuple[str, str, str], ...]
 
+    def __str__(self) -> str:
+        """A line each for objects, attributes and relations."""
+        attributes, relations = (", ".join(map(" ".join, rows)) for rows in (self.attributes, self.relations))
+        return f"objects: {', '.join(self.objects)}\nattributes: {attributes}\nrelations: {relations}"
+
 
 @lru_cache(maxsize=1 << 18)
 def parse(words: tuple[str, ...]) -> Graph:
