@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from pipelines.measures.scene_lexicon import SceneLexicon, scene_lexicon
 from pipelines.measures.scene_tags import Tagged, tag
@@ -37,7 +36,6 @@ class Graph:
         return f"objects: {', '.join(self.objects)}\nattributes: {attributes}\nrelations: {relations}"
 
 
-@lru_cache(maxsize=1 << 18)
 def parse(words: tuple[str, ...]) -> Graph:
     """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is missing."""
     lexicon = scene_lexicon()

@@ -9,7 +9,9 @@ import pytest
 from conftest import DATA, make_captions, random_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from pipelines.cli import app
 from pipelines.measures import base, scene_graph
 from pipelines.measures.scene_concepts import Concepts
 from pipelines.measures.scene_graph import FittedSceneGraph, SceneGraph
@@ -88,6 +90,11 @@ def test_parses_anything(words: list[str]) -> None:
     assert {noun for noun, _ in graph.attributes} <= set(graph.objects)
     assert {end for source, _, target in graph.relations for end in (source, target)} <= set(graph.objects)
     assert all(source != target for source, _, target in graph.relations)
+
+
+def test_parse_command() -> None:
+    shown = CliRunner().invoke(app, ["parse", "Two dogs, on a sofa."])
+    assert shown.stdout == "objects: dog, sofa\nattributes: dog two\nrelations: dog on sofa\n"
 
 
 def value(caption: str, *references: str, **weights: float) -> float:
