@@ -69,8 +69,8 @@ class FittedSceneGraph(ArrayState):
         return self.ref_ptr, self.refs, self.ptr, self.tuples, self.weight, self.total
 
     @property
-    def _beta2(self) -> np.float32:
-        return np.float32(self.beta**2)
+    def _beta2(self) -> float:
+        return self.beta**2
 
     def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
         rows, own = own_pairs(self.ref_ptr, self.refs, images)

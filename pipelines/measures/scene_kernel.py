@@ -40,10 +40,10 @@ def _merge(i, without, ref_ptr, refs, ptr, tuples, weight):
 @njit(cache=True)
 def _f_score(matched, found, caption_total, image_total, beta2):
     """F of precision matched / caption_total and recall found / image_total."""
-    below = beta2 * matched * image_total + found * caption_total
+    below = beta2 * np.float64(matched) * image_total + np.float64(found) * caption_total
     if below <= 0:
         return np.float32(0)
-    return min((np.float32(1) + beta2) * matched * found / below, np.float32(1))
+    return np.float32((1 + beta2) * np.float64(matched) * found / below)  # in double: of equal sets it is 1
 
 
 @njit(parallel=True, cache=True)
