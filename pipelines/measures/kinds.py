@@ -7,9 +7,19 @@ from pipelines.measures.bleu import FittedBleu
 from pipelines.measures.cider import FittedCider
 from pipelines.measures.imported import FittedImported
 from pipelines.measures.meteor import FittedMeteor
+from pipelines.measures.meteor_java import FittedMeteorJava
 from pipelines.measures.rouge import FittedRougeL
 from pipelines.measures.sbert import FittedSbert
 
 KINDS: dict[str, type[ArrayState]] = {
-    kind.__name__: kind for kind in (FittedBleu, FittedCider, FittedImported, FittedMeteor, FittedRougeL, FittedSbert)
+    kind.__name__: kind
+    for kind in (
+        FittedBleu,
+        FittedCider,
+        FittedImported,
+        FittedMeteor,
+        FittedMeteorJava,
+        FittedRougeL,
+        FittedSbert,
+    )
 }
