@@ -146,6 +146,9 @@ def agree(
     measures: Measures = "cider,rouge_l,sbert",
     imports: Imports = None,
     split: Split = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -157,7 +160,7 @@ def agree(
     from schemas.files import write_json
 
     loaded = load(params, sets, imports)
-    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split)
+    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds)
     if out:
         write_json(out, result)
     say(result, True, "") if as_json else agreement_table(result)
