@@ -94,16 +94,24 @@ def test_a_failure_leaves_the_repository_as_it_was(route: str, status: int, hub:
 
 
 @pytest.mark.parametrize("route", ["tree", "batch", "upload", "commit"])
-def test_a_broken_connection_or_no_answer(route: str, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connection(route: str, hub: Hub, folder: Path) -> None:
     push(folder, REPO)
     before = hub.repos[REPO].head
     write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
     hub.fail(route, drop=True)
     with pytest.raises(InputError, match="broke the connection off .*as it was"):
         push(folder, REPO)
-    monkeypatch.setattr(client, "ANSWER", 0.2)
-    hub.fail(route, delay=0.4)
-    with pytest.raises(InputError, match=r"gave no answer within 0\.2 s.*as it was.*run the same command again"):
+    assert hub.repos[REPO].head == before
+
+
+@pytest.mark.parametrize("route", ["upload", "commit"])
+def test_no_answer(route: str, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(folder, REPO)
+    before = hub.repos[REPO].head
+    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
+    monkeypatch.setattr(client, "ANSWER", 1.0)
+    hub.fail(route, delay=20)
+    with pytest.raises(InputError, match=r"gave no answer within 1 s.*as it was.*run the same command again"):
         push(folder, REPO)
     assert hub.repos[REPO].head == before
 
@@ -137,9 +145,9 @@ def test_uploads_are_resumed(hub: Hub, folder: Path) -> None:
     assert uploaded(hub, "1.0.0") == contents(folder)
 
 
-@pytest.mark.parametrize("how", [{"drop": True}, {"status": 502}, {"delay": 0.4}])
+@pytest.mark.parametrize("how", [{"drop": True}, {"status": 502}, {"delay": 20}])
 def test_a_commit_whose_answer_is_lost_is_found(how: dict, hub: Hub, folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr(client, "ANSWER", 0.2)
+    monkeypatch.setattr(client, "ANSWER", 1.0)
     hub.fail("commit", after=True, times=1, **how)
     done = push(folder, REPO)
     assert done.commit == hub.repos[REPO].head == hub.repos[REPO].tags["1.0.0"]
