@@ -11,7 +11,7 @@ from schemas.files import package_version
 from schemas.licences import OTHER
 
 CONFIGS = ("relevance", "captions")
-HERE = "."
+HERE = "dataset"
 LOADING = """from datasets import load_dataset
 
 where = "{where}"{note}
@@ -63,18 +63,15 @@ def _header(contents: Contents) -> str:
     data = DatasetCardData(
         language=[params.language],
         license=params.license,
-        **(
-            {"license_name": params.license_name, "license_link": params.license_link}
-            if params.license == OTHER
-            else {}
-        ),
         pretty_name=params.name,
         annotations_creators=["machine-generated"],
         task_categories=["text-retrieval", "image-to-text"],
-        tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
         size_categories=[size_category(contents.pairs)],
+        tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
         configs=[_config(contents, config) for config in CONFIGS],
     )
+    if params.license == OTHER:
+        data["license_name"], data["license_link"] = params.license_name, params.license_link
     DatasetInfosDict({config: _info(contents, config) for config in CONFIGS}).to_dataset_card_data(data)
     return f"{data.to_yaml()}\n"
 

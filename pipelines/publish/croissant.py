@@ -27,6 +27,7 @@ CONTEXT = {
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
     "examples": {"@id": "cr:examples", "@type": "@json"},
+    "equivalentProperty": "cr:equivalentProperty",
     "extract": "cr:extract",
     "field": "cr:field",
     "fileProperty": "cr:fileProperty",
@@ -45,6 +46,7 @@ CONTEXT = {
     "regex": "cr:regex",
     "repeated": "cr:repeated",
     "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
     "separator": "cr:separator",
     "source": "cr:source",
@@ -81,11 +83,8 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "inLanguage": params.language,
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         **{key: value for key, value in facts.items() if value},
-        "distribution": [
-            *(_file(name, entry, base) for name, entry in contents.files.items()),
-            *(_file_set(table) for table in tables),
-        ],
-        "recordSet": [_records(contents, table) for table in tables],
+        "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
+        "recordSet": [_records(contents, table, name) for table in tables for name in table.files],
     }
 
 
@@ -101,40 +100,26 @@ def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
     }
 
 
-def _file_set(table: Table) -> dict[str, Any]:
-    """The files of one split of one config."""
-    return {
-        "@type": "cr:FileSet",
-        "@id": f"files-{_name(table)}",
-        "name": f"files-{_name(table)}",
-        "containedIn": [{"@id": name} for name in table.files],
-        "encodingFormat": PARQUET,
-        "includes": f"{table.config}/{table.split}-*.parquet",
-    }
-
-
-def _records(contents: Contents, table: Table) -> dict[str, Any]:
+def _records(contents: Contents, table: Table, file: str) -> dict[str, Any]:
+    """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
+    record_set = file.removesuffix(".parquet")
     return {
         "@type": "cr:RecordSet",
-        "@id": _name(table),
-        "name": _name(table),
-        "description": f"Config `{table.config}`, split `{table.split}`: {table.rows} rows.",
-        "field": [_field(contents, table, field) for field in table.schema],
+        "@id": record_set,
+        "name": record_set,
+        "description": f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows} rows.",
+        "field": [_field(contents, field, file, record_set) for field in table.schema],
     }
 
 
-def _field(contents: Contents, table: Table, field: pa.Field) -> dict[str, Any]:
+def _field(contents: Contents, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
     is_list = pa.types.is_list(field.type)
     return {
         "@type": "cr:Field",
-        "@id": f"{_name(table)}/{field.name}",
+        "@id": f"{record_set}/{field.name}",
         "name": field.name,
         "description": contents.meaning(field.name),
         "dataType": TYPES[field.type.value_type if is_list else field.type],
         **({"repeated": True} if is_list else {}),
-        "source": {"fileSet": {"@id": f"files-{_name(table)}"}, "extract": {"column": field.name}},
+        "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
     }
-
-
-def _name(table: Table) -> str:
-    return f"{table.config}-{table.split}"

@@ -124,10 +124,9 @@ def run_examples(folder: Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_examples_run_in_the_folder(made: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    publish_to(made, copy)
-    out = run_examples(copy, copy)
+def test_the_examples_run_beside_the_folder(made: Path, tmp_path: Path) -> None:
+    publish_to(made, tmp_path / "dataset")
+    out = run_examples(tmp_path / "dataset", tmp_path)
     assert "['train', 'val']" in out
     assert out.count("'image_id'") == 4  # three streamed rows, and the selected columns
     assert "['caption_id', 'image_id', 'rouge_l']" in out
@@ -197,6 +196,15 @@ def run_lines(runner, app, lines: list[str], folder: Path) -> None:
         for line in lines:
             done = runner.invoke(app, shlex.split(line)[1:], catch_exceptions=False)
             assert done.exit_code == 0, done.output
+
+
+def test_a_licence_of_ones_own_is_named_and_linked(made: Path, tmp_path: Path) -> None:
+    link = "https://example.org/terms"
+    own = PARAMS.model_copy(update={"license": "other", "license_name": "own", "license_link": link})
+    publish(made / "captions", [made / "val"], tmp_path / "out", own)
+    data = DatasetCard.load(tmp_path / "out" / "README.md").data
+    assert (data.license, data.license_name, data.license_link) == ("other", "own", link)
+    assert f'"license": "{link}"' in (tmp_path / "out" / "croissant.json").read_text()
 
 
 @pytest.mark.parametrize(
