@@ -20,7 +20,10 @@ MEANING = {
     "cider": "CIDEr-D of the caption with the image's reference captions, 0..10, as pycocoevalcap computes it",
     "rouge_l": "ROUGE-L of the caption with the image's reference captions, 0..1",
     "sbert": "cosine of Sentence-BERT embeddings of the caption and the image's reference captions, -1..1",
-    "meteor": "METEOR of the caption with the image's reference captions, 0..1",
+    "meteor": "METEOR 1.5 of the caption with the image's reference captions, 0..1",
+    "bleu": "BLEU of the caption with the image's reference captions",
+    "cider_plain": "CIDEr without CIDEr-D's clipping and length penalty, of the caption with the image's references",
+    "tfidf_cosine": "cosine of tf-idf word vectors of the caption and the image's reference captions",
 }
 COLUMNS = {
     "image_id": "the image's id in the source",
@@ -72,7 +75,8 @@ class Contents:
         return [table for split in self.splits for table in split.tables if table.config == config]
 
     def meaning(self, column: str) -> str:
-        return COLUMNS.get(column) or MEANING.get(column, f"relevance by `{column}`, computed by another program")
+        known = COLUMNS.get(column) or MEANING.get(column)
+        return known or _other(self.splits[0].shards.metadata["params"]["measures"][column])
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
@@ -81,3 +85,10 @@ class Contents:
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
         return read_manifest(self.relevance_dir, "relevance")["params"] if self.relevance_dir else None
+
+
+def _other(used: dict[str, Any]) -> str:
+    """What an imported measure or a mixture is, from the parameters it was made with."""
+    if "weights" in used:
+        return "weighted sum: " + " + ".join(f"{weight:.3g} {name}" for name, weight in used["weights"].items())
+    return "relevance that another program computed"

@@ -13,7 +13,7 @@ from pipelines.publish.contents import Contents
 
 def parameters(contents: Contents) -> str:
     """params.yaml: every parameter of every stage; the shards of further splits are told apart by `--set`."""
-    made = contents.splits[0].shards.metadata["params"]
+    made = _params(contents.splits[0].shards.metadata["params"])
     blocks = {"captions": contents.captions_params, "measures": made["measures"], "shards": made["shards"]}
     if contents.relevance_params:
         blocks["relevance"] = contents.relevance_params["relevance"]
@@ -24,21 +24,40 @@ def parameters(contents: Contents) -> str:
 def commands(contents: Contents) -> list[str]:
     """The command lines, folders named after what they hold."""
     lines = ["capgrade captions --params params.yaml --out captions"]
-    shards, first = [], contents.splits[0].shards.metadata["params"]
+    shards, first = [], _params(contents.splits[0].shards.metadata["params"])
     for split in contents.splits:
         folder = f"shards-{split.name}"
-        sets = _differences(first, split.shards.metadata["params"])
+        sets = _differences(first, _params(split.shards.metadata["params"]))
         lines.append(f"capgrade shards --params params.yaml --captions captions{sets} --out {folder}")
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
-        sets = _differences({"measures": first["measures"]}, {"measures": contents.relevance_params["measures"]})
+        dense = _measures(contents.relevance_params["measures"])
+        sets = _differences({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
     if contents.agreement:
         lines.append("# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements")
         publish += " --agreement agreement.json"
     return [*lines, f"{publish} --out dataset"]
+
+
+def _params(made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "measures": _measures(made["measures"])}
+
+
+def _measures(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
+    block = {} if block is None else block
+    for name, params in used.items():
+        if "imported" in params:
+            block.setdefault("imported", {})[name] = params["imported"]
+        elif "weights" in params:
+            block.setdefault("mixtures", {})[name] = params["weights"]
+            _measures(params["measures"], block)
+        else:
+            block[name] = params
+    return block
 
 
 def _differences(first: dict[str, Any], other: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import yaml
 from conftest import caption_table, random_sets, write_captions_folder
 from huggingface_hub import DatasetCard
 
+from pipelines.publish import recipe
 from pipelines.publish.card import size_category
 from pipelines.publish.check import check
 from pipelines.publish.folder import publish
@@ -205,6 +207,13 @@ def test_a_licence_of_ones_own_is_named_and_linked(made: Path, tmp_path: Path) -
     data = DatasetCard.load(tmp_path / "out" / "README.md").data
     assert (data.license, data.license_name, data.license_link) == ("other", "own", link)
     assert f'"license": "{link}"' in (tmp_path / "out" / "croissant.json").read_text()
+
+
+def test_imported_measures_and_mixtures_have_their_place_in_the_parameters() -> None:
+    imported = {"theirs": "theirs.npy", "other": "other.npy"}
+    given = MeasuresParams(imported=imported, mixtures={"both": {"rouge_l": 0.5, "other": 0.5}})
+    block = recipe._measures(given.used(["cider", "theirs", "both"]))
+    assert load_params(None, [f"measures={json.dumps(block)}"]).measures == given
 
 
 @pytest.mark.parametrize(
