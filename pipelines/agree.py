@@ -14,6 +14,9 @@ import numpy as np
 from scipy import stats
 
 from pipelines.measures import choose
+from pipelines.measures.meteor_java import FittedMeteorJava
+from pipelines.measures.spice import FittedSpice
+from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
@@ -106,18 +109,23 @@ def agree(
     names: Sequence[str],
     measures: MeasuresParams,
     split: str | None = None,
+    folds: int | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Pearson's r, Spearman's rho and Kendall's tau-b of each measure, and of binary relevance, with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
     not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
-    alone. Raises InputError for ids or values that do not fit.
+    alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
+    other folds' images, and "weights" those from all of them. Raises InputError for ids or values that do not fit.
     """
     captions = read_captions(captions_dir, split)
     people = read_judgements(judgements, captions)
     original = captions.owner[people.caption] == people.image
     labels = {name: _judged(measure.fit(captions), people) for name, measure in choose(names, measures).items()}
     result = {name: _coefficients(values, people.score, original) for name, values in labels.items()}
+    if folds:
+        mixed = mix(labels, people.score, people.image, folds)
+        result["mixture"] = {**_coefficients(mixed.predicted, people.score, original), "weights": mixed.weights}
     if 0 < original.sum() < len(original):
         result["binary"] = _coefficients(original.astype(float), people.score, np.ones(len(original), bool))
     return result
@@ -125,6 +133,8 @@ def agree(
 
 def _judged(fitted: Any, people: Judgements) -> np.ndarray:
     """float32 [n]: the measure on the judged pairs, a block of images at a time."""
+    if isinstance(fitted, FittedSpice | FittedMeteorJava):  # no blocks: a pair costs too much
+        return fitted.pairs(people.image, people.caption)
     values = np.empty(len(people.image), np.float32)
     images, row = np.unique(people.image, return_inverse=True)
     order = np.argsort(row, kind="stable")
@@ -132,7 +142,8 @@ def _judged(fitted: Any, people: Judgements) -> np.ndarray:
         for at in range(0, len(images), BLOCK):
             block = images[at : at + BLOCK]
             pairs = order[np.searchsorted(row[order], at) : np.searchsorted(row[order], at + len(block))]
-            values[pairs] = fitted.score(block)[row[pairs] - at, people.caption[pairs]]
+            captions, column = np.unique(people.caption[pairs], return_inverse=True)
+            values[pairs] = fitted.score(block, captions)[row[pairs] - at, column]
             advance(len(block))
     return values
 

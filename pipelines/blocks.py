@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -26,6 +26,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from pipelines.measures import FITTED, Fitted, Measure
 from pipelines.measures.base import CHUNK
+from pipelines.remote import Remote
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
@@ -39,16 +40,24 @@ RUNNERS = {
 }
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
 _KERNEL = threading.Lock()
+SHARED = ("fit", "keys")  # folders of the work folder that workers read
 
 
-Fits = Mapping[str, Fitted]
 Batches = dict[str, pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a worker has opened: the fitted measures, and the folder with whatever else the stage saved for it."""
+
+    fitted: Mapping[str, Fitted]
+    folder: Path
 
 
 class Tables(Protocol):
     """What a stage makes of a block of images: record batches by table name. Sent to workers, so small."""
 
-    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
+    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
         """Of all captions."""
         ...
 
@@ -56,11 +65,11 @@ class Tables(Protocol):
 class Mergeable(Tables, Protocol):
     """Tables that can be made of groups of captions."""
 
-    def partial(self, images: np.ndarray, fitted: Fits, start: int, stop: int) -> Batches:
+    def partial(self, images: np.ndarray, opened: Opened, start: int, stop: int) -> Batches:
         """Of captions start..stop: what `merged` needs of them."""
         ...
 
-    def merged(self, images: np.ndarray, parts: Sequence[Batches]) -> Batches:
+    def merged(self, images: np.ndarray, folder: Path, parts: Sequence[Batches]) -> Batches:
         """`whole`, of the partial tables of all captions."""
         ...
 
@@ -76,6 +85,8 @@ class Job:
     block_images: int
     n_captions: int
     group_captions: int | None = None  # None: all together
+    device: str = "cpu"
+    remote: str | None = None  # URL that workers on other machines exchange files by; None: they see `work`
 
     @property
     def n_blocks(self) -> int:
@@ -112,10 +123,34 @@ class Job:
             write_arrow(part, batch.schema, [batch])
             receipt[table] = digest(part)
         write_json(self.receipt(block, group), receipt)
+        if self.remote:
+            files = [*(self.part(block, table, group) for table in batches), self.receipt(block, group)]
+            Remote(self.remote).put(self.work, [self.name(file) for file in files])
+            for file in files:
+                file.unlink()
 
     def read(self, block: int, group: int) -> Batches:
+        if self.remote:
+            self.fetch(block, group)
         tables = json.loads(self.receipt(block, group).read_text())
         return {table: open_arrow(self.part(block, table, group)).get_batch(0) for table in tables}
+
+    def fetch(self, block: int, group: int | None = None) -> None:
+        """Bring a block's parts here. InputError when they are not what the worker wrote."""
+        remote = Remote(cast(str, self.remote))
+        remote.get(self.name(self.receipt(block, group)), self.work)
+        for table in json.loads(self.receipt(block, group).read_text()):
+            remote.get(self.name(self.part(block, table, group)), self.work)
+        if not self.finished(block, group):
+            problem = f"{self.name(self.receipt(block, group))} and its parts do not fit"
+            raise InputError(f"{self.remote}: {problem}", remedy="delete them there and run again")
+
+    def name(self, file: Path) -> str:
+        return file.relative_to(self.work).as_posix()
+
+    def done_elsewhere(self) -> set[str]:
+        """Names of the receipts at the URL."""
+        return {name for name in Remote(self.remote).names("parts") if name.endswith(".json")} if self.remote else set()
 
 
 class ScoreBlock(beam.DoFn):
@@ -126,21 +161,33 @@ class ScoreBlock(beam.DoFn):
 
     def setup(self) -> None:
         numba.set_num_threads(min(self.threads, numba.get_num_threads()))
-        fit = self.job.work / "fit"
-        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
+        self.job, self.elsewhere = _placed(self.job), self.job.done_elsewhere()
+        fit, device = self.job.work / "fit", self.job.device
+        fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
+        if device != "cpu":
+            from pipelines.measures.on_device import on_device  # torch only where it is needed
+
+            fitted = {name: on_device(one, device) for name, one in fitted.items()}
+        self.opened = Opened(fitted, self.job.work)
 
     def process(self, element: tuple[int, int]) -> Iterator[tuple[int, int]]:
         (block, group), job = element, self.job
         images = job.images(block)
         if len(job.groups) == 1:
             with _KERNEL:
-                batches = job.tables.whole(images, self.fitted)
+                batches = job.tables.whole(images, self.opened)
             job.write(batches, block)
-        elif not job.finished(block) and not job.finished(block, group):
+        elif not self._done(block, group):
             with _KERNEL:
-                batches = cast(Mergeable, job.tables).partial(images, self.fitted, *job.groups[group])
+                batches = cast(Mergeable, job.tables).partial(images, self.opened, *job.groups[group])
             job.write(batches, block, group)
         yield element
+
+    def _done(self, block: int, group: int) -> bool:
+        """A group needs no second time: it or its block is here, or at the URL."""
+        job = self.job
+        names = {job.name(job.receipt(block)), job.name(job.receipt(block, group))}
+        return job.finished(block) or job.finished(block, group) or bool(names & self.elsewhere)
 
 
 class MergeBlock(beam.DoFn):
@@ -149,15 +196,49 @@ class MergeBlock(beam.DoFn):
     def __init__(self, job: Job) -> None:
         self.job = job
 
+    def setup(self) -> None:
+        self.job = _placed(self.job)
+
     def process(self, element: tuple[int, Iterable[int]]) -> None:
         (block, groups), job = element, self.job
         if not job.finished(block):  # a runner may hand it out twice
             found = [job.read(block, group) for group in sorted(groups)]
             with _KERNEL:
-                batches = cast(Mergeable, job.tables).merged(job.images(block), found)
+                batches = cast(Mergeable, job.tables).merged(job.images(block), job.work, found)
             job.write(batches, block)
-        for path in (job.work / "parts").glob(f"{block:06d}.*"):
+        files = list((job.work / "parts").glob(f"{block:06d}.*"))
+        if job.remote:
+            Remote(job.remote).delete(job.name(file) for file in files)
+        for path in files:
             path.unlink()
+
+
+def _placed(job: Job) -> Job:
+    """The job as a worker sees it: with a local copy of what is at the URL, if there is one."""
+    if job.remote is None:
+        return job
+    work = Remote(job.remote).mirror(SHARED)
+    (work / "parts").mkdir(exist_ok=True)
+    return replace(job, work=work)
+
+
+def place(device: str, url: str | None, work: Path) -> tuple[str, str | None]:
+    """The device, and the folder of this run at the URL. InputError, before anything is computed, when there is no such
+    device or no way to such a URL."""
+    if device != "cpu":
+        from pipelines.measures.on_device import require
+
+        require(device)
+    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text()[:16]}"
+    if exchange:
+        Remote(exchange)
+    return device, exchange
+
+
+def forget(job: Job) -> None:
+    """Delete what a finished run left at the URL."""
+    if job.remote:
+        Remote(job.remote).clear()
 
 
 def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
@@ -175,12 +256,22 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
 
     Raises the InputError that a worker raised, if it did.
     """
-    todo = [block for block in range(job.n_blocks) if not job.finished(block)]
-    if not todo:
-        return
+    elsewhere = job.done_elsewhere()
+    missing = [block for block in range(job.n_blocks) if not job.finished(block)]
+    todo = [block for block in missing if job.name(job.receipt(block)) not in elsewhere]
+    if todo:
+        _run(job, what, todo, options)
+    for block in missing if job.remote else ():
+        job.fetch(block)
+
+
+def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
     pipeline_options = PipelineOptions(_arguments(options))
     workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
     threads = max(1, numba.get_num_threads() // workers)
+    if job.remote:
+        shared = [job.name(file) for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
+        Remote(job.remote).put(job.work, shared)
     with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
         scored = (
             pipeline
@@ -209,15 +300,16 @@ def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) ->
 
 @contextmanager
 def _watch(job: Job, what: str, total: int) -> Iterator[None]:
-    """A progress bar that counts receipts: it works for any runner that writes to this file system."""
+    """A progress bar that counts receipts: it works for any runner."""
     stop = threading.Event()
     before = job.n_blocks - total
     with progress(what, total) as advance:
 
         def count() -> None:
             shown = 0
-            while not stop.wait(0.3):
-                done = len(list((job.work / "parts").glob("??????-.json"))) - before
+            while not stop.wait(10 if job.remote else 0.3):
+                here = (path.name for path in (job.work / "parts").glob("??????-.json"))
+                done = sum(1 for _ in here) + sum(name.count(".") == 1 for name in job.done_elsewhere()) - before
                 advance(done - shown)
                 shown = done
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from pipelines.blocks import Batches, Fits, Job, fit_measures, joined, run_blocks
+from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
 from pipelines.work import work_folder
 from schemas.captions import read_captions
@@ -29,8 +29,8 @@ class _Dense:
     image_ids: tuple[str, ...]
     schemas: dict[str, pa.Schema]
 
-    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
-        ids = [self.image_ids[i] for i in images]
+    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
+        ids, fitted = [self.image_ids[i] for i in images], opened.fitted
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
 
@@ -50,9 +50,10 @@ def relevance(
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
-    made_with = {"relevance": params.model_dump(), "measures": measures.used(params.measures)}
+    made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
     with work_folder(out, [made_with, inputs]) as work:
+        where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
         schemas = {
@@ -64,14 +65,19 @@ def relevance(
             for name in chosen
         }
         tables = _Dense(tuple(captions.image_ids), schemas)
-        job = Job(work, kinds, tables, captions.n_images, params.block_images, captions.n_captions)
+        sizes = captions.n_images, params.block_images, captions.n_captions
+        job = Job(work, kinds, tables, *sizes, None, *where)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
         rows = {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
             rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
-    return write_manifest(out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions)
+    manifest = write_manifest(
+        out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions
+    )
+    forget(job)
+    return manifest
 
 
 @njit(cache=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Batches, Fits, Job, fit_measures, joined, run_blocks
+from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
 from pipelines.measures.base import CHUNK
 from pipelines.samplers import Kept, Plan, Samples, id_keys, reason_names
@@ -27,42 +27,42 @@ TABLE, STATE = "pairs", "state"
 class _Sampled:
     """One table: the kept captions of each image as lists."""
 
-    work: Path  # holds the keys of images and captions and the reference sets, shared by memory map
     image_ids: tuple[str, ...]
     measures: tuple[str, ...]
     plan: Plan
     schema: pa.Schema
 
-    def whole(self, images: np.ndarray, fitted: Fits) -> Batches:
-        samples, captions = self._samples(images)
-        self._offer(samples, captions, images, fitted, 0, len(captions))
+    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
+        samples, captions = self._samples(images, opened.folder)
+        self._offer(samples, captions, images, opened, 0, len(captions))
         return self._table(images, samples.kept(len(captions)))
 
-    def partial(self, images: np.ndarray, fitted: Fits, start: int, stop: int) -> Batches:
-        samples, captions = self._samples(images)
-        self._offer(samples, captions, images, fitted, start, stop)
+    def partial(self, images: np.ndarray, opened: Opened, start: int, stop: int) -> Batches:
+        samples, captions = self._samples(images, opened.folder)
+        self._offer(samples, captions, images, opened, start, stop)
         return {STATE: _packed(samples.state)}
 
-    def merged(self, images: np.ndarray, parts: Sequence[Batches]) -> Batches:
-        samples, captions = self._samples(images)
+    def merged(self, images: np.ndarray, folder: Path, parts: Sequence[Batches]) -> Batches:
+        samples, captions = self._samples(images, folder)
         for part in parts:
             samples.merge(_unpacked(part[STATE], samples.state))
         return self._table(images, samples.kept(len(captions)))
 
-    def _samples(self, images: np.ndarray) -> tuple[Samples, np.ndarray]:
+    def _samples(self, images: np.ndarray, folder: Path) -> tuple[Samples, np.ndarray]:
         """Empty samples of these images, and the keys of all captions."""
-        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (self.work / "keys").glob("*.npy")}
+        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
         ptr, refs = arrays["ref_ptr"], arrays["refs"]
         own = [refs[ptr[i] : ptr[i + 1]] for i in images]
         samples = Samples(self.plan, arrays["images"][images], own, len(self.measures))
         return samples, np.asarray(arrays["captions"])
 
     def _offer(
-        self, samples: Samples, captions: np.ndarray, images: np.ndarray, fitted: Fits, start: int, stop: int
+        self, samples: Samples, captions: np.ndarray, images: np.ndarray, opened: Opened, start: int, stop: int
     ) -> None:
         values = np.empty((len(self.measures), len(images), CHUNK), np.float32)
         chunks = [
-            fitted[name].chunks(images, start, stop, out) for name, out in zip(self.measures, values, strict=True)
+            opened.fitted[name].chunks(images, start, stop, out)
+            for name, out in zip(self.measures, values, strict=True)
         ]
         for at, _ in zip(range(start, stop, CHUNK), zip(*chunks, strict=True), strict=True):
             keys = captions[at : min(at + CHUNK, stop)]
@@ -111,10 +111,11 @@ def shards(
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
-    how = {"group_captions"}  # of no effect on what is written
+    how = {"group_captions", "exchange"}  # of no effect on what is written
     made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
     with work_folder(out, [made_with, inputs, params.group_captions]) as work:
+        where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         (work / "keys").mkdir(exist_ok=True)
         keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
@@ -132,9 +133,9 @@ def shards(
             "params": made_with,
         }
         schema = shard_schema(params.measures, metadata)
-        tables = _Sampled(work, tuple(captions.image_ids), tuple(params.measures), plan, schema)
+        tables = _Sampled(tuple(captions.image_ids), tuple(params.measures), plan, schema)
         counts = captions.n_images, params.block_images, captions.n_captions, params.group_captions
-        job = Job(work, kinds, tables, *counts)
+        job = Job(work, kinds, tables, *counts, *where)
         run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
         groups = list(_by_size(job, params.target_mb * 2**20))
         rows = {}
@@ -142,7 +143,9 @@ def shards(
             name = shard_name(k, len(groups))
             rows[name] = write_arrow(out / name, schema, joined(job, TABLE, iter(blocks)))
         pairs = sum(len(batch["captions"].flatten()) for batch in joined(job, TABLE))
-    return write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
+    manifest = write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
+    forget(job)
+    return manifest
 
 
 def _by_size(job: Job, target: int) -> Iterator[list[int]]:

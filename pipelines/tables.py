@@ -27,6 +27,9 @@ def agreement_table(result: dict[str, Any]) -> None:
         cells = (row[c].get(scope) for c in ("pearson", "spearman", "kendall") for scope in ("all", "non_original"))
         table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
     Console().print(table)
+    if "mixture" in result:
+        weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
+        Console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
 
 
 def bench_table(result: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -115,8 +116,35 @@ class RougeParams(Block):
 
 
 class MeteorParams(Block):
-    """METEOR 1.5, `meteor` and `meteor_java`: the best score over the references."""
+    """METEOR 1.5: the best score over the references."""
 
+    self_reference: SelfReference = "included"
+
+
+class SceneGraphParams(Block):
+    """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
+
+    kinds: Annotated[float, Field(ge=0, le=1)] = 0.5  # what an object is a kind of: animal, of a dog
+    attributes: Annotated[float, Field(ge=0)] = 0.5  # an attribute or action, of whatever object
+    attached: Annotated[float, Field(ge=0)] = 0.1  # the same of its object
+    relations: Annotated[float, Field(ge=0)] = 0.1
+    beta: Annotated[float, Field(gt=0)] = 0.2  # below 1, precision counts more than recall
+    self_reference: SelfReference = "included"
+
+
+class SpiceParams(Block):
+    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs a run."""
+
+    memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
+    cache: str | None = None  # a folder; None: references are parsed again in every run
+    batch: Positive = 20_000
+    self_reference: SelfReference = "included"
+
+
+class MeteorJavaParams(Block):
+    """METEOR by its jar: how many processes of it."""
+
+    processes: Positive | None = None  # None: one a core
     self_reference: SelfReference = "included"
 
 
@@ -141,9 +169,17 @@ class MeasuresParams(Block):
     tfidf_cosine: TfidfParams = TfidfParams()
     rouge_l: RougeParams = RougeParams()
     meteor: MeteorParams = MeteorParams()
+    meteor_java: MeteorJavaParams = MeteorJavaParams()
     sbert: SbertParams = SbertParams()
+    scene_graph: SceneGraphParams = SceneGraphParams()
+    spice: SpiceParams = SpiceParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
     mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
+
+    @property
+    def sbert_mean(self) -> SbertParams:
+        """Of the measure `sbert_mean`: `sbert` averaged over the references, beside another in one mixture."""
+        return self.sbert.model_copy(update={"references": "mean"})
 
     @property
     def all_mixtures(self) -> dict[str, dict[str, float]]:
@@ -170,7 +206,9 @@ class RelevanceParams(Block):
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     dtype: Literal["float32", "float16"] = "float32"
+    device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
     block_images: Positive = 64  # images a Beam element
+    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
 class WindowsParams(Block):
@@ -194,9 +232,11 @@ class ShardsParams(Block):
     windows: WindowsParams = WindowsParams()
     uniform: Natural = 64  # captions drawn uniformly
     seed: Natural = 0
+    device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64
     group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
+    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
 class RegionsParams(Block):

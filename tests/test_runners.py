@@ -13,6 +13,7 @@ from conftest import caption_table, random_sets, write_captions_folder
 from pipelines.measures.base import CHUNK
 from pipelines.shards import shards
 from schemas.captions import read_captions
+from schemas.errors import InputError
 from schemas.params import MeasuresParams, ShardsParams, WindowsParams
 
 PARAMS = ShardsParams(
@@ -76,3 +77,40 @@ def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cl
     options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
     for name, params in (("together", PARAMS), ("apart", APART)):
         assert made(captions_dir, tmp_path / name, params, options) == expected
+
+
+@pytest.mark.parametrize("params", [PARAMS, APART], ids=["together", "in groups"])
+def test_exchanged_through_a_store(
+    params: ShardsParams,
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers that do not see the output: files go through a URL, and nothing stays there."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    store = tmp_path / "bucket"
+    exchanged = params.model_copy(update={"exchange": f"file://{store}"})
+    assert made(captions_dir, tmp_path / "out", exchanged, PROCESSES) == expected
+    assert not [path for path in store.rglob("*") if path.is_file()]
+
+
+def test_what_a_store_has_is_not_computed_again(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that lost its own folder takes the parts at the URL; a damaged one is refused by its digest."""
+    store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+    monkeypatch.setattr("pipelines.shards.forget", lambda job: None)
+    assert made(captions_dir, tmp_path / "first", params, ()) == expected
+    monkeypatch.setattr("pipelines.blocks._run", lambda *_: pytest.fail("computed again"))
+    assert made(captions_dir, tmp_path / "second", params, ()) == expected
+    part = next(store.rglob("*-pairs.arrow"))
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(InputError, match="and its parts do not fit -> delete them there and run again"):
+        made(captions_dir, tmp_path / "third", params, ())
+
+
+def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
+    params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
+    with pytest.raises(InputError, match="nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"):
+        shards(captions_dir, tmp_path / "out", params, MeasuresParams())

@@ -145,6 +145,9 @@ def agree(
     measures: Measures = "cider,rouge_l,sbert",
     imports: Imports = None,
     split: Split = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -156,7 +159,7 @@ def agree(
     from schemas.files import write_json
 
     loaded = load(params, sets, imports)
-    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split)
+    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds)
     if out:
         write_json(out, result)
     say(result, True, "") if as_json else agreement_table(result)
@@ -183,6 +186,21 @@ def show(
         stage.picture(captions, text, found, picture)
     result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
     say(result, True, "") if as_json else matches_table(text, found)
+
+
+@app.command()
+def parse(
+    caption: Annotated[str, typer.Argument(help="A caption, in quotes.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the scene graph that measure scene_graph reads in a caption."""
+    from dataclasses import asdict
+
+    from pipelines.measures.ptb import ptb_tokens
+    from pipelines.measures.scene_parse import parse as read
+
+    graph = read(tuple(ptb_tokens(caption)))
+    say(asdict(graph), as_json, str(graph))
 
 
 @app.command()

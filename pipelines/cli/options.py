@@ -24,7 +24,8 @@ Split = Annotated[str | None, typer.Option(help="Split to use; not needed when t
 Measures = Annotated[
     str | None,
     typer.Option(
-        help="Measures, separated by commas: cider, rouge_l, sbert, and imported names. Default: cider,rouge_l,sbert.",
+        help="Measures, separated by commas: cider, rouge_l, sbert, scene_graph or another of docs/measures.md, and "
+        "imported names. Default: cider,rouge_l,sbert.",
         show_default=False,
     ),
 ]

@@ -10,9 +10,12 @@ from pipelines.measures.cider import Cider, CiderPlain
 from pipelines.measures.imported import Imported
 from pipelines.measures.kinds import KINDS
 from pipelines.measures.meteor import Meteor
+from pipelines.measures.meteor_java import MeteorJava
 from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.rouge import RougeL
 from pipelines.measures.sbert import Sbert
+from pipelines.measures.scene_graph import SceneGraph
+from pipelines.measures.spice import Spice
 from pipelines.measures.tfidf import TfidfCosine
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
@@ -24,8 +27,12 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "cider": lambda params: Cider(params.cider),
     "cider_plain": lambda params: CiderPlain(params.cider_plain),
     "meteor": lambda params: Meteor(params.meteor),
+    "meteor_java": lambda params: MeteorJava(params.meteor_java),
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
+    "scene_graph": lambda params: SceneGraph(params.scene_graph),
+    "spice": lambda params: Spice(params.spice),
+    "sbert_mean": lambda params: Sbert(params.sbert_mean),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
 FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}

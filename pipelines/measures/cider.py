@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,19 @@ from schemas.errors import InputError
 from schemas.params import CiderParams, CiderPlainParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
+
+
+class Folded(NamedTuple):
+    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
+
+    start: np.ndarray  # int64 [images + 1]
+    used: np.ndarray  # int64 [images]
+    term: np.ndarray  # int64 [terms]
+    cursor: np.ndarray  # int64 [terms]: where its postings go on
+    following: np.ndarray  # int64 [terms]: rank of the caption there, -1 for a dense row
+    ending: np.ndarray  # int64 [terms]: where they end
+    order: np.ndarray  # int8 [terms]
+    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
 
 
 @dataclass(frozen=True)
@@ -73,7 +86,7 @@ class FittedCider(ArrayState):
         else:
             kernel.score_some(images, captions, *self._sorted_ngrams(captions), *self._pair_args, out)
         if self.leave_out:
-            self._leave_out_self(images, captions, out)
+            self.leave_out_self(images, captions, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
@@ -82,31 +95,38 @@ class FittedCider(ArrayState):
         for first in range(start, stop, CHUNK):
             score_chunk(first, 0, out)
             if self.leave_out:
-                self._leave_out_self(images, np.arange(first, min(first + CHUNK, stop)), out)
+                self.leave_out_self(images, np.arange(first, min(first + CHUNK, stop)), out)
             yield
 
     def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
         """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
-        start = kernel.room(images, self.ref_ptr, self.refs, self.ptr, self.gram, self.term_ptr)
-        used, term = np.empty(len(images), np.int64), np.empty(start[-1], np.int64)
-        cursor, following, ending = np.empty((3, start[-1]), np.int64)
-        orders = np.empty(start[-1], np.int8)
-        table = np.empty((start[-1], len(self.penalty)), np.float32)
-        kernel.fold_references(
-            images, first, start, *self._pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
-            self.dense_row, used, term, cursor, following, ending, orders, table,
-        )  # fmt: skip
+        folded = self.fold(images, first)
 
         def score_chunk(first: int, column: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
             kernel.score_chunk(
-                start, used, term, cursor, following, ending, orders, table, first, last,
+                *folded, first, last,
                 self.class_start[first // CHUNK], self.post_rank, self.dense_row, self.dense, self.rank,
                 self.class_of_rank, self.norm_of_rank, column, out,
             )  # fmt: skip
 
         return score_chunk
+
+    def fold(self, images: np.ndarray, first: int) -> Folded:
+        """The terms of these images' references that captions from `first` on have, and what each gains a caption."""
+        start = kernel.room(images, self.ref_ptr, self.refs, self.ptr, self.gram, self.term_ptr)
+        terms, classes = start[-1], len(self.penalty)
+        numbers = np.empty((4, terms), np.int64)
+        folded = Folded(
+            start, np.empty(len(images), np.int64), numbers[0], numbers[1], numbers[2], numbers[3],
+            np.empty(terms, np.int8), np.empty((terms, classes), np.float32),
+        )  # fmt: skip
+        kernel.fold_references(
+            images, first, start, *self._pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
+            self.dense_row, *folded[1:],
+        )  # fmt: skip
+        return folded
 
     @property
     def _pair_args(self) -> tuple[np.ndarray | float, ...]:
@@ -123,7 +143,8 @@ class FittedCider(ArrayState):
         by_gram = np.argsort(self.gram[at], kind="stable")
         return self.gram[at][by_gram], column[by_gram], self.count[at][by_gram]
 
-    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
         kernel.leave_out_self(rows, own, images, *self._pair_args, values)

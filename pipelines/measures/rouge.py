@@ -50,7 +50,7 @@ def _number_words(first, last, images, ref_ptr, refs, ptr, word, long, local):
 
 
 @njit(cache=True)
-def _short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots):
+def short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots):
     """Bit masks uint16 [words, slots * width] and lengths float32 [slots * width] of the short references."""
     n_words, _, _ = _number_words(first, last, images, ref_ptr, refs, ptr, word, False, local)
     mask = np.zeros((n_words, slots * width), np.uint16)
@@ -68,7 +68,7 @@ def _short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, sl
 
 
 @njit(cache=True)
-def _long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
+def long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
     """Bit masks uint64 [words, chain, lanes], lengths and images [lanes] of the long references."""
     n_words, n_lanes, chain = _number_words(first, last, images, ref_ptr, refs, ptr, word, True, local)
     mask = np.zeros((n_words, chain, n_lanes), np.uint64)
@@ -181,8 +181,8 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
     for blk in prange((images.shape[0] + width - 1) // width):
         first, last = blk * width, min((blk + 1) * width, images.shape[0])
         local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
-        short, short_length = _short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
-        long, long_length, long_image = _long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
+        short, short_length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
+        long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
         inverse = np.float32(1) / short_length
         state = np.empty(slots * width, np.uint16)
         long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
@@ -287,11 +287,15 @@ class FittedRougeL(ArrayState):
                 np.float32(self.beta**2), self.mean, width, slots, out,
             )  # fmt: skip
         if self.leave_out:
-            rows, own = own_pairs(self.ref_ptr, self.refs, images)
-            values = np.empty(len(own), np.float32)
-            own_args = (self.ref_ptr, self.refs, self.ptr, self.word, self.beta**2, self.mean)
-            _leave_out_self(rows, own, images, *own_args, values)
-            put_own(out, rows, own, values, captions)
+            self.leave_out_self(images, captions, out)
+
+    def leave_out_self(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
+        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
+        rows, own = own_pairs(self.ref_ptr, self.refs, images)
+        values = np.empty(len(own), np.float32)
+        own_args = (self.ref_ptr, self.refs, self.ptr, self.word, self.beta**2, self.mean)
+        _leave_out_self(rows, own, images, *own_args, values)
+        put_own(out, rows, own, values, captions)
 
 
 class RougeL:

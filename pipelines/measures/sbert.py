@@ -73,7 +73,7 @@ class FittedSbert(ArrayState):
     def _against(
         self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray, threads: Executor
     ) -> None:
-        queries, start = self._queries(images)
+        queries, start = self.queries(images)
         buffers = threading.local()  # a tile in memory that is already there
 
         def tile(at: int) -> None:
@@ -85,10 +85,14 @@ class FittedSbert(ArrayState):
 
         list(threads.map(tile, range(0, len(targets), TILE)))
         if self.leave_out:
-            rows, own = own_pairs(self.ref_ptr, self.refs, images)
-            put_own(out, rows, own, np.clip(self._without_self(images, rows, own), -1, 1), captions)
+            self.leave_out_self(images, captions, out)
 
-    def _queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
+        rows, own = own_pairs(self.ref_ptr, self.refs, images)
+        put_own(out, rows, own, np.clip(self._without_self(images, rows, own), -1, 1), captions)
+
+    def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
         sets = [self.refs[self.ref_ptr[i] : self.ref_ptr[i + 1]] for i in images]
         if self.references == "max":

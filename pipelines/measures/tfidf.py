@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pyarrow as pa
 
 from pipelines.measures.base import require_two_references
 from pipelines.measures.cider import FittedCider, Form, index
 from pipelines.measures.ngrams import Ngrams
+from pipelines.measures.tokens import word_unigram
 from schemas.captions import Captions
 from schemas.params import TfidfParams
-
-_WORD = re.compile(r"(?u)\b\w\w+\b")  # scikit-learn's: no punctuation, no word of one letter
 
 
 class TfidfCosine:
@@ -42,7 +39,7 @@ class TfidfCosine:
 
 def count_words(texts: list[str]) -> Ngrams:
     """Counts of the words of each text, as 1-grams."""
-    found = [_WORD.findall(text.lower()) for text in texts]
+    found = word_unigram(texts)
     words = np.array([len(one) for one in found])
     codes = pa.array([word for one in found for word in one], pa.string()).dictionary_encode()
     vocabulary = max(len(codes.dictionary), 1)

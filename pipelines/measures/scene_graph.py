@@ -1,0 +1,138 @@
+"""Scene graphs of captions compared with those of reference sets: a relative of SPICE, not SPICE.
+
+A caption becomes objects, attributes and relations (`scene_parse`), these become weighted tuples (`scene_tuples`),
+and the score is the F-score of a caption's set of tuples and that of all its image's references together. As in
+SPICE (Anderson et al. 2016) the references are one set and synonyms match; parser, partial credit and weights are
+our own. `docs/scene_graph.md` has the grammar and how well it agrees with people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.measures import scene_kernel as kernel
+from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from pipelines.measures.scene_concepts import Concepts
+from pipelines.measures.scene_lexicon import scene_lexicon
+from pipelines.measures.scene_parse import parse
+from pipelines.measures.scene_tuples import Reader
+from schemas.captions import Captions
+from schemas.params import SceneGraphParams
+
+
+@dataclass(frozen=True)
+class FittedSceneGraph(ArrayState):
+    """The captions as rows of weighted tuples, and for each tuple the captions that have it."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    tuples: np.ndarray  # int32 [entries], ascending within a caption
+    weight: np.ndarray  # float32 [entries]
+    total: np.ndarray  # float32 [n_captions]: sum of a caption's weights
+    post_ptr: np.ndarray  # int64 [n_tuples + 1]
+    post_caption: np.ndarray  # int32 [entries], ascending within a tuple
+    post_weight: np.ndarray  # float32 [entries]
+    beta: float
+    leave_out: bool
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """F-score, 0..1, float32 [len(images), n_captions or len(captions)]."""
+        out = np.empty((len(images), len(self.total) if captions is None else len(captions)), np.float32)
+        if captions is None:
+            for first in range(0, len(self.total), CHUNK):
+                self._run(images, first, min(first + CHUNK, len(self.total)), first, out)
+        else:
+            kernel.score_some(images, captions, *self._rows, self._beta2, out)
+        if self.leave_out:
+            self._leave_out_self(images, captions, out)
+        return out
+
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """As `Fitted.chunks`."""
+        for first in range(start, stop, CHUNK):
+            last = min(first + CHUNK, stop)
+            self._run(images, first, last, 0, out)
+            if self.leave_out:
+                self._leave_out_self(images, np.arange(first, last), out)
+            yield
+
+    def _run(self, images: np.ndarray, first: int, last: int, column: int, out: np.ndarray) -> None:
+        postings = (self.post_ptr, self.post_caption, self.post_weight)
+        kernel.score_run(images, first, last, *self._rows, *postings, self._beta2, column, out)
+
+    @property
+    def _rows(self) -> tuple[np.ndarray, ...]:
+        return self.ref_ptr, self.refs, self.ptr, self.tuples, self.weight, self.total
+
+    @property
+    def _beta2(self) -> float:
+        return self.beta**2
+
+    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+        rows, own = own_pairs(self.ref_ptr, self.refs, images)
+        values = np.empty(len(own), np.float32)
+        kernel.leave_out_self(rows, own, images, *self._rows, self._beta2, values)
+        put_own(out, rows, own, values, captions)
+
+
+class SceneGraph:
+    """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's references; English.
+
+    P = weight of the caption's tuples that the references have / weight of all the caption's; R the same the other
+    way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: SceneGraphParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedSceneGraph:
+        """Parse the captions. InputError when `left_out` leaves an image without references, or METEOR's data, which
+        has WordNet, is missing."""
+        leave_out = self.params.self_reference == "left_out"
+        if leave_out:
+            require_two_references(captions)
+        ptr, tuples, weight = _numbered(captions, self.params)
+        row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
+        order = np.argsort(tuples, kind="stable")
+        n_tuples = int(tuples.max(initial=-1)) + 1
+        return FittedSceneGraph(
+            ref_ptr=captions.ref_ptr,
+            refs=captions.refs,
+            ptr=ptr,
+            tuples=tuples,
+            weight=weight,
+            total=_totals(ptr, weight),
+            post_ptr=np.searchsorted(tuples[order], np.arange(n_tuples + 1)),
+            post_caption=row[order],
+            post_weight=weight[order],
+            beta=self.params.beta,
+            leave_out=leave_out,
+        )
+
+
+def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number within a caption."""
+    reader = Reader(Concepts(scene_lexicon()), params)
+    number: dict[tuple[str, ...], int] = {}
+    ptr, numbers, weights = [0], [], []
+    for words in captions.table["tokens"].to_pylist():
+        found = sorted((number.setdefault(k, len(number)), w) for k, w in reader.tuples(parse(tuple(words))).items())
+        numbers += [n for n, _ in found]
+        weights += [w for _, w in found]
+        ptr.append(len(numbers))
+    return np.array(ptr), np.array(numbers, np.int32), np.array(weights, np.float32)
+
+
+def _totals(ptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """float32 [n_captions]: sums in the order in which the kernels add."""
+    total = np.zeros(len(ptr) - 1, np.float32)
+    for k in range(int(np.diff(ptr).max(initial=0))):
+        has = np.flatnonzero(ptr[:-1] + k < ptr[1:])
+        total[has] += weight[ptr[has] + k]
+    return total
