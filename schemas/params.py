@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -10,6 +11,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from schemas.errors import InputError
+from schemas.licences import OTHER, SPDX
 from schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
@@ -334,9 +336,25 @@ class PublishParams(Block):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
     name: str = "capgrade-scenes"
+    version: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=64)] = "1.0.0"  # the tag it is published under
     license: str | None = None  # required to publish
+    license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
+    license_link: str | None = None
     language: str = "en"
     description: str = ""
+    authors: tuple[str, ...] = ()
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # of publication
+    citation: str = ""
+    repository: str | None = None  # USER/NAME on the hub, for the examples of the card
+
+    @model_validator(mode="after")
+    def _a_licence_the_hub_knows(self) -> PublishParams:
+        if self.license not in (None, OTHER, *SPDX):
+            close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
+            raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
+        if self.license == OTHER and not (self.license_name and self.license_link):
+            raise ValueError("licence 'other' needs publish.license_name and publish.license_link")
+        return self
 
 
 class Params(Block):

@@ -78,7 +78,11 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
     "command",
     [
         "",
-        *(c.name or c.callback.__name__ for part in (cli.labels, cli.training) for c in part.app.registered_commands),
+        *(
+            c.name or c.callback.__name__
+            for part in (cli.labels, cli.publishing, cli.training)
+            for c in part.app.registered_commands
+        ),
         *(f"bench {c.name}" for c in cli.bench.app.registered_commands),
         "regions",
         *(f"regions {c.name}" for c in cli.regions.app.registered_commands),
@@ -95,7 +99,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("captions", CaptionsParams(), ("source", "tokenizer", "empty")),
         ("relevance", RelevanceParams(), ("measures", "dtype")),
         ("shards", ShardsParams(), ("measures", "top", "uniform", "seed")),
-        ("publish", PublishParams(), ("name",)),
+        ("publish", PublishParams(), ("name", "version")),
         ("regions", RegionsParams(), ("detector", "boxes", "precision", "device", "workers", "unreadable", "dtype")),
     ],
 )

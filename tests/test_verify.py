@@ -13,7 +13,7 @@ import pytest
 from conftest import caption_table, random_sets, write_captions_folder
 
 from pipelines import cli
-from pipelines.publish import publish
+from pipelines.publish.folder import publish
 from pipelines.shards import shards
 from pipelines.verify import verify
 from schemas.errors import InputError

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from pipelines.cli import bench, labels, regions, training
+from pipelines.cli import bench, labels, publishing, regions, training
 from schemas.errors import InputError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     "is given, then `--set KEY=VALUE`, then its own options.",
 )
 app.add_typer(labels.app)
+app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
 app.add_typer(bench.app, name="bench")

@@ -17,7 +17,6 @@ from pipelines.cli.options import (
     ParamsFile,
     Sets,
     Split,
-    agreement_of,
     beam_options,
     load,
     names_of,
@@ -164,30 +163,6 @@ def agree(
     if out:
         write_json(out, result)
     say(result, True, "") if as_json else agreement_table(result)
-
-
-@app.command()
-def publish(
-    captions: CaptionsDir,
-    shards: Annotated[list[Path], typer.Option(help="Folder that `capgrade shards` wrote; one a split.")],
-    out: Out,
-    name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
-    licence: Annotated[str | None, typer.Option("--license", "--licence", help="SPDX id, e.g. cc-by-4.0.")] = None,
-    agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
-    push: Annotated[str | None, typer.Option(metavar="REPO_ID", help="Upload to this Hugging Face dataset.")] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a Hugging Face dataset folder with its card, and upload it if asked to."""
-    from pipelines import publish as stage
-
-    block = with_given(load(params, sets).publish, name=name, license=licence)
-    done = stage.publish(captions, shards, out, block, agreement_of(agreement) if agreement else None)
-    rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items())
-    say(done, as_json, f"{rows} -> {out}")
-    if push:
-        typer.echo(stage.push(out, push), err=as_json)
 
 
 @app.command()

@@ -11,8 +11,9 @@ import yaml
 from conftest import caption_table, random_sets, write_captions_folder
 from datasets import Value, load_dataset
 
-from pipelines import publish as stage
-from pipelines.publish import publish
+from pipelines.publish import tables
+from pipelines.publish.folder import publish
+from pipelines.publish.push import push
 from pipelines.shards import shards
 from schemas.captions import read_captions
 from schemas.errors import InputError
@@ -76,7 +77,7 @@ def test_the_card_says_what_is_there(made: tuple[Path, Path], tmp_path: Path) ->
 
 
 def test_many_pairs_make_several_files(made: tuple[Path, Path], tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(stage, "PARQUET_ROWS", 200)
+    monkeypatch.setattr(tables, "PARQUET_ROWS", 200)
     manifest = publish(made[0], [made[1]], tmp_path / "out", PARAMS)
     assert len([name for name in manifest["files"] if name.startswith("relevance/")]) > 1
     pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
@@ -131,5 +132,5 @@ def test_push_without_a_hub_is_one_clear_error(made: tuple[Path, Path], tmp_path
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(InputError, match="the hub cannot be reached") as caught:
-        stage.push(tmp_path / "out", "someone/something")
+        push(tmp_path / "out", "someone/something")
     assert "hf_secret" not in str(caught.value)

@@ -1,0 +1,87 @@
+"""The command that publishes: a dataset folder, its upload, and the check of either."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
+from schemas.errors import InputError
+from schemas.params import PublishParams
+
+app = typer.Typer()
+
+
+@app.command()
+def publish(
+    captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
+    shards: Annotated[list[Path] | None, typer.Option(help="Folder that `capgrade shards` wrote; one a split.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; with --push alone, the one to upload.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
+    version: Annotated[str | None, typer.Option(help="Version, and its tag on the hub. Default: 1.0.0.")] = None,
+    licence: Annotated[str | None, typer.Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
+    agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
+    relevance: Annotated[
+        Path | None, typer.Option(help="Folder of `capgrade relevance`, for the card's picture.")
+    ] = None,
+    push: Annotated[str | None, typer.Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte."),
+    ] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
+
+    `--push USER/NAME --out DIR` without captions and shards uploads a folder that is there. `--check` takes a folder or
+    a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
+    """
+    if check:
+        _check(check, out, as_json)
+        return
+    if out is None:
+        raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
+    if captions or shards or not push:
+        block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
+        _make(captions, shards, out, block, agreement, relevance, as_json)
+    if push:
+        from pipelines.publish.push import push as upload
+
+        typer.echo(str(upload(out, push)), err=as_json)
+
+
+def _make(
+    captions: Path | None,
+    shards: list[Path] | None,
+    out: Path,
+    params: PublishParams,
+    agreement: Path | None,
+    relevance: Path | None,
+    as_json: bool,
+) -> None:
+    from pipelines.publish.folder import publish as stage
+
+    if captions is None:
+        raise InputError("no captions to publish", remedy="give --captions and --shards")
+    figures = agreement_of(agreement) if agreement else None
+    done = stage(captions, shards or [], out, params, figures, relevance)
+    rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
+    say(done, as_json, f"{rows} -> {out}")
+
+
+def _check(target: str, made: Path | None, as_json: bool) -> None:
+    from pipelines.publish.check import check
+
+    found = check(target, made)
+    problems = [str(problem) for problem in found.problems]
+    ok = f"ok: {found.place}: version {found.version}, {found.files} files, {found.bytes:,} bytes as they were made"
+    say({**asdict(found), "problems": problems}, as_json, ok) if as_json or not problems else None
+    for problem in problems:
+        typer.secho(f"error: {problem}", fg="red", err=True)
+    if problems:
+        raise typer.Exit(2)

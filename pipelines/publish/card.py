@@ -1,0 +1,193 @@
+"""The dataset card of a published folder: its metadata, how to load it, what it holds and how that was computed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
+from pipelines.publish.recipe import commands, parameters
+from schemas.files import package_version
+from schemas.licences import OTHER
+
+CONFIGS = ("relevance", "captions")
+HERE = "dataset"
+LOADING = """from datasets import load_dataset
+
+where = "{where}"{note}
+pairs = load_dataset(where, "relevance"{revision})
+captions = load_dataset(where, "captions"{revision})"""
+STREAMING = """from datasets import load_dataset
+
+pairs = load_dataset("{where}", "relevance", split="{split}", streaming=True{revision})
+for pair in pairs.take(3):
+    print(pair)"""
+SELECTING = """from datasets import load_dataset
+
+columns = ["image_id", "caption_id", "{measure}"]
+pairs = load_dataset("{where}", "relevance", split="{split}", columns=columns, streaming=True{revision})
+relevant = pairs.filter(lambda pair: pair["{measure}"] > 0.5)"""
+
+
+def dataset_card(contents: Contents) -> str:
+    """README.md of the dataset, with the YAML header that the hub and `datasets` read."""
+    sections = [
+        f"---\n{_header(contents)}---",
+        f"# {contents.params.name}\n\n{introduction(contents)}",
+        _loading(contents),
+        _splits(contents),
+        *(_columns(contents, config) for config in CONFIGS),
+        _agreement(contents.agreement),
+        _distributions(contents),
+        _how(contents),
+        _checksums(contents.files),
+        _licence(contents),
+        f"## Citation\n\n{contents.params.citation}" if contents.params.citation else "",
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def introduction(contents: Contents) -> str:
+    text = (
+        "How relevant captions are to images they were not written for. Each row of `relevance` is an image and a "
+        f"caption with their graded relevance by {len(contents.measures)} measure(s): {', '.join(contents.measures)}."
+    )
+    return f"{contents.params.description}\n\n{text}" if contents.params.description else text
+
+
+def _header(contents: Contents) -> str:
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    params = contents.params
+    data = DatasetCardData(
+        language=[params.language],
+        license=params.license,
+        pretty_name=params.name,
+        annotations_creators=["machine-generated"],
+        task_categories=["text-retrieval", "image-to-text"],
+        size_categories=[size_category(contents.pairs)],
+        tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
+        configs=[_config(contents, config) for config in CONFIGS],
+    )
+    if params.license == OTHER:
+        data["license_name"], data["license_link"] = params.license_name, params.license_link
+    DatasetInfosDict({config: _info(contents, config) for config in CONFIGS}).to_dataset_card_data(data)
+    return f"{data.to_yaml()}\n"
+
+
+def _config(contents: Contents, config: str) -> dict[str, Any]:
+    files = [{"split": table.split, "path": f"{config}/{table.split}-*.parquet"} for table in contents.tables(config)]
+    return {"config_name": config, "data_files": files, **({"default": True} if config == CONFIGS[0] else {})}
+
+
+def _info(contents: Contents, config: str) -> Any:
+    """The features and sizes of a config, as `datasets` keeps them in a card."""
+    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
+
+    tables = contents.tables(config)
+    return DatasetInfo(
+        features=Features.from_arrow_schema(tables[0].schema),
+        splits=SplitDict({t.split: SplitInfo(t.split, num_bytes=t.nbytes, num_examples=t.rows) for t in tables}),
+        download_size=sum(contents.files[name]["bytes"] for table in tables for name in table.files),
+        dataset_size=sum(table.nbytes for table in tables),
+    )
+
+
+def size_category(rows: int) -> str:
+    """The hub's name for a number of rows: n<1K, 1K<n<10K, ... 100B<n<1T, n>1T."""
+    names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"]
+    k = next((k for k in range(len(names)) if rows < 10 ** (k + 3)), len(names))
+    return "n<1K" if k == 0 else f"n>{names[-1]}" if k == len(names) else f"{names[k - 1]}<n<{names[k]}"
+
+
+def _loading(contents: Contents) -> str:
+    repository, params = contents.params.repository, contents.params
+    values = {
+        "where": repository or HERE,
+        "note": "" if repository else "  # this folder, or the repository that it was uploaded to",
+        "revision": f', revision="{params.version}"' if repository else "",
+        "split": contents.splits[0].name,
+        "measure": contents.measures[-1],
+    }
+    loading, streaming, selecting = (_python(text.format(**values)) for text in (LOADING, STREAMING, SELECTING))
+    return (
+        f"## Loading\n\n{loading}\n\nWithout a download, row by row as they are needed:\n\n{streaming}\n\n"
+        f"Only some columns, the others are not read:\n\n{selecting}"
+    )
+
+
+def _python(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _splits(contents: Contents) -> str:
+    rows = [
+        f"| {split.name} | {split.captions.n_images:,} | {split.captions.n_captions:,} | {split.tables[0].rows:,} "
+        f"| {split.captions.n_images * split.captions.n_captions:,} |"
+        for split in contents.splits
+    ]
+    head = "| split | images | captions | pairs kept | pairs scored |\n|---|---:|---:|---:|---:|"
+    return "\n".join(["## Splits\n", head, *rows])
+
+
+def _columns(contents: Contents, config: str) -> str:
+    schema = contents.tables(config)[0].schema
+    rows = [f"| `{field.name}` | {_type(str(field.type))} | {contents.meaning(field.name)} |" for field in schema]
+    return "\n".join([f"## Columns of `{config}`\n", "| column | type | meaning |\n|---|---|---|", *rows])
+
+
+def _type(arrow: str) -> str:
+    return re.sub(r"list<\w+: (\w+)>", r"list of \1", arrow).replace("float", "float32")
+
+
+def _agreement(agreement: dict[str, Any] | None) -> str:
+    if not agreement:
+        return ""
+    kinds = [("pearson", "all"), ("pearson", "non_original"), ("spearman", "all"), ("spearman", "non_original")]
+    rows = [
+        f"| {name} | {' | '.join(_or_dash(row[kind].get(pairs)) for kind, pairs in kinds)} |"
+        for name, row in agreement.items()
+    ]
+    head = (
+        "| measure | Pearson, all | Pearson, non-original | Spearman, all | Spearman, non-original |\n"
+        "|---|---:|---:|---:|---:|"
+    )
+    return "\n".join(["## Agreement with human judgements\n", head, *rows])
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _distributions(contents: Contents) -> str:
+    if contents.relevance_params is None:
+        return ""
+    split = contents.relevance_params["relevance"]["split"]
+    where = f"split `{split}`" if split else "the captions"
+    alt = "histograms of each measure on own and on other pairs"
+    return f"## Distribution of the measures\n\nOver every pair of {where}, none left out:\n\n![{alt}]({PICTURE})"
+
+
+def _how(contents: Contents) -> str:
+    tokenizer = contents.splits[0].shards.metadata["tokenizer"]
+    return (
+        f"## How it was computed\n\nWith capgrade {package_version()}, tokens by `{tokenizer}`. Every caption of a "
+        "split was scored against every image of it. These commands, with this `params.yaml`, make the same bytes "
+        "again:\n\n```bash\n" + "\n".join(commands(contents)) + f"\n```\n\n```yaml\n{parameters(contents)}```"
+    )
+
+
+def _checksums(files: dict[str, dict[str, Any]]) -> str:
+    rows = [f"| `{name}` | {e['rows']:,} | {e['bytes']:,} | `{e['sha256']}` |" for name, e in files.items()]
+    check = (
+        f"`sha256sum -c {SUMS}` checks all files of a copy, `capgrade publish --check` a copy or the repository "
+        f"against `{MANIFEST}`."
+    )
+    return "\n".join(["## Files\n", f"{check}\n", "| file | rows | bytes | SHA-256 |\n|---|---:|---:|---|", *rows])
+
+
+def _licence(contents: Contents) -> str:
+    params = contents.params
+    name = f"[{params.license_name}]({params.license_link})" if params.license == OTHER else params.license
+    return f"## Licence\n\n{name}"

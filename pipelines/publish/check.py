@@ -1,0 +1,153 @@
+"""Proof that a published folder or repository is what was made: every byte against the manifest, nothing beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pipelines.publish.contents import FOLDERS, MANIFEST
+from schemas.errors import InputError
+from schemas.files import check_size, digest, parse_manifest, read_manifest
+
+if TYPE_CHECKING:
+    from pipelines.publish.hub import Repository
+
+AGAIN = "run `capgrade publish` again, or download it again"
+PUSH = "push it again: capgrade publish --push"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was checked, and what is wrong with it: nothing, when it is what was made."""
+
+    place: str
+    version: str
+    files: int
+    bytes: int
+    problems: tuple[InputError, ...]
+
+
+def check(target: str, made: Path | None = None) -> Checked:
+    """Check a folder, or a repository USER/NAME or USER/NAME@REVISION on the hub, against its own manifest: sizes,
+    SHA-256 of the bytes that are there, and nothing else in the dataset's folders. With `made`, also against the
+    folder that was published.
+
+    Raises InputError when it cannot be read at all.
+    """
+    if Path(target).is_dir():
+        place, manifest = target, read_published(Path(target))
+        problems = folder_problems(Path(target), manifest)
+    else:
+        place, manifest, problems = _repository(target)
+    if made is not None:
+        problems += _against(manifest, made, place)
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
+    return Checked(place, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
+
+
+def read_published(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder that `publish` wrote. InputError when it is none, or not what was written."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"no {MANIFEST}: not a finished publish folder", file=folder, remedy="run `capgrade publish`")
+    return _of_publish(parse_manifest(path, AGAIN), path)
+
+
+def _of_publish(manifest: dict[str, Any], file: Path | str) -> dict[str, Any]:
+    params = manifest.get("params")
+    if manifest["kind"] != "publish" or not isinstance(params, dict) or "version" not in params:
+        raise InputError("not the manifest of a published dataset", file=file, remedy="run `capgrade publish` again")
+    return manifest
+
+
+def folder_problems(folder: Path, manifest: dict[str, Any]) -> list[InputError]:
+    """Files that are missing, altered, or in the dataset's folders without being listed."""
+    problems = []
+    for name, entry in manifest["files"].items():
+        try:
+            check_size(folder / name, entry["bytes"], AGAIN)
+            _equal(digest(folder / name), entry, folder / name)
+        except InputError as error:
+            problems.append(error)
+    here = (path for path in folder.rglob("*") if path.is_file())
+    return problems + _extra((path.relative_to(folder).as_posix() for path in here), manifest, f"{folder}/")
+
+
+def _equal(sha256: str, entry: dict[str, Any], file: Path | str, remedy: str = AGAIN) -> None:
+    if sha256 != entry["sha256"]:
+        raise InputError(
+            f"altered: SHA-256 {sha256[:12]}..., made was {entry['sha256'][:12]}...", file=file, remedy=remedy
+        )
+
+
+def _extra(names: Iterable[str], manifest: dict[str, Any], base: str) -> list[InputError]:
+    """`datasets` loads whatever fits the patterns of the card."""
+    problem = f"not in {MANIFEST}, though among the dataset's files"
+    found = sorted(name for name in names if name.split("/")[0] in FOLDERS and name not in manifest["files"])
+    return [InputError(problem, file=base + name, remedy="delete it") for name in found]
+
+
+def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
+    from pipelines.publish.hub import Repository
+
+    name, _, revision = target.partition("@")
+    if "/" not in name or name.startswith((".", "/")):
+        raise InputError("no such folder, nor a repository USER/NAME", file=target, remedy="check the path")
+    repository = Repository(name)
+    commit = repository.head(revision or None)
+    manifest = _remote_manifest(repository, commit)
+    there = repository.files(commit)
+    base = f"{name}@{commit[:7]}/"
+    problems = []
+    for file, entry in manifest["files"].items():
+        try:
+            if file not in there:
+                raise InputError("missing, though the manifest lists it", file=base + file, remedy=PUSH)
+            if there[file].size != entry["bytes"]:
+                problem = f"altered: {there[file].size} bytes where the manifest says {entry['bytes']}"
+                raise InputError(problem, file=base + file, remedy=PUSH)
+            _equal(repository.digest(file, commit), entry, base + file, PUSH)
+        except InputError as error:
+            problems.append(error)
+    problems += _extra(there, manifest, base)
+    return f"{name}@{commit[:7]}", manifest, problems + _tag_problems(repository, commit, manifest)
+
+
+def _remote_manifest(repository: Repository, commit: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / MANIFEST
+        path.write_bytes(repository.read(MANIFEST, commit))
+        try:
+            return _of_publish(parse_manifest(path), path)
+        except InputError as error:
+            raise InputError(error.problem, file=f"{repository.address}/{MANIFEST}", remedy=PUSH) from None
+
+
+def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any]) -> list[InputError]:
+    """The version's tag is there, and holds the same files."""
+    version = str(manifest["params"]["version"])
+    tagged = repository.tags().get(version)
+    if tagged is None:
+        return [InputError(f"has no tag {version}, the version of its content", file=repository.address, remedy=PUSH)]
+    if tagged == commit:
+        return []
+    ours, theirs = repository.files(commit), repository.files(tagged)
+    names = [MANIFEST, *manifest["files"]]
+    differ = [n for n in names if n not in ours or n not in theirs or ours[n].blob_id != theirs[n].blob_id]
+    problem = f"tag {version} has another {differ[0]}" if differ else ""
+    return [InputError(problem, file=repository.address, remedy="give it a version of its own")] if differ else []
+
+
+def _against(manifest: dict[str, Any], made: Path, place: str) -> list[InputError]:
+    """Where a manifest and a folder differ."""
+    mine = read_manifest(made, "publish")
+    problems = folder_problems(made, mine)
+    for name in sorted({*mine["files"], *manifest["files"]}):
+        if mine["files"].get(name) != manifest["files"].get(name):
+            problems.append(InputError(f"not the {name} of {made}", file=place, remedy=PUSH))
+    if not problems and mine != manifest:
+        problems.append(InputError(f"not the {MANIFEST} of {made}", file=place, remedy=PUSH))
+    return problems

@@ -1,0 +1,125 @@
+"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read.
+
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.publish.card import CONFIGS, introduction
+from pipelines.publish.contents import Contents
+from pipelines.publish.tables import Table
+from schemas.licences import licence_address
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+PARQUET = "application/x-parquet"
+TYPES = {pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32"}
+
+
+def croissant(contents: Contents) -> dict[str, Any]:
+    """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never invented.
+
+    Files are addressed in the repository at its version, or relative to this document when there is no repository.
+    """
+    params = contents.params
+    address = f"https://huggingface.co/datasets/{params.repository}" if params.repository else ""
+    facts = {
+        "url": address,
+        "creator": [{"@type": "sc:Person", "name": name} for name in params.authors],
+        "datePublished": params.date,
+        "citeAs": params.citation,
+    }
+    base = f"{address}/resolve/{params.version}/" if address else ""
+    tables = [table for config in CONFIGS for table in contents.tables(config)]
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": params.name,
+        "description": introduction(contents),
+        "version": params.version,
+        "license": licence_address(str(params.license), params.license_link),
+        "inLanguage": params.language,
+        "keywords": ["image-text retrieval", "graded relevance", "captions"],
+        **{key: value for key, value in facts.items() if value},
+        "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
+        "recordSet": [_records(contents, table, name) for table in tables for name in table.files],
+    }
+
+
+def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": base + name,
+        "contentSize": f"{entry['bytes']} B",
+        "encodingFormat": PARQUET,
+        "sha256": entry["sha256"],
+    }
+
+
+def _records(contents: Contents, table: Table, file: str) -> dict[str, Any]:
+    """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
+    record_set = file.removesuffix(".parquet")
+    return {
+        "@type": "cr:RecordSet",
+        "@id": record_set,
+        "name": record_set,
+        "description": f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows} rows.",
+        "field": [_field(contents, field, file, record_set) for field in table.schema],
+    }
+
+
+def _field(contents: Contents, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
+    is_list = pa.types.is_list(field.type)
+    return {
+        "@type": "cr:Field",
+        "@id": f"{record_set}/{field.name}",
+        "name": field.name,
+        "description": contents.meaning(field.name),
+        "dataType": TYPES[field.type.value_type if is_list else field.type],
+        **({"repeated": True} if is_list else {}),
+        "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
+    }

@@ -1,0 +1,91 @@
+"""Stage `publish`: captions and sampled relevance as a Hugging Face dataset folder with its card and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.publish.card import dataset_card
+from pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
+from pipelines.publish.croissant import croissant
+from pipelines.publish.figures import draw_distributions
+from pipelines.publish.tables import hub_split, write_captions, write_pairs
+from schemas.captions import read_captions
+from schemas.errors import InputError
+from schemas.files import digest, parse_manifest, write_json, write_manifest, write_text
+from schemas.lock import only_run
+from schemas.params import PublishParams
+from schemas.shards import read_shards
+
+
+def publish(
+    captions_dir: Path,
+    shards_dirs: Sequence[Path],
+    out: Path,
+    params: PublishParams,
+    agreement: dict[str, Any] | None = None,
+    relevance_dir: Path | None = None,
+) -> dict[str, Any]:
+    """Write a folder that `datasets.load_dataset(out, "captions" or "relevance")` reads, one split a shards folder.
+
+    Config `captions` has one row a caption; `relevance` one row a kept image-caption pair with every measure, the
+    reasons it was kept and its sampling weight. `agreement` (from `agree`) goes into the card, the distributions of
+    `relevance_dir` (from `relevance`) into its picture. The same input gives the same bytes. Returns the manifest.
+    Raises InputError without a licence, or when shards, relevance and captions do not belong together.
+    """
+    if not params.license:
+        raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
+    with only_run(out):
+        before = _listed(out)
+        splits = _write_splits(captions_dir, shards_dirs, out)
+        rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
+        files = {
+            name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
+            for name in sorted(rows)
+        }
+        contents = Contents(params, captions_dir, splits, files, agreement, relevance_dir)
+        names = _write_beside(contents, out)
+        for name in before - {*rows, *names}:  # of an earlier run, which `datasets` would load too
+            (out / name).unlink(missing_ok=True)
+        inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
+        inputs["captions"] = splits[0].captions.digest
+        all_rows = {**rows, **dict.fromkeys(names, 0)}
+        return write_manifest(out, "publish", params=params.model_dump(mode="json"), inputs=inputs, rows=all_rows)
+
+
+def _listed(out: Path) -> set[str]:
+    try:
+        return set(parse_manifest(out / MANIFEST)["files"]) if (out / MANIFEST).is_file() else set()
+    except InputError:
+        return set()  # no manifest of ours: what is there stays, and `--check` names it
+
+
+def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path) -> tuple[Split, ...]:
+    splits: list[Split] = []
+    for folder in shards_dirs:
+        shards = read_shards(folder)
+        captions = read_captions(captions_dir, shards.metadata["split"])
+        shards.require(captions)
+        if any(split.name == hub_split(captions.split) for split in splits):
+            raise InputError(f"split '{captions.split}' is given twice", file=folder)
+        if splits and shards.measures != splits[0].shards.measures:
+            remedy = "make their shards with the same --measures"
+            raise InputError("the splits have different measures", file=folder, remedy=remedy)
+        splits.append(Split(captions, shards, (write_pairs(captions, shards, out), write_captions(captions, out))))
+    if not splits:
+        raise InputError("no shards to publish", remedy="give --shards")
+    return tuple(splits)
+
+
+def _write_beside(contents: Contents, out: Path) -> list[str]:
+    """The card, the Croissant metadata, the picture and the checksums; their names."""
+    names = [CARD, CROISSANT]
+    if contents.relevance_dir:
+        draw_distributions(contents.relevance_dir, contents.splits[0].captions.digest, out / PICTURE)
+        names.append(PICTURE)
+    write_json(out / CROISSANT, croissant(contents))
+    write_text(out / CARD, dataset_card(contents))
+    sums = {**{name: digest(out / name) for name in names}, **{n: e["sha256"] for n, e in contents.files.items()}}
+    write_text(out / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+    return [*names, SUMS]

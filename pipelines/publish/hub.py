@@ -1,0 +1,218 @@
+"""A dataset repository on the Hugging Face hub: what `push` and `check` ask of it, and what its refusals mean.
+
+Everything that can go wrong becomes one InputError. The token goes to the hub and nowhere else: texts of the hub or of
+its client are shown without it, and their exceptions are not handed on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import httpx
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    HfFileSystem,
+    constants,
+    get_token,
+    set_client_factory,
+)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import validate_repo_id
+
+from schemas.errors import InputError
+from schemas.files import package_version
+
+CONNECT, ANSWER = 20.0, 60.0  # seconds; the client of huggingface_hub itself waits for ever
+BLOCK = 2**25  # bytes a request when files are read for their digest
+LATER = "run the same command again later: files that have arrived are not sent again"
+LOGIN = "log in with `hf auth login`, or set HF_TOKEN, with write access to the repository"
+REMEDIES = {
+    401: ("refused the token (HTTP 401)", LOGIN),
+    403: ("does not allow this with the token given (HTTP 403)", LOGIN),
+    404: (
+        "has no such repository, revision or file (HTTP 404)",
+        "check the name; a private one needs a token: " + LOGIN,
+    ),
+    409: (
+        "says that somebody else is changing it (HTTP 409)",
+        "see what changed there, then run the same command again",
+    ),
+    412: ("says that it has changed meanwhile (HTTP 412)", "see what changed there, then run the same command again"),
+    429: ("had too many requests (HTTP 429)", LATER),
+}
+
+
+class Repository:
+    """One dataset repository, at the address that HF_ENDPOINT gives. Every method raises InputError."""
+
+    def __init__(self, repo_id: str) -> None:
+        try:
+            validate_repo_id(repo_id)
+        except HFValidationError:
+            raise InputError(f"'{repo_id}' is not a repository", remedy="write USER/NAME") from None
+        self.id = repo_id
+        self.endpoint = constants.ENDPOINT
+        set_client_factory(_client)
+        self._api = HfApi(self.endpoint, library_name="capgrade", library_version=package_version())
+        self._at: dict[str, Any] = {"repo_id": repo_id, "repo_type": "dataset"}
+
+    @property
+    def address(self) -> str:
+        return f"{self.endpoint}/datasets/{self.id}"
+
+    def create(self) -> None:
+        """Make it unless it is there."""
+        with self._asking():
+            self._api.create_repo(**self._at, exist_ok=True)
+
+    def head(self, revision: str | None = None) -> str:
+        """The commit of a branch or tag, of `main` when none is named."""
+        with self._asking():
+            return str(self._api.repo_info(**self._at, revision=revision, timeout=ANSWER).sha)
+
+    def tags(self) -> dict[str, str]:
+        """The commit of each tag."""
+        with self._asking():
+            return {tag.name: tag.target_commit for tag in self._api.list_repo_refs(**self._at).tags}
+
+    def files(self, revision: str) -> dict[str, RepoFile]:
+        """The files of a commit by path, with sizes and digests as the hub has them."""
+        with self._asking():
+            found = self._api.list_repo_tree(**self._at, revision=revision, recursive=True)
+            return {entry.path: entry for entry in found if isinstance(entry, RepoFile)}
+
+    def digest(self, path: str, revision: str) -> str:
+        """SHA-256 of a file's bytes, read from the hub and not from a cache."""
+        with self._open(path, revision) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def read(self, path: str, revision: str) -> bytes:
+        with self._open(path, revision) as file:
+            return file.read()
+
+    def commit(self, add: dict[str, Path], delete: Sequence[str], parent: str, message: str) -> str:
+        """Upload files and make one commit upon `parent`, which must still be the head; the new commit."""
+        operations: list[Any] = [CommitOperationAdd(name, path) for name, path in add.items()]
+        operations += [CommitOperationDelete(name) for name in delete]
+        with self._asking():
+            made = self._api.create_commit(
+                **self._at, operations=operations, commit_message=message, parent_commit=parent
+            )
+        return made.oid
+
+    def tag(self, name: str, commit: str) -> None:
+        with self._asking():
+            self._api.create_tag(**self._at, tag=name, revision=commit)
+
+    @contextmanager
+    def _open(self, path: str, revision: str) -> Iterator[Any]:
+        with self._asking():
+            system = HfFileSystem(endpoint=self.endpoint, skip_instance_cache=True)
+            with system.open(f"datasets/{self.id}@{revision}/{path}", "rb", block_size=BLOCK) as file:
+                yield file
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """One InputError for whatever goes wrong."""
+        with _quiet(), _over_lfs():
+            try:
+                yield
+            except InputError:
+                raise
+            except Exception as error:  # of the client, its transport, and the JSON that a broken server sends
+                problem, remedy = _meaning(error)
+                raise InputError(f"the hub {problem}", file=self.address, remedy=remedy) from None
+
+
+def _client() -> httpx.Client:
+    def offline(request: httpx.Request) -> None:
+        if constants.is_offline_mode():
+            raise OfflineModeIsEnabled
+
+    hooks: dict[str, Any] = {"request": [offline]}
+    return httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=httpx.Timeout(ANSWER, connect=CONNECT))
+
+
+def _meaning(error: BaseException) -> tuple[str, str]:
+    """What went wrong, as the end of "the hub ...", and what to do."""
+    cause = _root(error)
+    if isinstance(cause, HfHubHTTPError):
+        return _of_status(cause)
+    if isinstance(cause, OfflineModeIsEnabled):
+        return "is out of reach: HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
+    if isinstance(cause, httpx.TimeoutException):
+        return f"gave no answer within {ANSWER:g} s", LATER
+    if isinstance(cause, httpx.ConnectError):
+        return "cannot be reached (no connection)", "check the network and HF_ENDPOINT, then run the same command again"
+    if isinstance(cause, httpx.TransportError):
+        return f"broke the connection off ({type(cause).__name__})", LATER
+    return f"gave an answer that is not understood ({type(cause).__name__}: {redacted(str(cause))})", LATER
+
+
+def _of_status(error: HfHubHTTPError) -> tuple[str, str]:
+    status = error.response.status_code
+    if status == 401 and not get_token():
+        return "wants a token (HTTP 401)", LOGIN
+    if status in REMEDIES:
+        return REMEDIES[status]
+    if status >= 500:
+        return f"has a fault (HTTP {status})", LATER
+    return (
+        f"refuses this (HTTP {status}: {redacted(error.server_message or '')})",
+        "change what it names, and run again",
+    )
+
+
+def _root(error: BaseException) -> BaseException:
+    """The exception of the transport below those that the client wraps around it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, (HfHubHTTPError, httpx.TransportError, OfflineModeIsEnabled)):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def redacted(text: str) -> str:
+    """A text of the hub on one line, without the token and without the signatures of upload addresses."""
+    token = get_token()
+    text = text.replace(token, "<token>") if token else text
+    text = re.sub(r"hf_\w+", "<token>", re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text))
+    return shorten(" ".join(text.split()), 300, placeholder=" ...")
+
+
+@contextmanager
+def _over_lfs() -> Iterator[None]:
+    """Uploads by git LFS, which the tests speak, and not by Xet."""
+    before, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_XET = before
+
+
+class _Redacted(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage()), ()
+        return True
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the client says of its retries reaches the user redacted."""
+    logger, mask = logging.getLogger("huggingface_hub.utils._http"), _Redacted()
+    logger.addFilter(mask)
+    try:
+        yield
+    finally:
+        logger.removeFilter(mask)

@@ -1,0 +1,140 @@
+"""Upload of a published folder: one commit with what changed, upon the commit it was compared with, and a tag."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.publish.check import folder_problems, read_published
+from pipelines.publish.contents import FOLDERS, MANIFEST
+from schemas.errors import InputError
+from schemas.files import digest, package_version
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoFile
+
+    from pipelines.publish.hub import Repository
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """Where the folder is now, and what it took."""
+
+    address: str
+    commit: str
+    version: str
+    sent: tuple[str, ...]
+    deleted: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = (
+            f"{len(self.sent)} file(s) sent, {len(self.deleted)} deleted" if self.sent or self.deleted else "no change"
+        )
+        return f"{what}: {self.address} at {self.version} (commit {self.commit[:7]})"
+
+
+def push(folder: Path, repo_id: str) -> Pushed:
+    """Make the repository on the Hugging Face hub hold what the folder holds, and tag it with its version.
+
+    Only files that differ are sent, all in one commit: a failure before it leaves the repository as it was, and what
+    had been uploaded is not sent again. Files outside the dataset's own folders that others put there stay.
+    Raises InputError, which says what state the repository is in: a damaged folder, a version that is published with
+    other content, no access, a conflict, no answer.
+    """
+    from pipelines.publish.hub import Repository
+
+    manifest = read_published(folder)
+    problems = folder_problems(folder, manifest)
+    if problems:
+        raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
+    files = {name: folder / name for name in [*manifest["files"], MANIFEST]}
+    return _Push(Repository(repo_id), files, manifest).run()
+
+
+class _Push:
+    def __init__(self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any]) -> None:
+        self.repository, self.files = repository, files
+        self.version = str(manifest["params"]["version"])
+        self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+        self.sha256[MANIFEST] = digest(files[MANIFEST])
+        self.head: str | None = None  # before this push
+
+    def run(self) -> Pushed:
+        try:
+            self.repository.create()
+            self.head = self.repository.head()
+            add, delete = self._changes(self.head)
+            tagged = self.repository.tags().get(self.version)
+            self._refuse_another(tagged)
+            commit = self._commit(add, delete) if add or delete else self.head
+        except InputError as error:
+            raise InputError(f"{error.problem}; {self._state()}", file=error.file, remedy=error.remedy) from None
+        if tagged is None:
+            self._tag(commit)
+        return Pushed(self.repository.address, commit, self.version, tuple(add), tuple(delete))
+
+    def _changes(self, commit: str) -> tuple[dict[str, Path], list[str]]:
+        """What to send and what to delete, to make a commit's files those of the folder."""
+        there = self.repository.files(commit)
+        add = {name: path for name, path in self.files.items() if not self._same(name, there.get(name))}
+        return add, [name for name in there if name.split("/")[0] in FOLDERS and name not in self.files]
+
+    def _same(self, name: str, there: RepoFile | None) -> bool:
+        if there is None or there.size != self.files[name].stat().st_size:
+            return False
+        return self.sha256[name] == there.lfs.sha256 if there.lfs else git_id(self.files[name]) == there.blob_id
+
+    def _refuse_another(self, tagged: str | None) -> None:
+        """A version that somebody may have loaded keeps its content for ever."""
+        add, delete = self._changes(tagged) if tagged else ({}, [])
+        if add or delete:
+            problem = f"version {self.version} is already published with other content ({min([*add, *delete])} differs)"
+            remedy = "give this content a version of its own: --version, or publish.version"
+            raise InputError(problem, file=self.repository.address, remedy=remedy)
+
+    def _commit(self, add: dict[str, Path], delete: list[str]) -> str:
+        assert self.head is not None
+        message = f"Version {self.version}, by capgrade {package_version()}"
+        try:
+            return self.repository.commit(add, delete, self.head, message)
+        except InputError:
+            arrived = self._arrived()
+            if arrived is None:
+                raise
+            return arrived
+
+    def _arrived(self) -> str | None:
+        """The new head when a commit went through whose answer was lost on the way."""
+        try:
+            now = self.repository.head()
+            return now if now != self.head and self._changes(now) == ({}, []) else None
+        except InputError:
+            return None
+
+    def _state(self) -> str:
+        """What the repository is like after a failure, by asking it if it can be asked."""
+        if self.head is None:
+            return "nothing was sent"
+        try:
+            now = self.repository.head()
+        except InputError:
+            return f"it was at commit {self.head[:7]}, and running the command again finds out whether it still is"
+        if now == self.head:
+            return f"the repository is as it was (commit {now[:7]})"
+        return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
+
+    def _tag(self, commit: str) -> None:
+        try:
+            self.repository.tag(self.version, commit)
+        except InputError as error:
+            problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
+            remedy = f"{error.remedy}; it sends nothing again and sets tag {self.version}"
+            raise InputError(problem, file=error.file, remedy=remedy) from None
+
+
+def git_id(path: Path) -> str:
+    """The id git gives to a file's content (of the small files that the hub keeps in git itself)."""
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

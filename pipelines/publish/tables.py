@@ -1,0 +1,118 @@
+"""The tables of a published dataset as parquet: config `captions`, a row a caption; `relevance`, a row a kept pair."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.captions import SCHEMA, Captions
+from schemas.errors import InputError
+from schemas.files import atomic
+from schemas.shards import Shards, pair_columns
+
+ROW_GROUP = 128 * 1024
+PARQUET_ROWS = 4_000_000  # pairs a file, about 60 MB
+CAPTIONS = pa.schema([SCHEMA.field(n) for n in ("image_id", "caption_id", "caption", "tokens", "image_file")])
+
+
+@dataclass(frozen=True)
+class Table:
+    """One split of one config, as written: the rows of each file, and the bytes the split has in memory."""
+
+    config: str
+    split: str
+    schema: pa.Schema
+    files: dict[str, int]
+    nbytes: int
+
+    @property
+    def rows(self) -> int:
+        return sum(self.files.values())
+
+
+def hub_split(split: str) -> str:
+    """A split name that `datasets` accepts: letters, digits and `_` (train+restval becomes train_restval)."""
+    return re.sub(r"\W", "_", split)
+
+
+def write_captions(captions: Captions, out: Path) -> Table:
+    split = hub_split(captions.split)
+    name = f"captions/{split}-00000-of-00001.parquet"
+    table = captions.table.select(CAPTIONS.names)
+    _write_parquet(out / name, CAPTIONS, iter(table.to_batches(ROW_GROUP)))
+    return Table("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
+
+
+def write_pairs(captions: Captions, shards: Shards, out: Path) -> Table:
+    """Pairs in the order of images and captions, over as many files as their number needs."""
+    pairs, split = shards.manifest["pairs"], hub_split(captions.split)
+    n_files = max(1, -(-pairs // PARQUET_ROWS))
+    schema = pair_schema(shards.measures)
+    batches, files, nbytes = _pair_batches(captions, shards, schema), {}, 0
+    for k in range(n_files):
+        name = f"relevance/{split}-{k:05d}-of-{n_files:05d}.parquet"
+        files[name], size = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
+        nbytes += size
+    if sum(files.values()) != pairs:
+        raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=shards.folder)
+    return Table("relevance", split, schema, files, nbytes)
+
+
+def pair_schema(measures: Sequence[str]) -> pa.Schema:
+    """image_id, caption_id, original (the caption was written for the image), the measures, reasons and weight."""
+    return pa.schema(
+        [
+            pa.field("image_id", pa.string()),
+            pa.field("caption_id", pa.string()),
+            pa.field("original", pa.bool_()),
+            *(pa.field(name, pa.float32()) for name in measures),
+            pa.field("reasons", pa.list_(pa.string())),
+            pa.field("weight", pa.float32()),
+        ]
+    )
+
+
+def _pair_batches(captions: Captions, shards: Shards, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    caption_ids = captions.table["caption_id"].combine_chunks()
+    names = shards.metadata["reasons"]
+    for batch in shards.batches():
+        row, pairs = pair_columns(batch)
+        images = batch["image"].to_numpy()[row]
+        caption = pairs["captions"].to_numpy()
+        values = {
+            "image_id": batch["image_id"].take(pa.array(row)),
+            "caption_id": caption_ids.take(pairs["captions"]),
+            "original": pa.array(captions.owner[caption] == images),
+            **{name: pairs[name] for name in shards.measures},
+            "reasons": _reason_lists(pairs["reasons"].to_numpy(), names),
+            "weight": pairs["weight"],
+        }
+        yield pa.record_batch([values[name] for name in schema.names], schema=schema)
+
+
+def _reason_lists(bits: np.ndarray, names: Sequence[str]) -> pa.Array:
+    """Lists of reason names from bit sets uint32 [n]."""
+    set_bits = (bits[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
+    offsets = np.concatenate([[0], np.cumsum(set_bits.sum(axis=1))])
+    flat = pa.array(names).take(pa.array(np.nonzero(set_bits)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+
+
+def _write_parquet(
+    path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], most: int | None = None
+) -> tuple[int, int]:
+    """Write batches until there are none, or `most` rows are reached; the rows written and their bytes in memory."""
+    rows = nbytes = 0
+    with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=ROW_GROUP)
+            rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+            if most is not None and rows >= most:
+                break
+    return rows, nbytes
