@@ -28,7 +28,7 @@ def test_overrides_win(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("shards: {tpo: 3}", r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device, exchange, group_captions, "),
+        ("shards: {tpo: 3}", r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device, exchange, "),
         ("shard: {}", "unknown parameter 'shard' -> known here: captions, evaluate, measures, "),
         ("shards: {top: -1}", "parameter 'shards.top' is -1: Input should be greater than or equal to 0"),
         (
