@@ -37,7 +37,8 @@ def mix(values: Mapping[str, np.ndarray], score: np.ndarray, image: np.ndarray, 
         constant, weights = _fit(table[fold != k], score[fold != k])
         predicted[fold == k] = constant + table[fold == k] @ weights
     weights = _fit(table, score)[1]
-    return Mixed(predicted, {name: float(w) for name, w in zip(values, weights, strict=True) if w > 0})
+    felt = weights * table.std(axis=0) > 1e-9 * score.std()
+    return Mixed(predicted, {name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some})
 
 
 def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:

@@ -157,7 +157,10 @@ class SbertParams(Block):
 
 
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
-MIXTURES = {"daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3}}
+MIXTURES = {
+    "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
+    "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
+}
 
 
 class MeasuresParams(Block):

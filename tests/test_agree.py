@@ -62,6 +62,15 @@ def test_equals_scipy_on_plain_judgements(captions_dir: Path, tmp_path: Path) ->
     assert result["kendall"]["non_original"] == pytest.approx(stats.kendalltau(values[other], score[other]).statistic)
 
 
+def test_a_mixture_is_fitted_and_cross_validated(captions_dir: Path, tmp_path: Path) -> None:
+    """Where people judge by one measure, the mixture finds it, in every fold."""
+    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    file, names = tmp_path / "dense" / "rouge_l.arrow", ["cider", "rouge_l", "bleu"]
+    result = agree(captions_dir, file, names, MeasuresParams(), folds=4)["mixture"]
+    assert result["pearson"]["all"] == pytest.approx(1) == result["pearson"]["non_original"]
+    assert result["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
+
+
 def test_a_dense_file_judges_every_pair(captions_dir: Path, tmp_path: Path) -> None:
     relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
     result = agree(captions_dir, tmp_path / "dense" / "rouge_l.arrow", ["rouge_l", "cider"], MeasuresParams())
