@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from pipelines.measures import choose
-from pipelines.measures.meteor_java import FittedMeteorJava
+from pipelines.measures.meteor.java import FittedMeteorJava
 from pipelines.measures.spice import FittedSpice
 from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions

@@ -197,7 +197,7 @@ def parse(
     from dataclasses import asdict
 
     from pipelines.measures.ptb import ptb_tokens
-    from pipelines.measures.scene_parse import parse as read
+    from pipelines.measures.scene_graph.parse import parse as read
 
     graph = read(tuple(ptb_tokens(caption)))
     say(asdict(graph), as_json, str(graph))

@@ -10,7 +10,7 @@ from pipelines.measures.cider import Cider, CiderPlain
 from pipelines.measures.imported import Imported
 from pipelines.measures.kinds import KINDS
 from pipelines.measures.meteor import Meteor
-from pipelines.measures.meteor_java import MeteorJava
+from pipelines.measures.meteor.java import MeteorJava
 from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.rouge import RougeL
 from pipelines.measures.sbert import Sbert

@@ -7,7 +7,7 @@ from pipelines.measures.bleu import FittedBleu
 from pipelines.measures.cider import FittedCider
 from pipelines.measures.imported import FittedImported
 from pipelines.measures.meteor import FittedMeteor
-from pipelines.measures.meteor_java import FittedMeteorJava
+from pipelines.measures.meteor.java import FittedMeteorJava
 from pipelines.measures.rouge import FittedRougeL
 from pipelines.measures.sbert import FittedSbert
 from pipelines.measures.scene_graph import FittedSceneGraph

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from pipelines.cli import app
 from pipelines.measures import base, scene_graph
-from pipelines.measures.scene_concepts import Concepts
 from pipelines.measures.scene_graph import FittedSceneGraph, SceneGraph
-from pipelines.measures.scene_lexicon import scene_lexicon
-from pipelines.measures.scene_parse import Graph, parse
-from pipelines.measures.scene_tuples import Reader, Tuples
+from pipelines.measures.scene_graph.concepts import Concepts
+from pipelines.measures.scene_graph.lexicon import scene_lexicon
+from pipelines.measures.scene_graph.parse import Graph, parse
+from pipelines.measures.scene_graph.tuples import Reader, Tuples
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.params import SceneGraphParams

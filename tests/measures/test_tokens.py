@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.measures import ptb, tokens
-from pipelines.measures.longest import Automaton
+from pipelines.measures.ptb.longest import Automaton
 from pipelines.measures.tokens import tokenize
 from schemas.errors import InputError
 

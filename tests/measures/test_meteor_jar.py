@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from conftest import make_captions
 
-from pipelines.measures import meteor_java
 from pipelines.measures.meteor import Meteor
-from pipelines.measures.meteor_java import MeteorJava
+from pipelines.measures.meteor import java as meteor_java
+from pipelines.measures.meteor.java import MeteorJava
 from schemas.errors import InputError
 from schemas.params import MeteorJavaParams, MeteorParams
 

@@ -1,11 +1,11 @@
-"""METEOR 1.5 of captions with reference sets, over the arrays of `meteor_index`."""
+"""METEOR 1.5 of captions with reference sets, over the arrays of `index`."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit, prange
 
-from pipelines.measures.meteor_align import (
+from pipelines.measures.meteor.align import (
     BEAM,
     align,
     caption_place,
@@ -15,8 +15,8 @@ from pipelines.measures.meteor_align import (
     reference_place,
     reference_words,
 )
-from pipelines.measures.meteor_bound import BETA, BITS, CLASS_OF, DELTA, GAMMA, WEIGHTS, bound, f_score, run_of_bits
-from pipelines.measures.meteor_index import BACKWARD, FORWARD
+from pipelines.measures.meteor.bound import BETA, BITS, CLASS_OF, DELTA, GAMMA, WEIGHTS, bound, f_score, run_of_bits
+from pipelines.measures.meteor.index import BACKWARD, FORWARD
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 

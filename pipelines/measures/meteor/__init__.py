@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.measures import meteor_kernel as kernel
 from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.meteor_data import read_lexicon
-from pipelines.measures.meteor_index import Index, build_index
+from pipelines.measures.meteor import kernel
+from pipelines.measures.meteor.data import read_lexicon
+from pipelines.measures.meteor.index import Index, build_index
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.params import MeteorParams
@@ -24,7 +24,7 @@ from schemas.params import MeteorParams
 
 @dataclass(frozen=True)
 class FittedMeteor(ArrayState):
-    """The captions as words and phrases, and which of them match (`meteor_index.Index`)."""
+    """The captions as words and phrases, and which of them match (`index.Index`)."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]

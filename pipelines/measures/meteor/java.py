@@ -23,7 +23,7 @@ import numpy as np
 from pipelines.measures.base import ArrayState, require_two_references
 from pipelines.measures.embeddings import cache_folder
 from pipelines.measures.meteor import caption_lines
-from pipelines.measures.meteor_data import JAR, meteor_folder
+from pipelines.measures.meteor.data import JAR, meteor_folder
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.params import MeteorJavaParams

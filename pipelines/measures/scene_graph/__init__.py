@@ -1,6 +1,6 @@
 """Scene graphs of captions compared with those of reference sets: a relative of SPICE, not SPICE.
 
-A caption becomes objects, attributes and relations (`scene_parse`), these become weighted tuples (`scene_tuples`),
+A caption becomes objects, attributes and relations (`parse`), these become weighted tuples (`tuples`),
 and the score is the F-score of a caption's set of tuples and that of all its image's references together. As in
 SPICE (Anderson et al. 2016) the references are one set and synonyms match; parser, partial credit and weights are
 our own. `docs/scene_graph.md` has the grammar and how well it agrees with people.
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.measures import scene_kernel as kernel
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.scene_concepts import Concepts
-from pipelines.measures.scene_lexicon import scene_lexicon
-from pipelines.measures.scene_parse import parse
-from pipelines.measures.scene_tuples import Reader
+from pipelines.measures.scene_graph import kernel
+from pipelines.measures.scene_graph.concepts import Concepts
+from pipelines.measures.scene_graph.lexicon import scene_lexicon
+from pipelines.measures.scene_graph.parse import parse
+from pipelines.measures.scene_graph.tuples import Reader
 from schemas.captions import Captions
 from schemas.params import SceneGraphParams
 

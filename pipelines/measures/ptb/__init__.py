@@ -1,4 +1,4 @@
-"""The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `ptb_rules` at every place.
+"""The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every place.
 
 Each caption is read by itself, as if an empty line followed. `docs/tokenizers.md` has how equal it was
 measured to be.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from pipelines.measures.longest import Automaton
-from pipelines.measures.ptb_rules import NAMES, RULES
+from pipelines.measures.ptb.longest import Automaton
+from pipelines.measures.ptb.rules import NAMES, RULES
 
 # pycocoevalcap's list. It is applied to lower-cased tokens, so the brackets on it (now -lrb- and so on) stay.
 PUNCTUATION = frozenset(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pipelines.measures.meteor_bound import run_of_bits
+from pipelines.measures.meteor.bound import run_of_bits
 
 BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pipelines.measures.meteor_data import JAR, Lexicon, meteor_folder, read_lexicon
+from pipelines.measures.meteor.data import JAR, Lexicon, meteor_folder, read_lexicon
 from schemas.errors import InputError
 
 ENTITY = 1740  # the synonym set that is the root of all nouns

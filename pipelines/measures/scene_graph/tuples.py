@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipelines.measures.scene_concepts import Concepts
-from pipelines.measures.scene_parse import Graph
+from pipelines.measures.scene_graph.concepts import Concepts
+from pipelines.measures.scene_graph.parse import Graph
 from schemas.params import SceneGraphParams
 
 Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, brown), ("relation", dog, on, table), ...

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.measures.scene_wordnet import WordNet, read_wordnet
+from pipelines.measures.scene_graph.wordnet import WordNet, read_wordnet
 
 HERE = Path(__file__).parent
 _PLURALS = (
@@ -153,8 +153,8 @@ def _doubles(verb: str) -> bool:
 def scene_lexicon() -> SceneLexicon:
     """Our lists beside METEOR's WordNet. InputError when the latter is missing."""
     wordnet = read_wordnet()
-    words = yaml.safe_load((HERE / "scene_words.yaml").read_text(encoding="utf-8"))
-    verbs = read_tree(HERE / "scene_verbs.txt")
+    words = yaml.safe_load((HERE / "words.yaml").read_text(encoding="utf-8"))
+    verbs = read_tree(HERE / "verbs.txt")
     irregular: dict[str, list[str]] = {}
     for form, bases in wordnet.lexicon.exceptions.items():
         for base in bases:
@@ -164,7 +164,7 @@ def scene_lexicon() -> SceneLexicon:
         for form, name in _inflected(verb, irregular).items():
             forms.setdefault(form, (verb, name))
     return SceneLexicon(
-        nouns=read_tree(HERE / "scene_nouns.txt"),
+        nouns=read_tree(HERE / "nouns.txt"),
         verbs=verbs,
         closed=_closed(words),
         phrases={tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()},
