@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def agreement_table(result: dict[str, Any]) -> None:
     """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones."""
     table = Table(title="Agreement with human judgements")
-    table.add_column("measure")
+    table.add_column("measure", no_wrap=True)
     for coefficient in ("pearson", "spearman", "kendall"):
         table.add_column(coefficient, justify="right")
-        table.add_column("non-original", justify="right")
+        table.add_column("non-own", justify="right")
     for name, row in result.items():
         cells = (row[c].get(scope) for c in ("pearson", "spearman", "kendall") for scope in ("all", "non_original"))
         table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))

@@ -16,7 +16,10 @@ from schemas.files import COMMAND, MANIFEST, MOST_BYTES, WORK, check_size, diges
 from schemas.lock import LOCK, holder
 
 RUN, EVALUATION = "config.json", "metrics.json"
-NAMES = {RUN: "training run", EVALUATION: "evaluation"}
+NAMES = {
+    RUN: "training run",
+    EVALUATION: "evaluation",
+}  # where there is no manifest: by an earlier version, or unfinished
 TABLES = (".arrow", ".parquet")
 
 
@@ -56,8 +59,8 @@ class Report:
 def verify(root: Path) -> Report:
     """Check every folder at and below `root` that a stage wrote.
 
-    Manifests: their own SHA-256, and of each file the size, SHA-256, that it can be read, and its rows. Training runs
-    and evaluations have no manifest: their files are opened, and an index is compared with the model it was made from.
+    Manifests: their own SHA-256, and of each file the size, SHA-256, that it can be read, and its rows. Of training
+    runs and evaluations without one the files are opened. An index is compared with the model it was made from.
     Raises InputError when there is no such folder, or nothing of capgrade in it.
     """
     if not root.is_dir():

@@ -25,7 +25,11 @@ from schemas.lock import first_process, only_run
 
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
-COMMAND = {"embeddings": "embed"}  # kinds that are not called as their command is
+COMMAND = {
+    "embeddings": "embed",
+    "run": "train",
+    "evaluation": "evaluate",
+}  # kinds that are not called as their command is
 MANIFEST, WORK = "manifest.json", ".work"
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole

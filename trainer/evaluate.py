@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import atomic, write_json
+from schemas.files import MANIFEST, atomic, write_json, write_manifest
 from schemas.params import EvaluateParams
 from trainer.curves import curves
 from trainer.metrics.asp import asp_ceiling
@@ -251,6 +251,7 @@ def as_json(found: Sequence[Evaluation]) -> dict[str, Any]:
 
 def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
+    (out / MANIFEST).unlink(missing_ok=True)
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
         values = found[0].scored
         np.savez_compressed(
@@ -262,9 +263,12 @@ def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]
                 for item in values[way].metrics
             },
         )
-    for name, rows in curves(task, settings.ks, settings.ties).items():
-        write_json(out / f"curves_{name}.json", rows)
+    drawn = curves(task, settings.ks, settings.ties)
+    for name, points in drawn.items():
+        write_json(out / f"curves_{name}.json", points)
     write_json(out / "metrics.json", as_json(found))
+    names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
+    write_manifest(out, "evaluation", params=asdict(settings), inputs={}, rows=dict.fromkeys(names, 0))
 
 
 def ceilings(task: Task) -> dict[str, dict[str, float]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from pipelines.measures.base import CHUNK, Fitted
 from pipelines.measures.cider import FittedCider
 from pipelines.measures.mixture import FittedMixture
-from pipelines.measures.rouge import FittedRougeL, long_lanes, short_lanes
+from pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from pipelines.measures.sbert import FittedSbert
 from schemas.errors import InputError
 
@@ -190,6 +190,7 @@ class RougeOnDevice(_OnDevice):
             f = total / torch.as_tensor(sizes, device=self.device)
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
+            f = torch.where(f > float(ONE), 1.0, f)
         return self._with_others(images, few, f.clamp(max=1), first, last)
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:

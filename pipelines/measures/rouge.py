@@ -21,6 +21,7 @@ from schemas.captions import Captions
 from schemas.params import RougeParams
 
 SHORT = 16  # bits of a short lane
+ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
 IMAGES = 32  # images whose lanes stand side by side, as many as fit LANES
 LANES = 256
 
@@ -159,7 +160,7 @@ def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, w
     for k in range(width):
         below = n * f[k] + beta2 * best_lcs[k]
         ratio = (np.float32(1) + beta2) * best_lcs[k] * f[k] / max(below, np.float32(1e-30))
-        f[k] = min(ratio, np.float32(1))  # rounding can pass 1
+        f[k] = np.float32(1) if ratio > ONE else ratio
 
 
 @njit(cache=True)

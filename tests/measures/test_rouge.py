@@ -106,3 +106,11 @@ def test_blocks_do_not_change_a_row() -> None:
     whole = fitted.score(np.arange(70))
     for rows in (np.arange(5), np.array([69, 2, 33])):
         assert np.array_equal(fitted.score(rows), whole[rows])
+
+
+def test_own_pairs_of_any_length_are_exactly_one() -> None:
+    """Of every length, whatever rounding does: they tie, as they do in the reference library."""
+    sets = [[" ".join(f"w{k}" for k in range(n)), "other words"] for n in range(1, 90)]
+    captions = make_captions(sets)
+    values = RougeL(RougeParams()).fit(captions).score(np.arange(len(sets)))
+    assert (values[captions.owner, np.arange(captions.n_captions)] == 1).all()
