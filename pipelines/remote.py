@@ -52,12 +52,13 @@ class Remote:
             self._do(self.files.rm_file, f"{self.root}/{name}")
 
     def clear(self) -> None:
+        """Delete the folder, and its copy on this machine."""
         self._do(self.files.rm, self.root, recursive=True)
+        shutil.rmtree(self._place, ignore_errors=True)
 
     def mirror(self, folders: Iterable[str]) -> Path:
         """A local copy of some folders, one a machine; a second worker finds it there."""
-        name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        place = Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
+        place = self._place
         if place.exists() and place.stat().st_uid != os.getuid():
             raise InputError("belongs to another user", file=place, remedy="set TMPDIR to a folder of your own")
         if not place.is_dir():
@@ -69,6 +70,11 @@ class Remote:
             except OSError:  # another worker was faster
                 shutil.rmtree(fresh)
         return place
+
+    @property
+    def _place(self) -> Path:
+        name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
 
     def _do(self, action: Any, *args: Any, **options: Any) -> Any:
         """What a store or its client raises, as InputError."""
