@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from pipelines.cli import bench, labels, regions, training
+from pipelines.cli import bench, labels, regions, report, training
 from schemas.errors import InputError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.add_typer(labels.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
+app.add_typer(report.app)
 app.add_typer(bench.app, name="bench")
 
 
