@@ -27,6 +27,10 @@ def _unit(name: str) -> str:
     return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
 
 
+def smaller_is_better(name: str) -> bool:
+    return _unit(name) == "rank"
+
+
 def shown(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction to one decimal, tau and cosine to three."""
     if value != value:
@@ -98,7 +102,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
         for label, found in values.items()
     ]
     for place, (_, name) in enumerate(columns):
-        pick = min if _unit(name) == "rank" else max
+        pick = min if smaller_is_better(name) else max
         best = shown(name, pick(found[place] for found in values.values()))
         for row in rows:  # what prints the same is equally good
             if row[place + 1] == best:

@@ -1,0 +1,62 @@
+"""Stage `report`: everything that a pipeline wrote, on one page that opens from disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.report.agreement import agreement
+from pipelines.report.alignments import alignments
+from pipelines.report.corpus import corpus
+from pipelines.report.cost import cost
+from pipelines.report.curves import curves
+from pipelines.report.data import CAPTIONS, Data, open_data
+from pipelines.report.distributions import distributions
+from pipelines.report.embedding_map import embedding_map
+from pipelines.report.examples import examples
+from pipelines.report.files import write_pictures
+from pipelines.report.mined import mined
+from pipelines.report.page import render
+from pipelines.report.parts import Missing, Section
+from pipelines.report.runs import runs
+from pipelines.report.thumbnails import Thumbnails
+from pipelines.report.training import training
+from schemas.files import package_version, write_text
+
+LEAD = (
+    "Benchmarks call one image right for a caption and every other wrong. Here are the degrees between: measured, "
+    "compared with people, and used to train and to score."
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `report` wrote."""
+
+    bytes: int
+    sections: int
+    missing: list[str]  # what the page says is not there
+    pictures: list[Path]
+
+
+def sections_of(data: Data) -> list[Section]:
+    """Every section of the page, in order."""
+    thumbnails = Thumbnails(data.at(CAPTIONS))
+    first = [corpus(data), distributions(data), agreement(data), mined(data), runs(data), training(data), curves(data)]
+    return [*first, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
+
+
+def report(folder: Path, out: Path, pictures: Path | None = None, title: str | None = None) -> Written:
+    """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
+    in the folder `pictures`. What is not there is said on the page, with the command that makes it.
+
+    Raises InputError without captions, and for an output that is damaged or belongs to other captions.
+    """
+    data = open_data(folder)
+    sections = sections_of(data)
+    foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
+    page = render(title or f"capgrade: {folder.resolve().name}", sections, lead=LEAD, foot=foot, runs=data.runs)
+    write_text(out, page)
+    files = write_pictures(sections, pictures) if pictures else []
+    missing = [part.what for section in sections for part in section.parts if isinstance(part, Missing)]
+    return Written(len(page.encode()), len(sections), missing, files)

@@ -1,0 +1,124 @@
+"""Section: do the measures agree with people? Scatter, means of bins with intervals, and the table of coefficients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from pipelines.report.charts import made, rows
+from pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
+from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
+from schemas.captions import Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import metadata_of, read_arrow
+
+DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
+BINS = 12  # of equal width
+FEWEST = 20  # pairs in a bin whose mean is drawn
+SCOPES = {"all": "all pairs", "non_original": "non-original pairs"}
+COEFFICIENTS = ("pearson", "spearman", "kendall")
+INTRO = (
+    "Judged pairs of image and caption: human scores, or for generated scenes the true relevance. Bars are 95 % "
+    "intervals of the mean score of the pairs in a bin; dots are single pairs. Binary relevance, which benchmarks use, "
+    "is 1 for own pairs; over non-original pairs it is constant and has no correlation."
+)
+
+
+def agreement(data: Data) -> Section:
+    """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
+    options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
+    command = data.command("agree", options)
+    parts: list[Part] = []
+    if data.has(AGREEMENT):
+        parts.append(_table(json_at(data.at(AGREEMENT))))
+    else:
+        parts.append(Missing("the agreement of the measures with judgements", command))
+    if data.has(JUDGED):
+        parts += _charts(data)
+    elif data.has(AGREEMENT):
+        parts.append(Missing("the judged pairs one by one", command))
+    return Section("agreement", "Agreement with people", INTRO, parts)
+
+
+def _table(found: dict[str, Any]) -> Table:
+    keys = [(c, scope) for scope in SCOPES for c in COEFFICIENTS]
+    values = {name: [row[c].get(scope, float("nan")) for c, scope in keys] for name, row in found.items()}
+    best = np.nanmax(np.array(list(values.values()), float), axis=0)
+    lines = [
+        [text(name), *(_cell(value, top) for value, top in zip(row, best, strict=True))] for name, row in values.items()
+    ]
+    heads = ("measure", *(f"{c}, {SCOPES[scope]}" for c, scope in keys))
+    return Table("Correlation of each measure with the judgements, the best in bold", heads, lines)
+
+
+def _cell(value: float, best: float) -> Cell:
+    made = number(value)
+    return Cell(made.text, made.value, best=f"{value:.3f}" == f"{best:.3f}")
+
+
+def _charts(data: Data) -> list[Part]:
+    table = read_arrow(data.at(JUDGED))
+    facts = metadata_of(table.schema)
+    captions = read_captions(data.at("captions"), facts["split"])
+    if facts["captions"] != captions.digest:
+        raise InputError("judged pairs of other captions", file=data.at(JUDGED), remedy="run capgrade agree again")
+    return [_chart(name, table, captions) for name in facts["measures"]]
+
+
+def _chart(name: str, table: pa.Table, captions: Captions) -> Chart:
+    value, score = table[name].to_numpy(), table["score"].to_numpy()
+    points, means = alt.Data(values=_points(name, table, captions)), rows(bins(value, score))
+    x, y = alt.X("value:Q", title=name), alt.Y("score:Q", title="judgement")
+    dots = alt.Chart(points).mark_point(size=14, filled=True, opacity=0.45, aria=False).encode(
+        x, y, alt.Color("pair:N", title=None, sort=["own", "other"]),
+        tooltip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q"],
+    )  # fmt: skip
+    base = alt.Chart(means)
+    bars = base.mark_rule(strokeWidth=2).encode(alt.X("at:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
+    told = [alt.Tooltip(f"{key}:Q") for key in ("at", "mean", "low", "high", "pairs")]
+    line = base.mark_line(strokeWidth=2, aria=False).encode(alt.X("at:Q"), alt.Y("mean:Q"))
+    marks = base.mark_square(size=46, opacity=1).encode(alt.X("at:Q"), alt.Y("mean:Q"), tooltip=told)
+    ends = bins(value, score)
+    said = "too few pairs for means."
+    if ends:
+        said = f"the mean score goes from {ends[0]['mean']:.2f} at {ends[0]['at']:.2f} to {ends[-1]['mean']:.2f} at {ends[-1]['at']:.2f}."
+    alt_text = f"Judgement against {name} for {len(score):,} pairs; {said}"
+    return made(f"agreement-{name}", f"{name} and people", alt_text, dots + line + bars + marks)  # type: ignore[arg-type]
+
+
+def _points(name: str, table: pa.Table, captions: Captions) -> list[dict[str, Any]]:
+    """Pairs of every kind: half of them own where there are enough, so that scarce ones are seen."""
+    own = table["original"].to_numpy(zero_copy_only=False)
+    some = [_spread(np.flatnonzero(kind), DOTS // 2) for kind in (own, ~own)]
+    first = captions.refs[captions.ref_ptr[:-1]]
+    return [
+        {
+            "caption": captions.texts[caption], "judged": captions.texts[first[image]],
+            "pair": "own" if original else "other", "value": round(value, 3), "score": round(score, 3),
+        }
+        for image, caption, original, value, score in zip(
+            *(table.take(np.concatenate(some))[c].to_pylist() for c in ("image", "caption", "original", name, "score")),
+            strict=True,
+        )
+    ]  # fmt: skip
+
+
+def _spread(at: np.ndarray, most: int) -> np.ndarray:
+    return at[np.unique(np.linspace(0, len(at) - 1, min(most, len(at))).astype(int))] if len(at) else at
+
+
+def bins(value: np.ndarray, score: np.ndarray) -> list[dict[str, float]]:
+    """Mean score and its normal 95 % interval over bins of equal width that hold at least FEWEST pairs."""
+    edges = np.linspace(value.min(), value.max(), BINS + 1)
+    of = np.clip(np.searchsorted(edges, value, side="right") - 1, 0, BINS - 1)
+    found = []
+    for k in range(BINS):
+        inside = score[of == k]
+        if len(inside) >= FEWEST:
+            half, mean = 1.96 * float(inside.std(ddof=1)) / len(inside) ** 0.5, float(inside.mean())
+            at = float(value[of == k].mean())
+            found.append({"at": at, "mean": mean, "low": mean - half, "high": mean + half, "pairs": len(inside)})
+    return found

@@ -1,0 +1,35 @@
+"""Section: which regions the words of a model point at, and how often rightly."""
+
+from __future__ import annotations
+
+from pipelines.report.data import ALIGNMENT, Data, json_at
+from pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, text
+
+SHARES = {
+    "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",
+}  # fmt: skip
+INTRO = (
+    "Each word has the colour and number of the region most similar to it, and their cosine; words far weaker than the "
+    "surest are grey. In the pointing game a phrase points rightly if the centre of its region lies in a true box."
+)
+
+
+def alignments(data: Data) -> Section:
+    """The picture and the table of `capgrade align`."""
+    path = data.at(ALIGNMENT, "alignment.png")
+    if not path.is_file():
+        options = "--run {runs/teran} --captions {captions} --regions {regions} --images {captions} --out {alignment}"
+        missing = Missing("alignments of words with regions", data.command("align", options))
+        return Section("alignments", "Words and regions", INTRO, [missing])
+    told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
+    parts: list[Part] = [Picture("alignment", "Words and the regions they point at", told, path.read_bytes(), "png")]
+    if data.has(ALIGNMENT, "pointing.json"):
+        found = json_at(data.at(ALIGNMENT, "pointing.json"))
+        order = sorted(found, key=lambda kind: (kind != "all", -found[kind]["phrases"], kind))
+        lines = [[text(kind), count(found[kind]["phrases"]), *(_share(found[kind][k]) for k in SHARES)] for kind in order]
+        parts.append(Table("Pointing game, by kind of object", ("phrases about", "phrases", *SHARES.values()), lines, folded=True))
+    return Section("alignments", "Words and regions", INTRO, parts)
+
+
+def _share(value: float) -> Cell:
+    return Cell(f"{value:.1%}", value)

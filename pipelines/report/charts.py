@@ -1,0 +1,41 @@
+"""Charts as Vega-Lite: rows of values in, what the page and the files draw out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from pipelines.report.parts import Chart
+
+HEIGHT = 260
+Row = Mapping[str, Any]
+HIDDEN = "hidden"  # the parameter that the page's boxes for runs set
+
+
+def rows(values: Iterable[Row]) -> alt.Data:
+    return alt.Data(values=[{key: _short(value) for key, value in row.items()} for row in values])
+
+
+def _short(value: Any) -> Any:
+    """Numbers of five digits: nobody sees more, and the page stays small."""
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def made(name: str, title: str, alt_text: str, chart: alt.TopLevelMixin, *, wide: bool = False) -> Chart:
+    """A chart as wide as its place."""
+    spec = chart.properties(width="container", height=HEIGHT, description=alt_text).to_dict()  # type: ignore[attr-defined]
+    return Chart(name, title, alt_text, spec, wide)
+
+
+def by_run(chart: alt.Chart, runs: Sequence[str]) -> tuple[alt.Chart, alt.Color]:
+    """The chart without the runs that a reader hides, and one colour a run, the same in every chart."""
+    shown = alt.param(name=HIDDEN, value=[])
+    colour = alt.Color("run:N", title=None, scale=alt.Scale(domain=list(runs)))
+    return chart.add_params(shown).transform_filter(f"indexof({HIDDEN}, datum.run) < 0"), colour
+
+
+def choice(name: str, label: str, options: Sequence[str]) -> alt.Parameter:
+    """A list to choose from below a chart."""
+    return alt.param(name=name, value=options[0], bind=alt.binding_select(options=list(options), name=f"{label} "))

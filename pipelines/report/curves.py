@@ -1,0 +1,45 @@
+"""Section: recall, NCS and NDCG against K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from pipelines.report.charts import by_run, made, rows
+from pipelines.report.data import EVALUATION, Data, json_at
+from pipelines.report.parts import Chart, Missing, Part, Section
+
+FILE = "curves_k.json"
+NAMES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}
+INTRO = "The same runs at other depths: what a metric says at one K it need not say at another."
+
+
+def curves(data: Data) -> Section:
+    """A chart a metric; directions by the stroke of the line."""
+    found = {name: json_at(folder / FILE) for name, folder in data.folders(EVALUATION, FILE).items()}
+    points = [{"run": name, **row} for name, rows_of in found.items() for row in rows_of]
+    parts: list[Part] = [_chart(name, points, data.runs) for name in NAMES if any(name in row for row in points)]
+    if not parts:
+        options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
+        parts = [Missing("curves of evaluated runs", data.command("evaluate", options))]
+    return Section("curves", "Against K", INTRO, parts)
+
+
+def _chart(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
+    keys = ("run", "direction", "k", name)
+    chart, colour = by_run(alt.Chart(rows({key: row[key] for key in keys} for row in points if name in row)), runs)
+    chart = chart.mark_line(point=alt.OverlayMarkDef(size=22)).encode(
+        alt.X("k:Q", title="K", scale=alt.Scale(type="log"), axis=alt.Axis(values=[1, 2, 3, 5, 10, 20, 50])),
+        alt.Y(f"{name}:Q", title=name, scale=alt.Scale(zero=False), axis=alt.Axis(format="%")),
+        colour,
+        alt.StrokeDash("direction:N", title=None),
+        tooltip=["run:N", "direction:N", "k:Q", alt.Tooltip(f"{name}:Q", format=".1%")],
+    )
+    return made(f"against-k-{name}", NAMES[name], _told(name, points), chart)
+
+
+def _told(name: str, points: list[dict[str, Any]]) -> str:
+    at = [row for row in points if row["k"] == 10 and name in row]
+    said = ", ".join(f"{row['run']} {row['direction']} {row[name]:.1%}" for row in at)
+    return f"{name} against K, a line a run and direction{'; at 10: ' + said if said else ''}."

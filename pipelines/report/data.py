@@ -1,0 +1,99 @@
+"""The folder of a pipeline's outputs: what is there, and the command that makes what is not."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schemas.captions import FILE, Captions, read_captions
+from schemas.errors import InputError
+from schemas.files import MANIFEST, read_json, read_manifest
+from schemas.relevance import Relevance, read_relevance
+
+CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
+AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
+RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "runs", "embeddings", "evaluation", "alignment"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Outputs of the stages under the names that dvc.yaml gives them. What is not there is told by `has`; what is
+    there and damaged raises InputError when it is read."""
+
+    folder: Path
+
+    def at(self, *names: str) -> Path:
+        return self.folder.joinpath(*names)
+
+    def has(self, *names: str) -> bool:
+        path = self.at(*names)
+        return (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
+
+    def command(self, stage: str, options: str) -> str:
+        """`capgrade STAGE`, with {name} in the options standing for the folders of this one."""
+        return f"capgrade {stage} {options.replace('{', f'{self.folder}/').replace('}', '')}"
+
+    @cached_property
+    def captions_manifest(self) -> dict[str, Any]:
+        return read_manifest(self.at(CAPTIONS), "captions")
+
+    @cached_property
+    def relevance_manifest(self) -> dict[str, Any]:
+        return read_manifest(self.at(RELEVANCE), "relevance")
+
+    @cached_property
+    def captions(self) -> Captions:
+        """Those of the evaluated split: the one that has dense relevance, else the only one, else `test`."""
+        splits = list(self.captions_manifest["splits"])
+        split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
+        return read_captions(self.at(CAPTIONS), self.relevance_manifest["inputs"]["split"] if self.graded else split)
+
+    @property
+    def graded(self) -> bool:
+        return self.has(RELEVANCE)
+
+    @cached_property
+    def relevance(self) -> dict[str, Relevance]:
+        """By measure. InputError when computed for other captions."""
+        names = self.relevance_manifest["params"]["measures"]
+        files = {name: read_relevance(self.at(RELEVANCE, f"{name}.arrow")) for name in names}
+        for file in files.values():
+            file.require(self.captions)
+        return files
+
+    def folders(self, stage: str, file: str) -> dict[str, Path]:
+        """The folders below a stage's that hold `file`, by name in order."""
+        return {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
+
+    @cached_property
+    def runs(self) -> list[str]:
+        """Every run that was trained, embedded or evaluated, in one order for all charts."""
+        named = ((RUNS, "epochs.csv"), (EVALUATION, "metrics.json"), (EMBEDDINGS, MANIFEST))
+        return sorted({name for stage, file in named for name in self.folders(stage, file)})
+
+
+def open_data(folder: Path) -> Data:
+    """InputError without captions: there is nothing to report then."""
+    if not (folder / CAPTIONS / FILE).is_file():
+        remedy = "run `make repro`, or give --data the folder that holds captions/, relevance/ and the other outputs"
+        raise InputError("no captions to report on", file=folder / CAPTIONS, remedy=remedy)
+    return Data(folder)
+
+
+def columns(path: Path) -> dict[str, np.ndarray]:
+    """A CSV file of numbers: float64 [rows] by column. InputError when it is not one."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return {name: np.array([float(row[name]) for row in rows]) for name in (rows[0] if rows else ())}
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise InputError(f"not a table of numbers ({error})", file=path, remedy="run its stage again") from None
+
+
+def json_at(path: Path) -> Any:
+    return read_json(path)

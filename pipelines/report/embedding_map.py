@@ -1,0 +1,92 @@
+"""Section: where a run puts images and captions: t-SNE of their vectors in two dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+from safetensors.numpy import load_file
+from sklearn.manifold import TSNE
+
+from pipelines.report.charts import made
+from pipelines.report.data import EMBEDDINGS, Data
+from pipelines.report.parts import Chart, Missing, Note, Part, Section
+from pipelines.report.thumbnails import Thumbnails
+from schemas.files import MANIFEST, read_json, read_manifest
+
+MOST = 300  # images on a map, spread over the split
+TEXTS = 2  # captions of each
+HEIGHT = 460
+SIDE = 64  # pixels of a thumbnail that hovering shows
+INTRO = (
+    "t-SNE of the vectors that a run compares, images and captions together: an image beside its captions is one that "
+    "the run understood. Hovering shows what a point is and joins it to the points of the same image. Distances between "
+    "far groups mean nothing, as always with t-SNE."
+)
+
+
+def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
+    """A map for each run that has one vector an item; the others compare sets of vectors."""
+    found = data.folders(EMBEDDINGS, MANIFEST)
+    parts: list[Part] = []
+    sets = []
+    for run, folder in found.items():
+        read_manifest(folder, EMBEDDINGS)
+        vectors = load_file(folder / "encodings.safetensors")
+        if "images.vector" in vectors:
+            parts.append(_map(run, folder, vectors, thumbnails))
+        else:
+            sets.append(run)
+    if sets:
+        parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
+    if not found:
+        options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
+        parts = [Missing("embeddings of a trained run", data.command("embed", options))]
+    return Section("map", "Map of embeddings", INTRO, parts)
+
+
+def layout(vectors: np.ndarray) -> np.ndarray:
+    """float32 [n, 2] by cosine, the same every time."""
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    tsne = TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=0, n_jobs=1)
+    return tsne.fit_transform(vectors)
+
+
+def _map(run: str, folder: Path, vectors: dict[str, np.ndarray], thumbnails: Thumbnails) -> Chart:
+    items = read_json(folder / "items.json")
+    owner = np.array(items["owner"])
+    images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, MOST).astype(int))
+    of = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
+    captions = np.concatenate(of)
+    at = layout(np.concatenate([vectors["images.vector"][images], vectors["captions.vector"][captions]]))
+    first = {int(i): items["captions"][own[0]] for i, own in zip(images, of, strict=True)}
+    points = [("image", int(i), first[int(i)]) for i in images]
+    points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
+    values = [
+        {"kind": kind, "id": items["image_ids"][i], "n": i, "text": text, "x": round(float(x), 2), "y": round(float(y), 2)}
+        for (kind, i, text), (x, y) in zip(points, at, strict=True)
+    ]
+    pictures = [{"n": int(i), "picture": shown} for i in images if (shown := thumbnails.uri(items["image_ids"][i], SIDE))]
+    return _chart(run, values, pictures)
+
+
+def _chart(run: str, values: list[dict], pictures: list[dict]) -> Chart:
+    near = alt.selection_point(name="near", fields=["n"], on="pointerover", nearest=True, empty=False, clear="pointerout")
+    chart = alt.Chart(alt.Data(values=values))
+    told = ["kind:N", "id:N", "text:N"]
+    if pictures:  # vega-tooltip draws a field of this name
+        chart = chart.transform_lookup("n", alt.LookupData(alt.Data(values=pictures), "n", ["picture"]))
+        told.append(alt.Tooltip("picture:N", title="image"))
+    axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
+    x, y = alt.X("x:Q", title=None, axis=axis), alt.Y("y:Q", title=None, axis=axis)
+    dots = chart.mark_point(filled=True, aria=False).encode(
+        x, y, alt.Color("kind:N", title=None, sort=["image", "caption"]), alt.Shape("kind:N", title=None, sort=["image", "caption"]),
+        opacity=alt.condition(near, alt.value(1), alt.value(0.6)), size=alt.condition(near, alt.value(160), alt.value(28)),
+        tooltip=told,
+    ).add_params(near)  # fmt: skip
+    images = sum(row["kind"] == "image" for row in values)
+    alt_text = f"t-SNE of {images} images and {len(values) - images} of their captions as {run} places them."
+    made_chart = made(f"map-{run}", run, alt_text, dots)
+    made_chart.spec["height"] = HEIGHT
+    return made_chart

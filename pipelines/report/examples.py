@@ -1,0 +1,94 @@
+"""Section: queries and the five best answers of each run, by graded relevance; without runs, of the measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from pipelines.report.data import EMBEDDINGS, Data
+from pipelines.report.parts import Examples, Item, Missing, Note, Part, Ranking, Section
+from pipelines.report.thumbnails import Thumbnails
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.relevance import Relevance
+
+QUERIES = 4  # of each direction
+TOP = 5
+SIDE = 160
+INTRO = (
+    "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; a dashed outline "
+    "and “own” mark what was written for it. Benchmarks call only those right."
+)
+SIMILARITY = "similarity.npy"
+Scores = Callable[[np.ndarray], np.ndarray]  # image numbers -> float32 [images, captions]
+
+
+def examples(data: Data, thumbnails: Thumbnails) -> Section:
+    """Rankings of every run with a similarity matrix, graded by the last measure of the relevance folder."""
+    if not data.graded:
+        missing = Missing("the relevance that answers are graded by", data.command("relevance", "--captions {captions} --out {relevance}"))
+        return Section("examples", "Retrieval examples", INTRO, [missing])
+    measure, graded = list(data.relevance.items())[-1]
+    matrices = {run: _similarity(data, run) for run in data.folders(EMBEDDINGS, SIMILARITY)}
+    shown = _Shown(data.captions, graded, thumbnails)
+    parts: list[Part] = []
+    if not thumbnails.pictures:
+        parts.append(Note("These captions come without images: the first caption of an image stands for it."))
+    if not matrices:
+        options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
+        parts.append(Missing("answers of a trained run; the labels themselves rank below", data.command("embed", options)))
+        matrices = {f"labels ({measure})": graded.matrix()}
+    rankings = [one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)]
+    rankings.sort(key=lambda one: one.wants, reverse=True)
+    return Section("examples", "Retrieval examples", INTRO, [*parts, Examples(measure, rankings)])
+
+
+def _queries(captions: Captions) -> list[int]:
+    """Images spread over the split; one query is the image, the other its second caption."""
+    places = np.linspace(0, captions.n_images - 1, min(QUERIES, captions.n_images) + 2)[1:-1]
+    return sorted({int(i) for i in places})
+
+
+def _similarity(data: Data, run: str) -> np.ndarray:
+    path = data.at(EMBEDDINGS, run, SIMILARITY)
+    S = np.load(path, mmap_mode="r", allow_pickle=False)
+    if S.shape != (data.captions.n_images, data.captions.n_captions):
+        raise InputError(f"a matrix of {S.shape}, not of these captions", file=path, remedy="run capgrade embed again")
+    return S
+
+
+class _Shown:
+    """Rankings as items to look at."""
+
+    def __init__(self, captions: Captions, graded: Relevance, thumbnails: Thumbnails) -> None:
+        self.captions, self.graded, self.thumbnails = captions, graded, thumbnails
+        self.relevance = graded.matrix()
+
+    def both(self, run: str, S: np.ndarray, image: int) -> Iterator[Ranking]:
+        own = np.flatnonzero(self.captions.owner == image)
+        yield self._of_image(run, S, image)
+        yield self._of_caption(run, S, int(own[min(1, len(own) - 1)]))
+
+    def _of_image(self, run: str, S: np.ndarray, image: int) -> Ranking:
+        best = np.argsort(-S[image], kind="stable")[:TOP]
+        found = [self._caption(int(c), image, float(S[image, c])) for c in best]
+        return Ranking(self._image(image), found, "captions", run)
+
+    def _of_caption(self, run: str, S: np.ndarray, caption: int) -> Ranking:
+        best = np.argsort(-S[:, caption], kind="stable")[:TOP]
+        found = [self._image(int(i), caption, float(S[i, caption])) for i in best]
+        query = Item(self.captions.caption_ids[caption], self.captions.texts[caption], None)
+        return Ranking(query, found, "images", run)
+
+    def _image(self, image: int, caption: int | None = None, similarity: float | None = None) -> Item:
+        image_id, refs = self.captions.image_ids[image], self.captions.refs
+        said = self.captions.texts[refs[self.captions.ref_ptr[image]]]
+        own = caption is not None and int(self.captions.owner[caption]) == image
+        graded = None if caption is None else float(self.relevance[image, caption])
+        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded, similarity)
+
+    def _caption(self, caption: int, image: int, similarity: float) -> Item:
+        own = int(self.captions.owner[caption]) == image
+        texts, ids = self.captions.texts, self.captions.caption_ids
+        return Item(ids[caption], texts[caption], None, own, float(self.relevance[image, caption]), similarity)

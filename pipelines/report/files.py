@@ -1,0 +1,47 @@
+"""The page's pictures as files: every chart as PNG and SVG, every other picture as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from pipelines.report.page import VEGA_LITE
+from pipelines.report.parts import Chart, Picture, Section
+from pipelines.report.theme import THEMES
+from schemas.files import atomic
+
+WIDTH, WIDE = 440, 820
+SCALE = 2  # pixels of a PNG for one of the page
+
+
+def write_pictures(sections: Iterable[Section], folder: Path) -> list[Path]:
+    """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files."""
+    written = []
+    for part in (part for section in sections for part in section.parts):
+        if isinstance(part, Chart):
+            spec = fixed(part)
+            options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": THEMES["light"]}
+            written.append(_write(folder / f"{part.name}.svg", vl_convert.vegalite_to_svg(spec, **options).encode()))
+            png = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
+            written.append(_write(folder / f"{part.name}.png", png))
+        elif isinstance(part, Picture):
+            written.append(_write(folder / f"{part.name}.{part.suffix}", part.data))
+    return written
+
+
+def fixed(chart: Chart) -> dict[str, Any]:
+    """The chart's specification with a width of its own, its title, and what its lists of choices show at first."""
+    spec = copy.deepcopy(chart.spec)
+    spec["width"] = WIDE if chart.wide else WIDTH
+    spec["title"] = chart.title
+    return spec
+
+
+def _write(path: Path, data: bytes) -> Path:
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+    return path

@@ -1,0 +1,125 @@
+"""What a page is made of: sections of charts, pictures, tables, examples and words. The template draws each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers that stand for themselves, each under its name."""
+
+    kind: ClassVar[str] = "facts"
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Note:
+    kind: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What cannot be shown, why, and the command that changes it (none: nothing does)."""
+
+    kind: ClassVar[str] = "missing"
+    what: str
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite specification, drawn in the page by its own script and as files by `files.py`."""
+
+    kind: ClassVar[str] = "chart"
+    name: str  # of its files
+    title: str
+    alt: str
+    spec: dict[str, Any]
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels: bytes of an image file, and what to say to those who do not see it."""
+
+    kind: ClassVar[str] = "picture"
+    name: str
+    title: str
+    alt: str
+    data: bytes
+    suffix: str  # png, webp
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`value` is what a column is sorted by."""
+
+    text: str
+    value: float | str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    kind: ClassVar[str] = "table"
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    folded: bool = False  # long ones are closed at first, and can be filtered
+
+
+@dataclass(frozen=True)
+class Item:
+    """A caption, an image, or both: what is asked, or what is found."""
+
+    id: str
+    text: str
+    image: str | None  # data URI
+    own: bool = False
+    relevance: float | None = None
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A query and what was found for it, best first."""
+
+    query: Item
+    found: Sequence[Item]
+    wants: str  # images or captions
+    run: str
+
+
+@dataclass(frozen=True)
+class Examples:
+    kind: ClassVar[str] = "examples"
+    measure: str
+    rankings: Sequence[Ranking]
+
+
+Part = Facts | Note | Missing | Chart | Picture | Table | Examples
+
+
+@dataclass(frozen=True)
+class Section:
+    id: str
+    title: str
+    intro: str
+    parts: Sequence[Part]
+
+
+def number(value: float, digits: int = 3) -> Cell:
+    """A cell of a number; one that is not there sorts last."""
+    return Cell("–", float("-inf")) if value != value else Cell(f"{value:.{digits}f}", value)
+
+
+def count(value: int) -> Cell:
+    return Cell(f"{value:,}", value)
+
+
+def text(value: str) -> Cell:
+    return Cell(value, value)

@@ -1,0 +1,105 @@
+"""Section: runs side by side, with intervals, the best in bold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from pipelines.report.charts import by_run, choice, made, rows
+from pipelines.report.data import EVALUATION, Data, json_at
+from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
+from trainer.report import smaller_is_better, shown
+
+SUMS = ("rsum", "nsum")
+WAYS = {"i2t": "image to text", "t2i": "text to image"}
+SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
+INTRO = (
+    "Each run on the evaluation split: percent, but for rank correlations and the cosines of lambda. Brackets are 95 % "
+    "intervals over queries. i2t finds captions for an image, t2i images for a caption."
+)
+Runs = dict[str, dict[str, Any]]
+
+
+def runs(data: Data) -> Section:
+    """A short table, a chart of any metric with its intervals, and the table of all metrics."""
+    found: Runs = {name: json_at(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()}
+    if not found:
+        options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
+        missing = Missing("evaluated runs", data.command("evaluate", options))
+        return Section("runs", "Runs side by side", INTRO, [missing])
+    named = [("", name) for name in SUMS] + [(way, name) for name in SUMMARY for way in WAYS]
+    short = _by_run(found, [column for column in named if all(_has(run, *column) for run in found.values())])
+    parts: list[Part] = [short, _chart(found, data.runs), _by_metric(found)]
+    return Section("runs", "Runs side by side", INTRO, parts)
+
+
+def _has(run: dict[str, Any], way: str, name: str) -> bool:
+    return name in (run.get(way, {}) if way else run)
+
+
+def _value(run: dict[str, Any], way: str, name: str) -> float:
+    value = (run[way] if way else run).get(name)
+    return math.nan if value is None else float(value)
+
+
+def _interval(run: dict[str, Any], way: str, name: str) -> list[float] | None:
+    return (run["intervals"].get(way, {}) if way else run["intervals"]).get(name)
+
+
+def _cells(found: Runs, way: str, name: str) -> list[Cell]:
+    """A metric of every run; what prints the same as the best is equally good."""
+    values = [_value(run, way, name) for run in found.values()]
+    known = [value for value in values if not math.isnan(value)]
+    best = shown(name, (min if smaller_is_better(name) else max)(known)) if known else "-"
+    cells = []
+    for run, value in zip(found.values(), values, strict=True):
+        between = _interval(run, way, name)
+        said = "" if between is None else f" [{shown(name, between[0])}, {shown(name, between[1])}]"
+        at = -math.inf if math.isnan(value) else value
+        cells.append(Cell(shown(name, value) + said, at, best=len(known) > 1 and shown(name, value) == best))
+    return cells
+
+
+def _by_run(found: Runs, columns: Sequence[tuple[str, str]]) -> Table:
+    across = [_cells(found, *column) for column in columns]
+    lines = [[text(label), *(cells[k] for cells in across)] for k, label in enumerate(found)]
+    heads = ("run", *(f"{way} {name}".strip() for way, name in columns))
+    return Table("Runs, the best in bold", heads, lines)
+
+
+def _by_metric(found: Runs) -> Table:
+    every = {("", name) for run in found.values() for name in SUMS if name in run}
+    every |= {(way, name) for run in found.values() for way in WAYS for name in run.get(way, {})}
+    lines = [[text(f"{way} {name}".strip()), *_cells(found, way, name)] for way, name in sorted(every)]
+    return Table("All metrics of all runs", ("metric", *found), lines, folded=True)
+
+
+def _chart(found: Runs, order: Sequence[str]) -> Chart:
+    names = list(dict.fromkeys(name for run in found.values() for way in WAYS for name in run.get(way, {})))
+    names = sorted(names, key=lambda name: (name not in SUMMARY, name))
+    values = []
+    for label, run in found.items():
+        for way, said in WAYS.items():
+            for name in names:
+                value, between = _value(run, way, name), _interval(run, way, name)
+                low, high = between or (value, value)
+                if not math.isnan(value):
+                    row = {"run": label, "direction": said, "metric": name, "value": value, "low": low, "high": high}
+                    values.append(row)
+    chart, colour = by_run(alt.Chart(rows(values)), order)
+    metric = choice("metric", "metric", names)
+    chart = chart.add_params(metric).transform_filter("datum.metric === metric")
+    y = alt.Y("run:N", title=None, axis=alt.Axis(labelLimit=140))
+    offset = alt.YOffset("direction:N")
+    x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
+    told = ["run:N", "direction:N", "metric:N", "value:Q", "low:Q", "high:Q"]
+    bars = chart.mark_rule(strokeWidth=3, opacity=0.5).encode(alt.X("low:Q", title=None), alt.X2("high:Q"), y, offset, colour)
+    dots = chart.mark_point(size=70, filled=True, opacity=1).encode(
+        x, y, offset, colour.copy(), alt.Shape("direction:N", title=None), tooltip=told
+    )
+    colour["legend"] = None
+    alt_text = f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions; the tables have the numbers."
+    return made("runs", "Any metric with its interval", alt_text, alt.layer(bars, dots), wide=True)

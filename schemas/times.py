@@ -1,0 +1,68 @@
+"""What a command took, kept beside what it wrote and outside every checksum: outputs stay the same bytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import InputError
+from schemas.files import read_json, write_json
+from schemas.lock import first_process
+
+TIMES = ".times"  # folder beside an output, with a file for it
+
+
+@dataclass(frozen=True)
+class Time:
+    """Of the last run that ended well: seconds on the clock, processor seconds with child processes, and the largest
+    memory of one process in MB (10^6 bytes)."""
+
+    command: str
+    seconds: float
+    processor_seconds: float
+    peak_mb: float
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _file(out: Path) -> Path:
+    return out.parent / TIMES / f"{out.name}.json"
+
+
+@contextmanager
+def timed(command: str, out: Path) -> Iterator[None]:
+    """Write what the block took beside `out`, if it ends well and wrote something."""
+    clock, before = time.perf_counter(), _processor()
+    yield
+    if out.exists() and first_process():
+        seconds, spent = time.perf_counter() - clock, _processor() - before
+        write_json(_file(out), Time(command, round(seconds, 3), round(spent, 3), round(_peak_mb(), 1)).json())
+
+
+def read_time(out: Path) -> Time | None:
+    """None when it was not recorded. InputError for a file that is something else."""
+    path = _file(out)
+    if not path.is_file():
+        return None
+    try:
+        return Time(**read_json(path))
+    except TypeError as error:
+        raise InputError(f"not a record of times ({error})", file=path, remedy="delete it") from None
+
+
+def _processor() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _peak_mb() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB on Linux
+    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return largest * unit / 1e6
