@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,9 @@ import pytest
 from schemas.captions import FILE, SCHEMA, Captions
 from schemas.files import with_metadata, write_arrow, write_manifest
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 
@@ -19,9 +24,19 @@ DATA = ROOT.parent / "shared" / "data"
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Embeddings computed by tests stay in their temporary folder."""
-    import os
-
     os.environ["CAPGRADE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium. Continuous integration fails without one; elsewhere its tests are skipped."""
+    from browser import chromium, executable
+
+    if executable() is None:
+        reason = "no chromium on this machine (Debian: apt-get install chromium)"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    with chromium() as opened:
+        yield opened
 
 
 def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:

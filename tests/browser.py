@@ -1,0 +1,52 @@
+"""Headless Chromium, as Debian packages it, for tests and pictures of pages: it opens files and reaches no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync")  # fmt: skip
+
+
+def executable() -> str | None:
+    """The browser of this machine."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser with an empty profile of its own, which goes when the block ends."""
+    path = executable()
+    if path is None:
+        raise FileNotFoundError("no chromium on this machine: apt-get install chromium")
+    as_root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # the sandbox refuses root
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=[*QUIET, *as_root])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def listen(page: Page) -> list[str]:
+    """Fills, while the page lives, with its console errors, uncaught exceptions and requests for anything but files."""
+    heard: list[str] = []
+    page.on("console", lambda message: heard.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    local = ("file:", "data:", "blob:", "http://127.0.0.1", "http://localhost")
+    page.on("request", lambda request: None if request.url.startswith(local) else heard.append(request.url))
+    return heard
+
+
+def open_file(page: Page, path: Path) -> list[str]:
+    """Open a page from disk; what `listen` hears."""
+    heard = listen(page)
+    page.goto(path.resolve().as_uri())
+    return heard
