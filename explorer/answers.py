@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from explorer.corpus import Corpus
 from explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
 from explorer.pairs import Pairs
 from explorer.pictures import Thumbnails
-from explorer.voices import MeasureVoice, ModelVoice, Voice, top
+from explorer.voices import MeasureVoice, Voice, top
 from pipelines.agree import Judgements
-from pipelines.detectors.base import Detector
-from pipelines.detectors.preprocess import decode_image
-from pipelines.regions import as_regions
 from schemas.errors import InputError
 from schemas.regions import Regions
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
+    from pipelines.detectors.base import Detector
 
 LONGEST = 2000  # characters of a typed caption
 
@@ -135,6 +137,9 @@ class Explorer:
 
 def detect(detector: Detector, data: bytes) -> Regions:
     """Regions of an uploaded picture. InputError for what is no picture, or one in which nothing is found."""
+    from pipelines.detectors.preprocess import decode_image
+    from pipelines.regions import as_regions
+
     rgb = decode_image(data, "uploaded picture")
     prepared, scale = detector.prepare(rgb)
     found = detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]

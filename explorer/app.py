@@ -126,7 +126,9 @@ def thumbnail(data: bytes) -> bytes:
 
 def _search_tab(explorer: Explorer) -> _Picks:
     quick: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
-    query = gr.Textbox(label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000, autofocus=True)
+    query = gr.Textbox(
+        label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000, autofocus=True
+    )
     with gr.Row():
         key = gr.Textbox(label="Or the id of a caption or an image; enter", elem_id="cg-id", max_length=300, scale=2)
         caption = gr.Button("Any caption", elem_id="cg-any-caption", min_width=100)
@@ -151,8 +153,8 @@ def _search_tab(explorer: Explorer) -> _Picks:
 
 
 NO_UPLOAD = (
-    "Labels rank the images they know by their captions. To rank captions for another picture, start with a trained model "
-    "and the detector it was trained with: --run, --index and --detector."
+    "Labels rank the images they know by their captions. To rank captions for another picture, start with a trained "
+    "model and the detector it was trained with: --run, --index and --detector."
 )
 
 
@@ -200,7 +202,9 @@ def found_html(explorer: Explorer, kind: str, high: str, low: str) -> str:
         raise InputError("choose two different voices")
     if kind == ERRORS:
         found = explorer.errors_that_are_none(high, low, COUNT)
-        explained = f"Not the caption's own image, but ranked above it among the first ten by {high}; highest {low} first."
+        explained = (
+            f"Not the caption's own image, but ranked above it among the first ten by {high}; highest {low} first."
+        )
     elif kind == JUDGED:
         found = explorer.labels_and_people(high, low, COUNT)
         explained = f"Judged pairs that {high} ranks highest above {low}, by rank among all judged pairs."

@@ -161,7 +161,9 @@ def _published_pairs(folder: Path, manifest: dict[str, Any], split: str, caption
     image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
     for path in _files(folder, manifest, f"relevance/{split}"):
         names = [name for name in manifest["measures"] if name not in NOT_MEASURES]
-        table = _parquet(folder, {"files": {str(path.relative_to(folder)): None}}, f"relevance/{split}", [*PAIR_COLUMNS, *names])
+        table = _parquet(
+            folder, {"files": {str(path.relative_to(folder)): None}}, f"relevance/{split}", [*PAIR_COLUMNS, *names]
+        )
         image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)

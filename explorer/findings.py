@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from explorer.pairs import Pairs, disagreement, ranked
-from explorer.voices import MeasureVoice, ModelVoice
+from explorer.voices import MeasureVoice
 from pipelines.agree import Judgements
 from schemas.captions import Captions
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
 
 DEPTH = 10  # a model's first so many images of a caption are what it retrieves
 BLOCK = 1024  # captions ranked at a time

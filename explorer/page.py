@@ -60,7 +60,9 @@ def _column(explorer: Explorer, answer: Answer, images: bool) -> str:
 
 def _hit(explorer: Explorer, number: int, score: float, own: bool, images: bool) -> str:
     what = "image" if images else "caption"
-    body = image(explorer, number) if images else f'<p class="cg-text">{text(explorer.corpus.captions.texts[number])}</p>'
+    body = (
+        image(explorer, number) if images else f'<p class="cg-text">{text(explorer.corpus.captions.texts[number])}</p>'
+    )
     mark = '<span class="cg-own">original</span>' if own else ""
     return (
         f'<li class="cg-hit{" cg-is-own" if own else ""}"><button type="button" data-pick="{what}:{number}">'
@@ -124,7 +126,9 @@ def pair_to_rate(explorer: Explorer, number: int, caption: int) -> str:
 
 def agreement(found: dict[str, Any]) -> str:
     """What `judgements.agreement` found."""
-    rows: list[tuple[object, object]] = [(f"rated by {name}", f"{n} of {found['items']}") for name, n in found["reviewers"].items()]
+    rows: list[tuple[object, object]] = [
+        (f"rated by {name}", f"{n} of {found['items']}") for name, n in found["reviewers"].items()
+    ]
     rows.append(("pairs rated by two or more", found["rated_twice"]))
     for level, value in found["alpha"].items():
         undefined = "– (needs pairs that two people rated, and two different scores)"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from pipelines.pictures import Picture, read_pictures
 from schemas.captions import Captions
 from schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.pictures import Picture  # which loads torch
 
 SIDE = 320  # pixels, of the longer side
 
@@ -42,6 +45,8 @@ def jpeg(picture: Image.Image) -> bytes:
 
 
 def _matched(captions: Captions, source: Path) -> list[Picture | None]:
+    from pipelines.pictures import read_pictures
+
     known = {picture.image_id: picture for picture in read_pictures(source)}
     first = captions.refs[captions.ref_ptr[:-1]]
     files = captions.table["image_file"].take(first).to_pylist()

@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from explorer.findings import DEPTH, first_images
 from explorer.pairs import Pairs, rank_share, ranked
-from explorer.voices import ModelVoice
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import canonical, read_json, write_json
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
 
 FILE = "plan.json"
 INFORMATION, SEMANTIC_MAP = "information", "semantic_map"

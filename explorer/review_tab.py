@@ -15,8 +15,8 @@ from schemas.errors import InputError
 
 MEANING = ("0 nothing alike", "1 little", "2 some of it", "3 about half", "4 most of it", "5 exactly")
 INTRODUCTION = (
-    "Rate how well a caption describes an image, from 0 to 5. You see no scores and no other ratings, in an order of your own. "
-    "Every click is saved; give the same name to go on later."
+    "Rate how well a caption describes an image, from 0 to 5. You see no scores and no other ratings, in an order of "
+    "your own. Every click is saved; give the same name to go on later."
 )
 
 
@@ -26,7 +26,9 @@ def review_tab(explorer: Explorer, review: Review) -> None:
     with gr.Row():
         name = gr.Textbox(label="Your name", elem_id="cg-reviewer", max_length=64, scale=2)
         start = gr.Button("Start or go on", variant="primary", elem_id="cg-start", min_width=120)
-    shown = gr.State(None)  # reviewer and item, as they were shown: a click rates that pair, whatever the name field says
+    shown = gr.State(
+        None
+    )  # reviewer and item, as they were shown: a click rates that pair, whatever the name field says
     pair = gr.HTML(elem_id="cg-pair")
     with gr.Row(visible=False, elem_classes="cg-rate") as rate:
         buttons = [gr.Button(MEANING[score], elem_id=f"cg-rate-{score}", min_width=80) for score in SCORES]

@@ -11,8 +11,8 @@ import uvicorn
 from fastapi import FastAPI, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from explorer.app import CSS, TITLE, build
 from explorer.answers import Explorer
+from explorer.app import CSS, TITLE, build
 from explorer.judgements import judgements_csv
 from explorer.reviews import Review
 from schemas.errors import InputError

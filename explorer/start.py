@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from explorer.answers import Explorer
 from explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
 from explorer.pictures import Thumbnails
-from explorer.voices import ModelVoice, measure_voices, model_voice
+from explorer.voices import measure_voices
 from pipelines.agree import read_judgements
-from pipelines.detectors.catalogue import make_detector
-from pipelines.pictures import TABLE
 from schemas.errors import InputError
 from schemas.params import MeasuresParams, RegionsParams
 
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
+    from pipelines.detectors.base import Detector
+
+PICTURES = "images.arrow"
 INDEX = "index"  # in a run's folder, where `capgrade embed` writes unless told otherwise
 
 
@@ -61,24 +65,37 @@ def open_explorer(folders: Folders) -> Explorer:
     captions = corpus.captions
     models = _models(folders, corpus)
     images = folders.images
-    if images is None and folders.captions and (folders.captions / TABLE).is_file():
-        images = folders.captions  # generated scenes come with their pictures
+    if images is None and folders.captions and (folders.captions / PICTURES).is_file():
+        images = folders.captions  # generated scenes come with theirs
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
-    names = [name for name in corpus.pairs.values]
+    names = list(corpus.pairs.values)
     return Explorer(
         corpus,
         measure_voices(captions, names, corpus.params),
         models,
         Thumbnails(captions, images),
         people,
-        make_detector(folders.detector) if folders.detector else None,
+        _detector(folders.detector),
     )
 
 
+def _detector(params: RegionsParams | None) -> Detector | None:
+    if params is None:
+        return None
+    from pipelines.detectors.catalogue import make_detector
+
+    return make_detector(params)
+
+
 def _models(folders: Folders, corpus: Corpus) -> list[ModelVoice]:
+    """Each named by its folder; by the whole path where that name is taken."""
     if folders.indexes and len(folders.indexes) != len(folders.runs):
         remedy = "give each --run its --index, in order, or none"
         raise InputError(f"{len(folders.indexes)} --index for {len(folders.runs)} --run", remedy=remedy)
+    if not folders.runs:
+        return []
+    from explorer.models import model_voice
+
     indexes = folders.indexes or [run / INDEX for run in folders.runs]
     names = [run.resolve().name for run in folders.runs]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}

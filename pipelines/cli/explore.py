@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
 from schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from explorer.start import Folders
 
 app = typer.Typer()
 review = typer.Typer(no_args_is_help=True, help="What people are to rate, and what they said.")
@@ -51,29 +48,16 @@ def explore(
     """A local app: what each measure and model ranks first, where they disagree, and pairs for people to rate."""
     from explorer.reviews import Review
     from explorer.server import serve
-    from explorer.start import open_explorer
+    from explorer.start import Folders, open_explorer
 
-    options = overrides("regions", {"detector": detector, "weights": weights})
-    given = {"images": images, "judgements": judgements}
-    folders = _folders(dataset, captions, shards, relevance, split, measures, runs, indexes, params, [*(sets or []), *options], **given)
+    loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
+    names = names_of(measures, None, loaded.shards.measures)
+    folders = Folders(
+        dataset, captions, shards, relevance, split, names, runs or [], indexes or [], images, judgements,
+        loaded.measures, loaded.regions if detector else None,
+    )  # fmt: skip
     explorer = open_explorer(folders)
     serve(explorer, Review(explorer, reviews), host, port, lambda address: typer.echo(f"explorer at {address}"))
-
-
-def _folders(
-    dataset: Path | None, captions: Path | None, shards: Path | None, relevance: Path | None, split: str | None,
-    measures: str | None, runs: list[Path] | None, indexes: list[Path] | None, params: Path | None, sets: list[str] | None,
-    **more: Any,
-) -> Folders:  # fmt: skip
-    from explorer.start import Folders
-
-    loaded = load(params, sets)
-    names = names_of(measures, None, loaded.shards.measures)
-    detector = loaded.regions if any(option.startswith("regions.detector=") for option in sets or []) else None
-    return Folders(
-        dataset, captions, shards, relevance, split, names, runs or [], indexes or [], params=loaded.measures,
-        detector=detector, **more,
-    )  # fmt: skip
 
 
 @review.command()
@@ -94,13 +78,16 @@ def sample(
 ) -> None:
     """Choose pairs for people to rate: where measures disagree most, or with --run a model's R@10 misses."""
     from explorer.plans import misses_again, most_informative, write_plan
-    from explorer.start import read_corpus
-    from explorer.voices import model_voice
+    from explorer.start import Folders, read_corpus
 
-    corpus = read_corpus(_folders(dataset, captions, shards, relevance, split, measures, None, None, params, sets))
+    loaded = load(params, sets)
+    names = names_of(measures, None, loaded.shards.measures)
+    corpus = read_corpus(Folders(dataset, captions, shards, relevance, split, names, params=loaded.measures))
     if run is None:
         plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, count, seed)
     else:
+        from explorer.models import model_voice
+
         model = model_voice(run.resolve().name, run, index or run / "index", corpus.captions)
         plan = misses_again(model, corpus.captions, corpus.fingerprint, count, seed)
     write_plan(out, plan)

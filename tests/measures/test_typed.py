@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import make_captions, random_sets
 
 from pipelines.measures import choose
 from pipelines.measures.ngrams import document_frequencies
@@ -13,7 +14,6 @@ from pipelines.measures.typed import typed
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams
-from tests.conftest import make_captions, random_sets
 
 NAMES = ("cider", "rouge_l", "sbert")
 
