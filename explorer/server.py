@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import gradio as gr
 import uvicorn
@@ -58,10 +60,10 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to the address; port 0 takes a free one. InputError when it cannot be had."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        found.bind(place)
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
         raise InputError(problem, remedy="give another --port, or --port 0 for any") from error
@@ -72,6 +74,24 @@ def serve(explorer: Explorer, review: Review, host: str, port: int, ready: Calla
     """Serve until interrupted; `ready` is told the address just before."""
     app = make_app(explorer, review, host)
     with listen(host, port) as bound:
-        name = f"[{host}]" if ":" in host else host
-        ready(f"http://{name}:{bound.getsockname()[1]}")
+        ready(address(bound))
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
+
+
+@contextmanager
+def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """The app in a thread of this process, for tests and screenshots: yields its address, stops when the block ends."""
+    with listen(host, port) as bound:
+        server = uvicorn.Server(uvicorn.Config(make_app(explorer, review, host), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        try:
+            yield address(bound)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
