@@ -25,6 +25,8 @@ PICKED = """element.addEventListener('click', event => {
   const picked = event.target.closest('[data-pick]');
   if (picked) trigger('click', {pick: picked.dataset.pick});
 });"""
+READY = "() => { document.body.dataset.ready = 'yes'; }"  # from now on the page answers
+THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 APART, JUDGED, ERRORS = "Measures disagree", "Labels and people disagree", "A model's errors that labels call relevant"
 COUNT = 12
 
@@ -42,6 +44,7 @@ def build(explorer: Explorer, review: Review) -> gr.Blocks:
                 review_tab(explorer, review)
         found.click(pick.answer, outputs=pick.output, queue=False, show_progress="hidden")
         found.click(lambda: gr.Tabs(selected="search"), outputs=tabs, queue=False, show_progress="hidden")
+        blocks.load(js=READY)
     return blocks
 
 
@@ -126,10 +129,8 @@ def thumbnail(data: bytes) -> bytes:
 
 def _search_tab(explorer: Explorer) -> _Picks:
     quick: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
-    query = gr.Textbox(
-        label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000, autofocus=True
-    )
-    with gr.Row():
+    query = gr.Textbox(label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000)
+    with gr.Row(equal_height=True):
         key = gr.Textbox(label="Or the id of a caption or an image; enter", elem_id="cg-id", max_length=300, scale=2)
         caption = gr.Button("Any caption", elem_id="cg-any-caption", min_width=100)
         image = gr.Button("Any image", elem_id="cg-any-image", min_width=100)
@@ -142,7 +143,7 @@ def _search_tab(explorer: Explorer) -> _Picks:
     output = gr.HTML(elem_id="cg-answers", js_on_load=PICKED)
     picks = _Picks(explorer, output)
     output.value = picks.text("")
-    query.input(picks.text, query, output, trigger_mode="always_last", **quick)
+    query.change(picks.text, query, output, trigger_mode="always_last", **quick)
     key.submit(picks.identified, key, output, **quick)
     caption.click(lambda: picks.some("caption"), outputs=output, **quick)
     image.click(lambda: picks.some("image"), outputs=output, **quick)

@@ -46,7 +46,7 @@ def answers(explorer: Explorer, title: str, found: Sequence[Answer], images: boo
     columns = "".join(_column(explorer, answer, images) for answer in found)
     total = 1000 * sum(answer.seconds for answer in found)
     return (
-        f'<section class="cg-answer"><header>{title}<span class="cg-time">{total:.0f} ms</span></header>'
+        f'<section class="cg-answer"><header><div>{title}</div><span class="cg-time">{total:.0f} ms</span></header>'
         f'<div class="cg-columns">{columns}</div></section>'
     )
 

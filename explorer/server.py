@@ -14,7 +14,7 @@ from fastapi import FastAPI, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from explorer.answers import Explorer
-from explorer.app import CSS, TITLE, build
+from explorer.app import CSS, THEME, TITLE, build
 from explorer.judgements import judgements_csv
 from explorer.reviews import Review
 from schemas.errors import InputError
@@ -45,8 +45,9 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
         return Response(text, media_type="text/csv", headers=headers)
 
     return gr.mount_gradio_app(
-        app, build(explorer, review), path="", server_name=host, footer_links=[], css_paths=CSS, ssr_mode=False,
-        show_error=True, max_file_size=LARGEST_UPLOAD, pwa=False, mcp_server=False, enable_monitoring=False,
+        app, build(explorer, review), path="", server_name=host, footer_links=[], css_paths=CSS, theme=THEME,
+        ssr_mode=False, show_error=True, max_file_size=LARGEST_UPLOAD, pwa=False, mcp_server=False,
+        enable_monitoring=False,
     )  # fmt: skip
 
 

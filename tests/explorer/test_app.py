@@ -83,7 +83,7 @@ def page(browser: Browser, world: World) -> Iterator[Page]:
     opened = browser.new_page()
     heard = listen(opened)
     opened.goto(world.address)
-    opened.wait_for_selector("#cg-query textarea, #cg-query input", timeout=60_000)
+    opened.wait_for_selector("body[data-ready]", timeout=60_000)
     yield opened
     opened.wait_for_timeout(100)
     assert heard == []
@@ -179,6 +179,7 @@ def test_a_review_is_saved_resumed_and_exported(page: Page, world: World, tmp_pa
         expect(page.locator("#cg-pair")).to_contain_text(f"{k + 1} of ")
         assert Ratings.open(world.review.folder).of("ann")[order[k]] == score, "on the disk at every click"
     page.reload()
+    page.wait_for_selector("body[data-ready]", timeout=60_000)
     begin("ann")
     expect(page.locator("#cg-pair")).to_contain_text("3 of ")
     page.locator("#cg-back").click()
@@ -209,12 +210,9 @@ def test_other_host_names_and_images_are_refused(world: World) -> None:
 
     assert status("/") == 200
     assert status("/", Host="evil.example") == 400
-    assert (status("/picture/1"), status("/picture/2"), status("/picture/999"), status("/picture/..")) == (
-        200,
-        404,
-        404,
-        404,
-    )
+    found = [status(f"/picture/{name}") for name in ("1", "2", "999", "..%2f1", "x")]
+    assert found[:3] == [200, 404, 404]
+    assert all(code in (404, 422) for code in found[3:])
 
 
 def test_an_image_is_sent_as_a_small_jpeg(world: World) -> None:
