@@ -130,7 +130,7 @@ def thumbnail(data: bytes) -> bytes:
 def _search_tab(explorer: Explorer) -> _Picks:
     quick: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
     query = gr.Textbox(label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000)
-    with gr.Row(equal_height=True):
+    with gr.Row(elem_classes="cg-ask"):
         key = gr.Textbox(label="Or the id of a caption or an image; enter", elem_id="cg-id", max_length=300, scale=2)
         caption = gr.Button("Any caption", elem_id="cg-any-caption", min_width=100)
         image = gr.Button("Any image", elem_id="cg-any-image", min_width=100)

@@ -30,15 +30,22 @@ def note(message: object) -> str:
 
 def image(explorer: Explorer, number: int, without: int | None = None) -> str:
     """The picture where there is one, and the image's captions, but for one that is shown beside it."""
+    return picture(explorer, number) + captions_of(explorer, number, without)
+
+
+def picture(explorer: Explorer, number: int) -> str:
+    if number not in explorer.thumbnails:
+        return ""
+    name = text(explorer.corpus.captions.image_ids[number])
+    return f'<img src="picture/{number}" alt="image {name}" loading="lazy">'
+
+
+def captions_of(explorer: Explorer, number: int, without: int | None = None) -> str:
     captions = explorer.corpus.captions
     rows = captions.refs[captions.ref_ptr[number] : captions.ref_ptr[number + 1]].tolist()
     texts = [captions.texts[row] for row in rows if row != without][:SHOWN]
     lines = "".join(f"<li>{text(t)}</li>" for t in texts) or "<li>(no other caption)</li>"
-    picture = ""
-    if number in explorer.thumbnails:
-        name = text(captions.image_ids[number])
-        picture = f'<img src="picture/{number}" alt="image {name}" loading="lazy">'
-    return f'{picture}<ul class="cg-captions">{lines}</ul>'
+    return f'<ul class="cg-captions">{lines}</ul>'
 
 
 def answers(explorer: Explorer, title: str, found: Sequence[Answer], images: bool) -> str:
@@ -114,13 +121,14 @@ def table(rows: Iterable[tuple[object, object]]) -> str:
 
 
 def pair_to_rate(explorer: Explorer, number: int, caption: int) -> str:
-    """A pair as reviewers see it: no score, and not whether the caption is the image's own."""
-    captions = explorer.corpus.captions
-    asked = "How well does the caption describe the image"
-    asked += "?" if number in explorer.thumbnails else " that these captions were written for?"
+    """A pair as reviewers see it: the picture alone, or where there is none the image's captions without the rated one;
+    no score, and not whether the caption is the image's own."""
+    seen = picture(explorer, number)
+    asked = "How well does the caption describe the image" + ("?" if seen else " that these captions were written for?")
     return (
-        f'<div class="cg-pair"><p>{asked}</p><p class="cg-text" id="cg-rated">{text(captions.texts[caption])}</p>'
-        f"{image(explorer, number, caption)}</div>"
+        f'<div class="cg-pair"><p>{asked}</p>'
+        f'<p class="cg-text" id="cg-rated">{text(explorer.corpus.captions.texts[caption])}</p>'
+        f"{seen or captions_of(explorer, number, caption)}</div>"
     )
 
 

@@ -23,14 +23,14 @@ INTRODUCTION = (
 def review_tab(explorer: Explorer, review: Review) -> None:
     """The components of the tab, inside the caller's."""
     gr.HTML(page.note(INTRODUCTION))
-    with gr.Row():
+    with gr.Row(elem_classes="cg-ask"):
         name = gr.Textbox(label="Your name", elem_id="cg-reviewer", max_length=64, scale=2)
         start = gr.Button("Start or go on", variant="primary", elem_id="cg-start", min_width=120)
     shown = gr.State(
         None
     )  # reviewer and item, as they were shown: a click rates that pair, whatever the name field says
     pair = gr.HTML(elem_id="cg-pair")
-    with gr.Row(visible=False, elem_classes="cg-rate") as rate:
+    with gr.Row(visible=False, elem_classes="cg-rate", equal_height=True) as rate:
         buttons = [gr.Button(MEANING[score], elem_id=f"cg-rate-{score}", min_width=80) for score in SCORES]
     back = gr.Button("Back", visible=False, size="sm", elem_id="cg-back")
     with gr.Accordion("Agreement and export", open=False):
