@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,17 +74,17 @@ class Explorer:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
         same = np.array([k for k, known in enumerate(self.corpus.captions.texts) if known == text], np.int64)
         own = set(self.corpus.captions.owner[same].tolist())
-        return [self._answer(voice, lambda voice=voice: voice.of_text(text), own, count) for voice in self.voices]
+        return [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
 
     def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
         """Images for a caption of the corpus."""
         own = {int(self.corpus.captions.owner[caption])}
-        return [self._answer(voice, lambda voice=voice: voice.of_caption(caption), own, count) for voice in self.voices]
+        return [self._answer(voice, partial(voice.of_caption, caption), own, count) for voice in self.voices]
 
     def of_image(self, image: int, count: int = 8) -> list[Answer]:
         """Captions for an image of the corpus."""
         own = set(np.flatnonzero(self.corpus.captions.owner == image).tolist())
-        return [self._answer(voice, lambda voice=voice: voice.of_image(image), own, count) for voice in self.voices]
+        return [self._answer(voice, partial(voice.of_image, image), own, count) for voice in self.voices]
 
     def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
         """Captions for a picture that is not of the corpus, by the models alone. InputError for no picture, and where
@@ -94,7 +94,7 @@ class Explorer:
             raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
         with self._lock:
             regions = detect(self.detector, data)
-        return [self._answer(m, lambda m=m: m.of_regions(regions), set(), count) for m in self.models]
+        return [self._answer(m, partial(m.of_regions, regions), set(), count) for m in self.models]
 
     def _answer(self, voice: Voice, ask: Callable[[], np.ndarray | None], own: set[int], count: int) -> Answer:
         start = time.perf_counter()
@@ -108,11 +108,10 @@ class Explorer:
         return Answer(voice.name, voice.kind, hits, time.perf_counter() - start, note)
 
     def _retrieved(self, model: str, label: str) -> Pairs:
+        by_model = next(voice for voice in self.models if voice.name == model)
+        by_label = next(voice for voice in self.measures if voice.name == label)
         with self._lock:
-            return retrieved(self._voice(model), self._voice(label), self.corpus.captions)
-
-    def _voice(self, name: str) -> Voice:
-        return next(voice for voice in self.voices if voice.name == name)
+            return retrieved(by_model, by_label, self.corpus.captions)
 
     def errors_that_are_none(self, model: str, label: str, count: int) -> list[Finding]:
         """What the model retrieves above the original, the highest labels first."""

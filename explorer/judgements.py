@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import krippendorff
 import numpy as np
@@ -18,6 +18,8 @@ from schemas.files import write_text
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers")
+Level = Literal["ordinal", "interval"]
+LEVELS: tuple[Level, ...] = ("ordinal", "interval")
 Table = Mapping[str, Mapping[int, int]]  # reviewer -> item -> score
 
 
@@ -58,7 +60,7 @@ def agreement(ratings: Ratings) -> dict[str, Any]:
         "items": len(ratings.plan.items),
         "reviewers": {name: len(table) for name, table in found.items()},
         "rated_twice": int((np.isfinite(matrix).sum(axis=0) > 1).sum()),
-        "alpha": {level: alpha(matrix, level) for level in ("ordinal", "interval")},
+        "alpha": {level: alpha(matrix, level) for level in LEVELS},
     }
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
@@ -73,7 +75,7 @@ def rating_matrix(found: Table, items: int) -> np.ndarray:
     return matrix
 
 
-def alpha(matrix: np.ndarray, level: str) -> float | None:
+def alpha(matrix: np.ndarray, level: Level) -> float | None:
     """Krippendorff's alpha over the pairs that two people or more rated; None where it is not defined."""
     shared = matrix[:, np.isfinite(matrix).sum(axis=0) > 1] if len(matrix) else matrix
     values = shared[np.isfinite(shared)]

@@ -65,9 +65,9 @@ class _Show:
             return None, page.problem(error), gr.Row(visible=False), gr.Button(visible=False)
 
     def rated(self, state: tuple[str, int | None] | None, score: int) -> tuple[Any, ...]:
-        if state is None or state[1] is None:
+        reviewer, item = state or ("", None)
+        if item is None:
             return None, page.problem("give your name first"), gr.Row(visible=False), gr.Button(visible=False)
-        reviewer, item = state
         try:
             self.review.ratings.rate(reviewer, item, score)
         except (InputError, OSError) as error:  # not saved: the same pair stays

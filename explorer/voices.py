@@ -18,8 +18,12 @@ from schemas.params import MeasuresParams
 class Voice(Protocol):
     """One that ranks. Scores are float32, the highest first; NaN where it has nothing to say."""
 
-    name: str
-    kind: str  # measure or model
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """measure or model"""
 
     def of_text(self, text: str) -> np.ndarray | None:
         """Of every image for a caption in words, [n_images]; None when it answers only captions of the corpus."""
