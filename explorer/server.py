@@ -65,6 +65,7 @@ def listen(host: str, port: int) -> socket.socket:
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(place)
+        found.listen()
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
         raise InputError(problem, remedy="give another --port, or --port 0 for any") from error
