@@ -172,6 +172,20 @@ def _published_pairs(folder: Path, manifest: dict[str, Any], split: str, caption
 
 
 def _params(measures: dict[str, Any], folder: Path) -> MeasuresParams:
-    """As `MeasuresParams.used` wrote them; imported matrices are left out, as their labels are in the pairs."""
-    ours = {name: values for name, values in measures.items() if "imported" not in values}
-    return validated(MeasuresParams, ours)
+    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
+    in the pairs."""
+    found: dict[str, Any] = {"mixtures": {}}
+    _collect(measures, found)
+    return validated(MeasuresParams, found, file=folder)
+
+
+def _collect(measures: dict[str, Any], found: dict[str, Any]) -> None:
+    for name, values in measures.items():
+        if "weights" in values:
+            if not any("imported" in part for part in values["measures"].values()):
+                found["mixtures"][name] = values["weights"]
+            _collect(values["measures"], found)
+        elif name == "sbert_mean":  # not a block of its own: `sbert` with another `references`
+            found.setdefault("sbert", {**values, "references": "max"})
+        elif "imported" not in values:
+            found[name] = values

@@ -14,6 +14,8 @@ from pipelines.measures.typed import Typed, typed
 from schemas.captions import Captions
 from schemas.params import MeasuresParams
 
+SLOW = ("meteor_java", "spice")  # a Java process scores their pairs one by one
+
 
 class Voice(Protocol):
     """One that ranks. Scores are float32, the highest first; NaN where it has nothing to say."""
@@ -60,13 +62,20 @@ class MeasureVoice:
 
 
 def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresParams) -> list[MeasureVoice]:
-    """Those of the named measures that are ours, fitted; imported ones have their values in the pairs only."""
-    ours = [name for name in names if name in MEASURES]
+    """Those of the named measures that can be computed here and at once, fitted; the others have their values in the
+    pairs only."""
     found = []
-    for name, measure in choose(ours, params).items():
+    for name, measure in choose([name for name in names if _at_once(name, params)], params).items():
         fitted = measure.fit(captions)
         found.append(MeasureVoice(name, fitted, typed(measure, fitted, captions)))
     return found
+
+
+def _at_once(name: str, params: MeasuresParams) -> bool:
+    """Not an imported matrix, nor one of SLOW, nor a mixture of such."""
+    if name in params.mixtures:
+        return all(_at_once(part, params) for part in params.mixtures[name])
+    return name in MEASURES and name not in SLOW
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from pipelines.measures import cider_kernel as kernel
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.ngrams import (
     MAX_ORDER,
+    DocumentFrequencies,
     Ngrams,
     count_ngrams,
     document_frequencies,

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pipelines.measures.base import Fitted, Measure
-from pipelines.measures.cider import Cider, FittedCider
+from pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
 from pipelines.measures.embeddings import encode, load_encoder
+from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.ngrams import MAX_ORDER, count_ngrams
 from pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
 from pipelines.measures.sbert import FittedSbert, Sbert
@@ -27,18 +28,28 @@ Typed = Callable[[str], np.ndarray]
 
 def typed(measure: Measure, fitted: Fitted, captions: Captions) -> Typed | None:
     """What gives the relevance of any caption to every image, float32 [n_images]; None for measures that score the
-    fitted captions only.
+    fitted captions only (those but CIDEr, ROUGE-L, Sentence-BERT and mixtures of these).
 
     It equals `fitted.score` on a fitted caption, within 1e-6 of the measure's range, where `self_reference` is
     `included`. It raises InputError for a caption without words.
     """
-    if isinstance(measure, Cider) and isinstance(fitted, FittedCider):
+    if isinstance(measure, Cider | CiderPlain) and isinstance(fitted, FittedCider):
         return TypedCider(measure, fitted, captions)
     if isinstance(measure, RougeL) and isinstance(fitted, FittedRougeL):
         return TypedRougeL(fitted, captions)
     if isinstance(measure, Sbert) and isinstance(fitted, FittedSbert):
         return TypedSbert(measure, fitted)
+    if isinstance(measure, Mixture) and isinstance(fitted, FittedMixture):
+        return _typed_mixture(measure, fitted, captions)
     return None
+
+
+def _typed_mixture(measure: Mixture, fitted: FittedMixture, captions: Captions) -> Typed | None:
+    parts = {name: typed(part, fitted.parts[name], captions) for name, part in measure.parts.items()}
+    known = [(np.float32(measure.weights[name]), part) for name, part in parts.items() if part is not None]
+    if len(known) < len(parts):
+        return None
+    return lambda text: np.sum([weight * part(text) for weight, part in known], axis=0, dtype=np.float32)
 
 
 def words_of(text: str, tokenizer: str) -> list[str]:
@@ -50,15 +61,16 @@ def words_of(text: str, tokenizer: str) -> list[str]:
 
 
 class TypedCider:
-    """CIDEr-D by an index from each n-gram to the captions that have it; double precision throughout.
+    """CIDEr-D or CIDEr by an index from each n-gram to the captions that have it; double precision throughout.
 
     An n-gram that no image has counts as one that one image has, as in `Cider.fit`.
     """
 
-    def __init__(self, measure: Cider, fitted: FittedCider, captions: Captions) -> None:
+    def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
         ngrams = count_ngrams(captions)
-        frequencies = measure.frequencies(captions, ngrams)
-        self.fitted, self.tokenizer, self.sigma = fitted, captions.tokenizer, measure.params.sigma
+        frequencies = corpus_frequencies(captions, ngrams, measure.params.document_frequency)
+        self.fitted, self.tokenizer = fitted, captions.tokenizer
+        self.sigma = measure.params.sigma if isinstance(measure, Cider) else None
         self.owner, self.words = captions.owner, ngrams.words
         self._number = {text: k for k, text in enumerate(ngrams.text.to_pylist())}
         self._log_images = math.log(frequencies.n_images)
@@ -78,17 +90,19 @@ class TypedCider:
         for gram, count in counts.items():
             if gram in self._number:
                 self._add(self._number[gram], count, inverse, total)
-        length = np.maximum(self.words - 1, 0) - (len(words) - 1)
-        total *= np.exp(-(length.astype(np.float64) ** 2) / (2 * self.sigma**2))
+        if self.sigma is not None:
+            longer = np.maximum(self.words - 1, 0) - (len(words) - 1)
+            total *= np.exp(-(longer.astype(np.float64) ** 2) / (2 * self.sigma**2))
         of_image = np.bincount(self.owner, total, len(self.fitted.ref_ptr) - 1)
-        return (10 * of_image / (MAX_ORDER * np.diff(self.fitted.ref_ptr))).astype(np.float32)
+        return (self.fitted.scale * of_image / np.diff(self.fitted.ref_ptr)).astype(np.float32)
 
     def _add(self, gram: int, count: int, inverse: np.ndarray, total: np.ndarray) -> None:
         """What one n-gram of the caption adds to each caption that has it."""
         found = slice(self._start[gram], self._start[gram + 1])
         row, times, order = self._row[found], self._count[found], self.fitted.order[gram]
         gain = self.fitted.gain[gram] * inverse[order]
-        total[row] += np.minimum(times, count) * times * gain * self.fitted.inv_norm[row, order]
+        shared = np.minimum(times, count) if self.fitted.clip else count
+        total[row] += shared * times * gain * self.fitted.inv_norm[row, order]
 
     def _inverse_norms(self, counts: Counter[str]) -> np.ndarray:
         squares = np.zeros(MAX_ORDER)

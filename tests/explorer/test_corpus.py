@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import caption_table, make_captions, random_sets, write_captions_folder
 
-from explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
+from explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
 from explorer.pairs import Pairs
 from explorer.start import Folders, open_explorer, read_corpus
 from pipelines.publish import publish
@@ -139,3 +139,14 @@ def test_a_fingerprint_is_of_ids_and_texts() -> None:
     one, other = (Corpus(make_captions([[text]]), None, PARAMS, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
     again = Corpus(make_captions([["a"]]), None, MeasuresParams(), Path("x"))  # type: ignore[arg-type]
     assert one.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_parameters_of_mixtures_and_imports_are_told_apart() -> None:
+    given = {"imported": {"theirs": "x.npy"}, "sbert": {"model": "m", "references": "first"}}
+    mixtures = {"ours": {"cider": 0.5, "sbert_mean": 1}, "no": {"theirs": 1}}
+    params = MeasuresParams.model_validate({**given, "cider": {"sigma": 4}, "mixtures": mixtures})
+    used = params.used(["ours", "no", "theirs", "rouge_l"])
+    found = _params(used, Path())
+    assert found.mixtures == {"ours": mixtures["ours"]}
+    assert (found.imported, found.cider.sigma, found.sbert.model) == ({}, 4, "m")
+    assert found.used(["ours", "rouge_l"]) == {name: used[name] for name in ("ours", "rouge_l")}
