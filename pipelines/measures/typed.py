@@ -49,7 +49,7 @@ def _typed_mixture(measure: Mixture, fitted: FittedMixture, captions: Captions) 
     known = [(np.float32(measure.weights[name]), part) for name, part in parts.items() if part is not None]
     if len(known) < len(parts):
         return None
-    return lambda text: np.sum([weight * part(text) for weight, part in known], axis=0, dtype=np.float32)
+    return lambda text: np.stack([weight * part(text) for weight, part in known]).sum(axis=0)
 
 
 def words_of(text: str, tokenizer: str) -> list[str]:
