@@ -12,7 +12,7 @@ from conftest import caption_table, make_captions, random_sets, write_captions_f
 from explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
 from explorer.pairs import Pairs
 from explorer.start import Folders, open_explorer, read_corpus
-from pipelines.publish import publish
+from pipelines.publish.folder import publish
 from pipelines.relevance import relevance
 from pipelines.shards import shards
 from schemas.captions import read_captions

@@ -16,7 +16,7 @@ from conftest import caption_table, random_sets, write_captions_folder
 from explorer.plans import read_plan
 from explorer.ratings import Ratings
 from pipelines import cli
-from pipelines.publish import publish
+from pipelines.publish.folder import publish
 from pipelines.shards import shards
 from schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
 
