@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,7 @@ def open_explorer(folders: Folders) -> Explorer:
         images = folders.captions  # generated scenes come with theirs
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     names = list(corpus.pairs.values)
-    return Explorer(
+    explorer = Explorer(
         corpus,
         measure_voices(captions, names, corpus.params),
         models,
@@ -77,6 +78,9 @@ def open_explorer(folders: Folders) -> Explorer:
         people,
         _detector(folders.detector),
     )
+    with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
+        explorer.of_text(captions.texts[0])
+    return explorer
 
 
 def _detector(params: RegionsParams | None) -> Detector | None:
