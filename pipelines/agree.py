@@ -121,7 +121,8 @@ def agree(
     captions = read_captions(captions_dir, split)
     people = read_judgements(judgements, captions)
     original = captions.owner[people.caption] == people.image
-    labels = {name: _judged(measure.fit(captions), people) for name, measure in choose(names, measures).items()}
+    chosen = choose(names, measures).items()
+    labels = {name: pair_values(measure.fit(captions), people.image, people.caption) for name, measure in chosen}
     result = {name: _coefficients(values, people.score, original) for name, values in labels.items()}
     if folds:
         mixed = mix(labels, people.score, people.image, folds)
@@ -131,18 +132,18 @@ def agree(
     return result
 
 
-def _judged(fitted: Any, people: Judgements) -> np.ndarray:
-    """float32 [n]: the measure on the judged pairs, a block of images at a time."""
+def pair_values(fitted: Any, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+    """A fitted measure on single pairs, a block of images at a time: float32 [n] from int64 numbers [n]."""
     if isinstance(fitted, FittedSpice | FittedMeteorJava):  # no blocks: a pair costs too much
-        return fitted.pairs(people.image, people.caption)
-    values = np.empty(len(people.image), np.float32)
-    images, row = np.unique(people.image, return_inverse=True)
+        return fitted.pairs(image, caption)
+    values = np.empty(len(image), np.float32)
+    images, row = np.unique(image, return_inverse=True)
     order = np.argsort(row, kind="stable")
-    with progress("scoring judged pairs", len(images)) as advance:
+    with progress("scoring pairs", len(images)) as advance:
         for at in range(0, len(images), BLOCK):
             block = images[at : at + BLOCK]
             pairs = order[np.searchsorted(row[order], at) : np.searchsorted(row[order], at + len(block))]
-            captions, column = np.unique(people.caption[pairs], return_inverse=True)
+            captions, column = np.unique(caption[pairs], return_inverse=True)
             values[pairs] = fitted.score(block, captions)[row[pairs] - at, column]
             advance(len(block))
     return values

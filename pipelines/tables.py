@@ -90,3 +90,22 @@ def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
         shares = (f"{row[name]:.1%}" for name in ("centre", "centre_chance", "iou", "iou_chance"))
         table.add_row(escape(kind), f"{row['phrases']:,}", *shares)
     Console().print(table)
+
+
+def review_table(found: dict[str, Any]) -> None:
+    """How much each reviewer rated, how far they agree, and R@10 where misses were judged again."""
+    table = Table(title=f"Review, protocol {found['protocol']}, {found['items']:,} pairs", title_justify="left")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, rated in found["reviewers"].items():
+        table.add_row(f"rated by {escape(name)}", f"{rated:,}")
+    table.add_row("rated by two or more", f"{found['rated_twice']:,}")
+    for level, value in found["alpha"].items():
+        table.add_row(f"Krippendorff's alpha, {level}", "–" if value is None else f"{value:.3f}")
+    recall = found.get("recall")
+    if recall:
+        table.add_row("R@10 of the labels", f"{recall['labels']:.1f}")
+        for name, value in recall["reviewers"].items():
+            table.add_row(f"R@10 by {escape(name)}", f"{value:.1f}")
+        table.add_row("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}")
+    Console().print(table)

@@ -84,6 +84,8 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
             for c in part.app.registered_commands
         ),
         *(f"bench {c.name}" for c in cli.bench.app.registered_commands),
+        "explore",
+        *(f"review {c.name or c.callback.__name__}" for c in cli.explore.review.registered_commands),
         "regions",
         *(f"regions {c.name}" for c in cli.regions.app.registered_commands),
     ],

@@ -15,10 +15,12 @@ from schemas.captions import read_captions
 from schemas.errors import InputError
 from schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
 from schemas.region_store import RegionStore
+from schemas.regions import Regions
 from trainer.checkpoint import MODEL, load_run
-from trainer.data import Pairs, pad_texts
+from trainer.data import Pairs, pad_images, pad_texts
 from trainer.encode import SIZE, encode_captions, encode_images, rows, scores
-from trainer.models.base import Encoded
+from trainer.models.base import Encoded, RetrievalModel
+from trainer.text import Tokens
 
 KIND = "embeddings"
 ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
@@ -91,12 +93,52 @@ def read_index(folder: Path) -> Index:
     return Index(images, captions, *ids, np.array(items["owner"]))
 
 
+@dataclass(frozen=True)
+class Searcher:
+    """A trained model and what it made of a split, loaded once for many questions."""
+
+    model: RetrievalModel
+    tokens: Tokens
+    index: Index
+    feature_dim: int
+    folder: Path  # of the index
+
+    def of_text(self, text: str) -> np.ndarray:
+        """Score of every image for a caption in words: float32 [n_images]."""
+        encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
+        return scores(self.model, self.index.images, encoded)[:, 0]
+
+    def of_caption(self, row: int) -> np.ndarray:
+        """Score of every image for a caption of the index: float32 [n_images]."""
+        return scores(self.model, self.index.images, rows(self.index.captions, row, row + 1))[:, 0]
+
+    def of_image(self, image: int) -> np.ndarray:
+        """Score of every caption for an image of the index: float32 [n_captions]."""
+        return scores(self.model, rows(self.index.images, image, image + 1), self.index.captions)[0]
+
+    def of_regions(self, regions: Regions) -> np.ndarray:
+        """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
+        of another detector."""
+        if regions.features.shape[1] != self.feature_dim:
+            problem = f"{regions.features.shape[1]} numbers a region, {self.feature_dim} in training"
+            raise InputError(problem, file=self.folder, remedy="use the detector of the training")
+        encoded = encode_images(self.model, [pad_images([regions])])
+        return scores(self.model, encoded, self.index.captions)[0]
+
+
+def open_search(run: Path, index_dir: Path) -> Searcher:
+    """InputError for a damaged run or index, and for an index of another model."""
+    model, tokens, config = load_run(run)
+    index = read_index(index_dir)
+    if read_manifest(index_dir, KIND)["inputs"]["model"] != digest(run / MODEL):
+        raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
+    return Searcher(model, tokens, index, config["feature_dim"], index_dir)
+
+
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
-    model, tokens, _ = load_run(run)
-    index = read_index(index_dir)
-    text = encode_captions(model, [pad_texts(tokens.encode_texts([query]))])
-    found = scores(model, index.images, text)[:, 0]
+    searcher = open_search(run, index_dir)
+    index, found = searcher.index, searcher.of_text(query)
     best = np.argsort(-found, kind="stable")[:top].tolist()
     sets = [index.captions_of(i) for i in best]
     relevance = _relevance([query], sets)
@@ -108,12 +150,12 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
     """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
-    model, _, _ = load_run(run)
-    index = read_index(index_dir)
+    searcher = open_search(run, index_dir)
+    index = searcher.index
     if image_id not in index.image_ids:
         raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
     image = index.image_ids.index(image_id)
-    found = scores(model, rows(index.images, image, image + 1), index.captions)[0]
+    found = searcher.of_image(image)
     best = np.argsort(-found, kind="stable")[:top].tolist()
     relevance = _relevance(index.captions_of(image), [[index.texts[c]] for c in best])
     return [

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from pipelines.cli import bench, labels, publishing, regions, report, training
+from pipelines.cli import bench, explore, labels, publishing, regions, report, training
 from schemas.errors import InputError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
 app.add_typer(report.app)
+app.add_typer(explore.app)
 app.add_typer(bench.app, name="bench")
 
 

@@ -138,3 +138,21 @@ def bench_scale(
 
     result = bench(captions, names_of(measures, None), split, check, vectors, out)
     say(result, as_json, show(result))
+
+
+@app.command("explore")
+def bench_explore(
+    dataset: Annotated[Path | None, typer.Option(help="Folder that `capgrade publish` wrote.")] = None,
+    captions: Annotated[Path | None, typer.Option(help="Instead: folder that `capgrade captions` wrote.")] = None,
+    split: Split = None,
+    runs: Annotated[list[Path] | None, typer.Option("--run", help="Folder of `capgrade train`.")] = None,
+    indexes: Annotated[list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How long the explorer takes to answer a typed caption."""
+    from benchmarks.explore import bench, show
+    from explorer.start import Folders, open_explorer
+
+    folders = Folders(dataset=dataset, captions=captions, split=split, runs=runs or [], indexes=indexes or [])
+    result = bench(open_explorer(folders))
+    say(result, as_json, show(result))

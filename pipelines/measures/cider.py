@@ -23,6 +23,7 @@ from pipelines.measures import cider_kernel as kernel
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.ngrams import (
     MAX_ORDER,
+    DocumentFrequencies,
     Ngrams,
     count_ngrams,
     document_frequencies,
@@ -203,8 +204,8 @@ class CiderPlain:
         return index(captions, ngrams, idf, Form(leave_out, clip=False, sigma=None))
 
 
-def _inverse_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> np.ndarray:
-    """ln N - ln max(1, df) of each n-gram, float64."""
+def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> DocumentFrequencies:
+    """Of the captions (None), or of what `document_frequency` names. InputError when they count one image."""
     if source is None:
         frequencies = document_frequencies(captions, ngrams)
     else:
@@ -214,6 +215,12 @@ def _inverse_frequencies(captions: Captions, ngrams: Ngrams, source: str | None)
             f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
             remedy="set measures.cider.document_frequency to a captions folder or a saved file",
         )  # fmt: skip
+    return frequencies
+
+
+def _inverse_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> np.ndarray:
+    """ln N - ln max(1, df) of each n-gram, float64."""
+    frequencies = corpus_frequencies(captions, ngrams, source)
     return np.log(frequencies.n_images) - np.log(np.maximum(frequencies.of(ngrams.text), 1))
 
 

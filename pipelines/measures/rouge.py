@@ -233,24 +233,38 @@ def _lcs(a, b):
 
 
 @njit(cache=True)
+def _one(hypothesis, image, without, ref_ptr, refs, ptr, word, beta2, mean):
+    """F of one caption with an image's references, caption row `without` left out."""
+    precision, recall, total, used = 0.0, 0.0, 0.0, 0
+    for q in range(ref_ptr[image], ref_ptr[image + 1]):
+        r = refs[q]
+        if r != without:
+            used += 1
+            reference = word[ptr[r] : ptr[r + 1]]
+            lcs = _lcs(hypothesis, reference)
+            precision = max(precision, lcs / len(hypothesis))
+            recall = max(recall, lcs / len(reference))
+            total += (1 + beta2) * lcs / (len(hypothesis) + beta2 * len(reference))
+    if mean:
+        return total / used
+    below = recall + beta2 * precision
+    return (1 + beta2) * precision * recall / below if below > 0 else 0.0
+
+
+@njit(cache=True)
 def _leave_out_self(rows, own, images, ref_ptr, refs, ptr, word, beta2, mean, out):
     for k in range(rows.shape[0]):
-        i, c = images[rows[k]], own[k]
+        c = own[k]
         hypothesis = word[ptr[c] : ptr[c + 1]]
-        precision, recall, total = 0.0, 0.0, 0.0
-        for q in range(ref_ptr[i], ref_ptr[i + 1]):
-            r = refs[q]
-            if r != c:
-                reference = word[ptr[r] : ptr[r + 1]]
-                lcs = _lcs(hypothesis, reference)
-                precision = max(precision, lcs / len(hypothesis))
-                recall = max(recall, lcs / len(reference))
-                total += (1 + beta2) * lcs / (len(hypothesis) + beta2 * len(reference))
-        if mean:
-            out[k] = total / (ref_ptr[i + 1] - ref_ptr[i] - 1)
-        else:
-            below = recall + beta2 * precision
-            out[k] = (1 + beta2) * precision * recall / below if below > 0 else 0.0
+        out[k] = _one(hypothesis, images[rows[k]], c, ref_ptr, refs, ptr, word, beta2, mean)
+
+
+@njit(cache=True)
+def score_caption(hypothesis, ref_ptr, refs, ptr, word, beta2, mean, out):
+    """One caption's word numbers, int32, with every image's references, into out float32 [n_images]; -1 is a word that
+    no reference has."""
+    for i in range(out.shape[0]):
+        out[i] = _one(hypothesis, i, -1, ref_ptr, refs, ptr, word, beta2, mean)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,10 @@ def publish(
         inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
         inputs["captions"] = splits[0].captions.digest
         all_rows = {**rows, **dict.fromkeys(names, 0)}
-        return write_manifest(out, "publish", params=params.model_dump(mode="json"), inputs=inputs, rows=all_rows)
+        made = splits[0].shards.metadata  # what `explore` scores new captions with
+        facts = {"tokenizer": made["tokenizer"], "measures": made["params"]["measures"]}
+        written = params.model_dump(mode="json")
+        return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 
 
 def _listed(out: Path) -> set[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_captions
 
-from pipelines.agree import Judgements, _judged
+from pipelines.agree import Judgements, pair_values
 from pipelines.measures import spice
 from pipelines.measures.spice import FittedSpice, Spice, read_scores
 from schemas.errors import InputError
@@ -99,7 +99,7 @@ def test_cache_folder_and_saved_state(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_java(folder, monkeypatch, fault="assert len(answer) == 3")
     judged = Judgements(np.array([1, 0, 1]), np.array([0, 4, 3]), np.array([1.0, 2.0, 3.0]))
-    values = _judged(fitted(), judged)
+    values = pair_values(fitted(), judged.image, judged.caption)
     np.testing.assert_array_equal(values, np.array(expected(False), np.float32)[judged.image, judged.caption])
 
 

@@ -1,0 +1,148 @@
+"""Questions to every voice at once: what each ranks first for a caption or an image."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from explorer.corpus import Corpus
+from explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
+from explorer.pairs import Pairs
+from explorer.pictures import Thumbnails
+from explorer.voices import MeasureVoice, Voice, top
+from pipelines.agree import Judgements
+from schemas.errors import InputError
+from schemas.regions import Regions
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
+    from pipelines.detectors.base import Detector
+
+LONGEST = 2000  # characters of a typed caption
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An image or a caption by its number, with its score; `own`: it belongs to what was asked."""
+
+    number: int
+    score: float
+    own: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one voice ranks first, or why it does not answer."""
+
+    voice: str
+    kind: str
+    hits: tuple[Hit, ...]
+    seconds: float
+    note: str = ""
+
+
+@dataclass
+class Explorer:
+    """A corpus, who ranks it, and what people said of it. Questions are answered one at a time: kernels use all cores
+    themselves, and not every threading layer of numba lets two callers in."""
+
+    corpus: Corpus
+    measures: Sequence[MeasureVoice]
+    models: Sequence[ModelVoice] = ()
+    thumbnails: Thumbnails = field(default=None)  # type: ignore[assignment]
+    people: Judgements | None = None
+    detector: Detector | None = None
+
+    def __post_init__(self) -> None:
+        self.thumbnails = self.thumbnails or Thumbnails(self.corpus.captions, None)
+        self._lock = threading.Lock()
+        self.retrieved = lru_cache(maxsize=8)(self._retrieved)
+
+    @property
+    def voices(self) -> list[Voice]:
+        return [*self.measures, *self.models]
+
+    def of_text(self, text: str, count: int = 8) -> list[Answer]:
+        """Images for a caption in words. InputError for one that is empty or too long."""
+        if not text.strip() or len(text) > LONGEST:
+            raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
+        same = np.array([k for k, known in enumerate(self.corpus.captions.texts) if known == text], np.int64)
+        own = set(self.corpus.captions.owner[same].tolist())
+        return [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
+
+    def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
+        """Images for a caption of the corpus."""
+        own = {int(self.corpus.captions.owner[caption])}
+        return [self._answer(voice, partial(voice.of_caption, caption), own, count) for voice in self.voices]
+
+    def of_image(self, image: int, count: int = 8) -> list[Answer]:
+        """Captions for an image of the corpus."""
+        own = set(np.flatnonzero(self.corpus.captions.owner == image).tolist())
+        return [self._answer(voice, partial(voice.of_image, image), own, count) for voice in self.voices]
+
+    def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
+        """Captions for a picture that is not of the corpus, by the models alone. InputError for no picture, and where
+        nothing can look at it."""
+        if self.detector is None or not self.models:
+            remedy = "start with --run, --index and --detector"
+            raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
+        with self._lock:
+            regions = detect(self.detector, data)
+        return [self._answer(m, partial(m.of_regions, regions), set(), count) for m in self.models]
+
+    def _answer(self, voice: Voice, ask: Callable[[], np.ndarray | None], own: set[int], count: int) -> Answer:
+        start = time.perf_counter()
+        with self._lock:
+            scores = ask()
+        if scores is None:
+            return Answer(voice.name, voice.kind, (), 0.0, "answers captions of the corpus, not typed ones")
+        best = top(scores, count).tolist()
+        hits = tuple(Hit(k, float(scores[k]), k in own) for k in best)
+        note = "" if hits else "does not know this item: it is not in its index"
+        return Answer(voice.name, voice.kind, hits, time.perf_counter() - start, note)
+
+    def _retrieved(self, model: str, label: str) -> Pairs:
+        by_model = next(voice for voice in self.models if voice.name == model)
+        by_label = next(voice for voice in self.measures if voice.name == label)
+        with self._lock:
+            return retrieved(by_model, by_label, self.corpus.captions)
+
+    def errors_that_are_none(self, model: str, label: str, count: int) -> list[Finding]:
+        """What the model retrieves above the original, the highest labels first."""
+        return wrong_errors(self.retrieved(model, label), label, count)
+
+    def measures_apart(self, high: str, low: str, count: int) -> list[Finding]:
+        return between(self.corpus.pairs, high, low, count)
+
+    def labels_and_people(self, high: str, low: str, count: int) -> list[Finding]:
+        """One of the two names is PEOPLE."""
+        return between(self.judged(), high, low, count)
+
+    def judged(self) -> Pairs:
+        """InputError where there are no judgements."""
+        if self.people is None:
+            raise InputError("no human judgements were given", remedy="start with --judgements FILE")
+        if not hasattr(self, "_judged"):
+            with self._lock:
+                self._judged = judged(self.people, [*self.measures, *self.models], self.corpus.captions)
+        return self._judged
+
+
+def detect(detector: Detector, data: bytes) -> Regions:
+    """Regions of an uploaded picture. InputError for what is no picture, or one in which nothing is found."""
+    from pipelines.detectors.preprocess import decode_image
+    from pipelines.regions import as_regions
+
+    rgb = decode_image(data, "uploaded picture")
+    prepared, scale = detector.prepare(rgb)
+    found = detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]
+    return as_regions("uploaded", found)
+
+
+__all__ = ["PEOPLE", "Answer", "Explorer", "Hit", "detect"]

@@ -1,0 +1,116 @@
+"""What reviewers said: judgements for `capgrade agree`, how far they agree, R@10 judged again."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal
+
+import krippendorff
+import numpy as np
+
+from explorer.plans import SEMANTIC_MAP, Plan
+from explorer.ratings import SCORES, Ratings
+from schemas.errors import InputError
+from schemas.files import write_text
+
+RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
+HEADER = ("image_id", "caption_id", "score", "reviewers")
+Level = Literal["ordinal", "interval"]
+LEVELS: tuple[Level, ...] = ("ordinal", "interval")
+Table = Mapping[str, Mapping[int, int]]  # reviewer -> item -> score
+
+
+def export(ratings: Ratings, out: Path) -> int:
+    """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and by how many it was
+    rated; returns its rows. InputError when nothing has been rated."""
+    text, rows = judgements_csv(ratings)
+    if not rows:
+        raise InputError("nothing has been rated", file=ratings.folder, remedy="review first: capgrade explore")
+    write_text(out, text)
+    return rows
+
+
+def judgements_csv(ratings: Ratings) -> tuple[str, int]:
+    """The text of `export` and its rows; pairs stand in the plan's order, one that comes twice is joined."""
+    scores: dict[tuple[str, str], list[int]] = {}
+    found = ratings.all()
+    for k, item in enumerate(ratings.plan.items):
+        given = [table[k] for table in found.values() if k in table]
+        if given:
+            scores.setdefault((item.image_id, item.caption_id), []).extend(given)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    writer.writerows((*pair, f"{np.mean(given):.6g}", len(given)) for pair, given in scores.items())
+    return text.getvalue(), len(scores)
+
+
+def agreement(ratings: Ratings) -> dict[str, Any]:
+    """Krippendorff's alpha (ordinal and interval), how much was rated, and for SemanticMap's protocol R@10.
+
+    alpha is None, with the reason, where it is not defined: no pair that two people rated, or one score throughout.
+    """
+    found = ratings.all()
+    matrix = rating_matrix(found, len(ratings.plan.items))
+    result: dict[str, Any] = {
+        "protocol": ratings.plan.protocol,
+        "items": len(ratings.plan.items),
+        "reviewers": {name: len(table) for name, table in found.items()},
+        "rated_twice": int((np.isfinite(matrix).sum(axis=0) > 1).sum()),
+        "alpha": {level: alpha(matrix, level) for level in LEVELS},
+    }
+    if ratings.plan.protocol == SEMANTIC_MAP:
+        result["recall"] = judged_recall(ratings.plan, found)
+    return result
+
+
+def rating_matrix(found: Table, items: int) -> np.ndarray:
+    """float64 [reviewers, items], NaN where nothing was rated."""
+    matrix = np.full((len(found), items), np.nan)
+    for row, table in zip(matrix, found.values(), strict=True):
+        row[list(table)] = list(table.values())
+    return matrix
+
+
+def alpha(matrix: np.ndarray, level: Level) -> float | None:
+    """Krippendorff's alpha over the pairs that two people or more rated; None where it is not defined."""
+    shared = matrix[:, np.isfinite(matrix).sum(axis=0) > 1] if len(matrix) else matrix
+    values = shared[np.isfinite(shared)]
+    if len(np.unique(values)) < 2:
+        return None
+    domain = np.array(SCORES, float)
+    return float(krippendorff.alpha(reliability_data=shared, value_domain=domain, level_of_measurement=level))
+
+
+def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
+    """SemanticMap's R@10 in percent, of the labels, of each reviewer, and the reviewers' mean.
+
+    A missed caption counts as found by a reviewer who rates one of its ten images RELEVANT or more. The share found
+    among the misses that a reviewer has finished stands for all misses: R = (hits + misses * share) / queries. A miss
+    is finished when one image was found relevant or all ten were rated.
+    """
+    queries, hits = plan.facts["queries"], plan.facts["hits"]
+    rescued = {name: _rescued(plan, table) for name, table in found.items()}
+    recall = {
+        name: 100 * (hits + (queries - hits) * np.mean(list(states.values()))) / queries
+        for name, states in rescued.items()
+        if states
+    }
+    return {
+        "labels": 100 * hits / queries,
+        "reviewers": {name: float(value) for name, value in recall.items()},
+        "mean": float(np.mean(list(recall.values()))) if recall else None,
+        "misses_judged": {name: len(states) for name, states in rescued.items()},
+    }
+
+
+def _rescued(plan: Plan, table: Mapping[int, int]) -> dict[str, bool]:
+    """Finished query -> whether one of its images was found relevant."""
+    given: dict[str, list[int | None]] = {}
+    for k, item in enumerate(plan.items):
+        given.setdefault(str(item.query), []).append(table.get(k))
+    best = {query: max((s for s in scores if s is not None), default=-1) >= RELEVANT for query, scores in given.items()}
+    return {query: hit for query, hit in best.items() if hit or None not in given[query]}

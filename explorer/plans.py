@@ -1,0 +1,123 @@
+"""Which pairs people are to rate: where a rating tells most, or SemanticMap's protocol."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from explorer.findings import DEPTH, first_images
+from explorer.pairs import Pairs, rank_share, ranked
+from schemas.captions import Captions
+from schemas.errors import InputError
+from schemas.files import canonical, read_json, write_json
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
+
+FILE = "plan.json"
+INFORMATION, SEMANTIC_MAP = "information", "semantic_map"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol."""
+
+    image_id: str
+    caption_id: str
+    query: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
+
+    protocol: str
+    corpus: str  # fingerprint
+    seed: int
+    items: tuple[Item, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of all that: ratings belong to one plan."""
+        return hashlib.sha256(canonical(asdict(self)).encode()).hexdigest()
+
+    def order(self, reviewer: str) -> list[int]:
+        """The items' numbers as this reviewer sees them, shuffled by the seed and the name."""
+        digest = hashlib.sha256(f"{self.seed} {reviewer}".encode()).digest()
+        return np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
+
+
+def information(pairs: Pairs, names: Sequence[str] | None = None) -> np.ndarray:
+    """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in [0, 1].
+
+    Each voice's rank share is its forecast p that the pair is relevant; H(mean p) - mean H(p), the disagreement of a
+    committee (Houlsby et al. 2011, "Bayesian active learning for classification", eq. 2). It is 0 where all agree, as
+    well where all are unsure. InputError for a single voice, which has nobody to disagree with.
+    """
+    names = list(pairs.values) if names is None else list(names)
+    if len(names) < 2:
+        raise InputError(f"{len(names)} measure to compare", remedy="give labels of two measures or more")
+    forecasts = np.stack([rank_share(pairs.values[name]) for name in names])
+    return _entropy(forecasts.mean(axis=0)) - _entropy(forecasts).mean(axis=0)
+
+
+def _entropy(p: np.ndarray) -> np.ndarray:
+    return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
+
+
+def most_informative(pairs: Pairs, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
+    """The pairs of most information that are not original, each caption and each image once."""
+    others = pairs.take(np.flatnonzero(~pairs.original))
+    mixed = others.take(np.random.default_rng(seed).permutation(len(others)))  # equal ones by chance
+    chosen = mixed.take(ranked(mixed, information(mixed), count, per_item=1))
+    items = tuple(
+        Item(captions.image_ids[i], captions.caption_ids[c])
+        for i, c in zip(chosen.image.tolist(), chosen.caption.tolist(), strict=True)
+    )
+    return Plan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
+
+
+def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
+    """SemanticMap: people look again at the first ten images of captions whose own image is not among them, `count`
+    such captions drawn by the seed. `facts` hold all captions searched and the hits."""
+    rows, first = first_images(model, captions)
+    missed = np.flatnonzero((first != captions.owner[rows][:, None]).all(axis=1))
+    if not len(missed):
+        raise InputError(f"'{model.name}' misses no caption at {DEPTH}", remedy="nothing is left to judge again")
+    drawn = sorted(np.random.default_rng(seed).permutation(missed)[:count].tolist())
+    items = tuple(
+        Item(captions.image_ids[i], captions.caption_ids[rows[k]], captions.caption_ids[rows[k]])
+        for k in drawn
+        for i in first[k].tolist()
+    )
+    facts = {"model": model.name, "k": DEPTH, "queries": len(rows), "hits": len(rows) - len(missed)}
+    return Plan(SEMANTIC_MAP, corpus, seed, items, facts)
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """InputError when the folder holds another plan: its ratings would be of other pairs."""
+    if (folder / FILE).exists() and read_plan(folder).key != plan.key:
+        raise InputError("holds another review", file=folder, remedy="give another folder")
+    write_json(folder / FILE, {**asdict(plan), "kind": "review"})
+
+
+def read_plan(folder: Path) -> Plan:
+    """InputError when there is none, or it is damaged."""
+    if not (folder / FILE).is_file():
+        raise InputError(f"no {FILE}: not a review", file=folder, remedy="start one: capgrade review sample")
+    found = read_json(folder / FILE)
+    try:
+        items = tuple(Item(**item) for item in found["items"])
+        texts = [(i.image_id, i.caption_id) for i in items]
+        plan = Plan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"not a review plan ({error})", file=folder / FILE, remedy="start another review") from error
+    if plan.protocol not in (INFORMATION, SEMANTIC_MAP) or not all(isinstance(x, str) for pair in texts for x in pair):
+        raise InputError("not a review plan", file=folder / FILE, remedy="start another review")
+    return plan

@@ -1,0 +1,112 @@
+"""Ratings on disk: one file a reviewer, a line a click, each on the disk before the next pair is shown."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from explorer.plans import Plan, read_plan
+from schemas.errors import InputError
+from schemas.files import writing
+
+SCORES = range(6)
+LONGEST_NAME = 64
+
+
+def reviewer_name(name: str) -> str:
+    """As it is kept. InputError for an empty, long or unprintable one."""
+    name = unicodedata.normalize("NFC", " ".join(name.split()))
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InputError("no such name for a reviewer", remedy=f"give 1 to {LONGEST_NAME} visible characters")
+    return name
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """A review's folder. Any number of reviewers and browser tabs may write at the same time."""
+
+    folder: Path
+    plan: Plan
+
+    @staticmethod
+    def open(folder: Path) -> Ratings:
+        return Ratings(folder, read_plan(folder))
+
+    def rate(self, reviewer: str, item: int, score: int) -> None:
+        """Keep a rating; it is on the disk on return. A later one of the same pair replaces it.
+
+        InputError for a score outside 0..5, an unknown item, and a disk that is full.
+        """
+        if score not in SCORES or not 0 <= item < len(self.plan.items):
+            raise InputError(f"rating {score} of item {item}", remedy=f"rate 0 to 5, one of {len(self.plan.items)}")
+        reviewer = reviewer_name(reviewer)
+        line = {"plan": self.plan.key, "reviewer": reviewer, "item": item, "score": score, "time": round(time.time())}
+        path = self._file(reviewer)
+        with writing(path), path.open("ab+") as f, _alone(f.fileno()):
+            f.seek(0, os.SEEK_END)
+            if f.tell() and os.pread(f.fileno(), 1, f.tell() - 1) != b"\n":
+                f.write(b"\n")  # after a line that a crash cut short
+            f.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+
+    def of(self, reviewer: str) -> dict[int, int]:
+        """Item -> score, the last rating of each."""
+        path = self._file(reviewer_name(reviewer))
+        return _read(path, self.plan)[1] if path.exists() else {}
+
+    def all(self) -> dict[str, dict[int, int]]:
+        """Reviewer -> item -> score, of everyone who rated, by name."""
+        found = dict(_read(path, self.plan) for path in self.folder.glob("ratings-*.jsonl"))
+        return {name: found[name] for name in sorted(found) if found[name]}
+
+    def following(self, reviewer: str) -> int | None:
+        """The next item that this reviewer has not rated, in the reviewer's own order; None at the end."""
+        done = self.of(reviewer)
+        return next((item for item in self.plan.order(reviewer_name(reviewer)) if item not in done), None)
+
+    def _file(self, reviewer: str) -> Path:
+        return self.folder / f"ratings-{hashlib.sha256(reviewer.encode()).hexdigest()[:16]}.jsonl"
+
+
+@contextmanager
+def _alone(descriptor: int) -> Iterator[None]:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _read(path: Path, plan: Plan) -> tuple[str, dict[int, int]]:
+    """Reviewer and ratings. A last line without its end is of a click that was never confirmed."""
+    name, found = "", {}
+    lines = path.read_bytes().split(b"\n")
+    for number, text in enumerate(lines, start=1):
+        if not text:
+            continue
+        try:
+            line = json.loads(text)
+            item, score, name = line["item"], line["score"], line["reviewer"]
+            right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
+        except (ValueError, KeyError, TypeError) as error:
+            if _cut_short(text):
+                continue
+            raise InputError("not a rating", file=path, row=number, remedy="remove the line") from error
+        if not right:
+            raise InputError("a rating of another review", file=path, row=number, remedy="keep it in its own folder")
+        found[item] = score
+    return name, found
+
+
+def _cut_short(text: bytes) -> bool:
+    """Whether a crash stopped the writing of this line: it starts as one and does not end as one."""
+    return text.startswith(b'{"plan"'[: len(text)]) and not text.endswith(b"}")

@@ -1,0 +1,99 @@
+"""The app on a socket: loopback unless asked otherwise, no telemetry, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import gradio as gr
+import uvicorn
+from fastapi import FastAPI, Response
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from explorer.answers import Explorer
+from explorer.app import CSS, THEME, TITLE, build
+from explorer.judgements import judgements_csv
+from explorer.reviews import Review
+from schemas.errors import InputError
+
+LARGEST_UPLOAD = "20mb"
+
+
+def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
+    """The page, its pictures and the export. On loopback, requests under other host names are refused: a page
+    elsewhere cannot reach in by a name that it points here."""
+    app = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    if is_loopback(host):
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", host])
+
+    @app.get("/picture/{number}")
+    def picture(number: int) -> Response:
+        if number not in explorer.thumbnails:
+            return Response(status_code=404)
+        return Response(explorer.thumbnails.jpeg(number), media_type="image/jpeg")
+
+    @app.get("/judgements.csv")
+    def judgements() -> Response:
+        try:
+            text, _ = judgements_csv(review.ratings)
+        except InputError as error:
+            return Response(str(error), status_code=409, media_type="text/plain")
+        headers = {"Content-Disposition": 'attachment; filename="judgements.csv"'}
+        return Response(text, media_type="text/csv", headers=headers)
+
+    return gr.mount_gradio_app(
+        app, build(explorer, review), path="", server_name=host, footer_links=[], css_paths=CSS, theme=THEME,
+        ssr_mode=False, show_error=True, max_file_size=LARGEST_UPLOAD, pwa=False, mcp_server=False,
+        enable_monitoring=False,
+    )  # fmt: skip
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. InputError when it cannot be had."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(place)
+        found.listen()
+    except OSError as error:
+        problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
+        raise InputError(problem, remedy="give another --port, or --port 0 for any") from error
+    return found
+
+
+def serve(explorer: Explorer, review: Review, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; `ready` is told the address just before."""
+    app = make_app(explorer, review, host)
+    with listen(host, port) as bound:
+        ready(address(bound))
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
+
+
+@contextmanager
+def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """The app in a thread of this process, for tests and screenshots: yields its address, stops when the block ends."""
+    with listen(host, port) as bound:
+        server = uvicorn.Server(uvicorn.Config(make_app(explorer, review, host), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        try:
+            yield address(bound)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,41 @@
+"""The explorer as a Hugging Face Space: the same app, told by the environment what to show (docs/explore.md).
+
+CAPGRADE_DATASET is a folder, or the id of a dataset that `capgrade publish --push` made; CAPGRADE_SPLIT one of its
+splits, CAPGRADE_REVIEWS a folder that is kept between restarts, PORT the port, 7860 where it is not set.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from explorer.reviews import Review
+from explorer.server import serve
+from explorer.start import Folders, open_explorer
+from schemas.errors import InputError
+
+
+def main() -> None:
+    source = os.environ.get("CAPGRADE_DATASET")
+    if not source:
+        raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")
+    explorer = open_explorer(Folders(dataset=dataset_folder(source), split=os.environ.get("CAPGRADE_SPLIT")))
+    review = Review(explorer, Path(os.environ.get("CAPGRADE_REVIEWS", "reviews")))
+    serve(explorer, review, "0.0.0.0", int(os.environ.get("PORT", "7860")), print)
+
+
+def dataset_folder(source: str) -> Path:
+    """The folder itself, or a download of the dataset. InputError when the hub does not give it."""
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, repo_type="dataset"))
+    except Exception as error:  # the transport's own kinds: refused, not found, not resolved
+        problem = f"the hub does not give '{source}' ({type(error).__name__})"
+        raise InputError(problem, remedy="give a dataset id or a folder") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""From folders to an explorer: what `capgrade explore`, its benchmark, a Space and screenshots start with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from explorer.answers import Explorer
+from explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
+from explorer.pictures import Thumbnails
+from explorer.voices import measure_voices
+from pipelines.agree import read_judgements
+from schemas.errors import InputError
+from schemas.params import MeasuresParams, RegionsParams
+
+if TYPE_CHECKING:
+    from explorer.models import ModelVoice  # which loads torch
+    from pipelines.detectors.base import Detector
+
+PICTURES = "images.arrow"
+INDEX = "index"  # in a run's folder, where `capgrade embed` writes unless told otherwise
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where everything is. Either `dataset`, or `captions` with `shards`, with `relevance`, or alone; `detector` looks
+    at uploaded pictures."""
+
+    dataset: Path | None = None
+    captions: Path | None = None
+    shards: Path | None = None
+    relevance: Path | None = None
+    split: str | None = None
+    measures: Sequence[str] = ("cider", "rouge_l", "sbert")  # where no labels are given
+    runs: Sequence[Path] = ()
+    indexes: Sequence[Path] = ()  # one a run, or none
+    images: Path | None = None
+    judgements: Path | None = None
+    params: MeasuresParams = field(default_factory=MeasuresParams)
+    detector: RegionsParams | None = None
+
+
+def read_corpus(folders: Folders) -> Corpus:
+    """InputError when the folders do not go together."""
+    if (folders.dataset is None) == (folders.captions is None):
+        raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
+    if folders.captions is None:
+        if folders.shards or folders.relevance:
+            raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
+        return read_dataset(Path(str(folders.dataset)), folders.split)
+    if folders.shards:
+        return read_folders(folders.captions, folders.shards, folders.split)
+    chosen = folders.params, folders.measures, folders.relevance, folders.split
+    return read_captions_only(folders.captions, *chosen)
+
+
+def open_explorer(folders: Folders) -> Explorer:
+    """Read the folders, fit the measures, load the models; the captions are embedded here unless they have been.
+
+    Raises InputError for whatever is missing or does not go together.
+    """
+    corpus = read_corpus(folders)
+    captions = corpus.captions
+    models = _models(folders, corpus)
+    images = folders.images
+    if images is None and folders.captions and (folders.captions / PICTURES).is_file():
+        images = folders.captions  # generated scenes come with theirs
+    people = read_judgements(folders.judgements, captions) if folders.judgements else None
+    names = list(corpus.pairs.values)
+    explorer = Explorer(
+        corpus,
+        measure_voices(captions, names, corpus.params),
+        models,
+        Thumbnails(captions, images),
+        people,
+        _detector(folders.detector),
+    )
+    with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
+        explorer.of_text(captions.texts[0])
+    return explorer
+
+
+def _detector(params: RegionsParams | None) -> Detector | None:
+    if params is None:
+        return None
+    from pipelines.detectors.catalogue import make_detector
+
+    return make_detector(params)
+
+
+def _models(folders: Folders, corpus: Corpus) -> list[ModelVoice]:
+    """Each named by its folder; by the whole path where that name is taken."""
+    if folders.indexes and len(folders.indexes) != len(folders.runs):
+        remedy = "give each --run its --index, in order, or none"
+        raise InputError(f"{len(folders.indexes)} --index for {len(folders.runs)} --run", remedy=remedy)
+    if not folders.runs:
+        return []
+    from explorer.models import model_voice
+
+    indexes = folders.indexes or [run / INDEX for run in folders.runs]
+    names = [run.resolve().name for run in folders.runs]
+    taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
+    labels = [str(run) if name in taken else name for name, run in zip(names, folders.runs, strict=True)]
+    every = zip(labels, folders.runs, indexes, strict=True)
+    return [model_voice(label, run, index, corpus.captions) for label, run, index in every]

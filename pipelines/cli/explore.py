@@ -1,0 +1,119 @@
+"""`capgrade explore` and `capgrade review`: labels and models to look at, and people's ratings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
+from schemas.errors import InputError
+
+app = typer.Typer()
+review = typer.Typer(no_args_is_help=True, help="What people are to rate, and what they said.")
+app.add_typer(review, name="review")
+
+Dataset = Annotated[Path | None, typer.Option(help="Folder that `capgrade publish` wrote; enough by itself.")]
+Captions = Annotated[Path | None, typer.Option(help="Instead: folder that `capgrade captions` wrote.")]
+Shards = Annotated[Path | None, typer.Option(help="With --captions: folder of `capgrade shards`.")]
+Relevance = Annotated[Path | None, typer.Option(help="With --captions: folder of `capgrade relevance`.")]
+Runs = Annotated[list[Path] | None, typer.Option("--run", help="Folder of `capgrade train`; repeat for several.")]
+Indexes = Annotated[
+    list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`, one a run. Default: index in each.")
+]
+Reviews = Annotated[Path, typer.Option(help="Folder of a review.")]
+
+
+@app.command()
+def explore(
+    dataset: Dataset = None,
+    captions: Captions = None,
+    shards: Shards = None,
+    relevance: Relevance = None,
+    split: Split = None,
+    measures: Measures = None,
+    runs: Runs = None,
+    indexes: Indexes = None,
+    images: Annotated[Path | None, typer.Option(help="Pictures: a folder, list, or captions folder.")] = None,
+    judgements: Annotated[Path | None, typer.Option(help="People's scores, as `capgrade agree` reads them.")] = None,
+    detector: Annotated[str | None, typer.Option(help="Looks at uploaded pictures: scenes, bottom_up.")] = None,
+    weights: Annotated[str | None, typer.Option(help="The detector's checkpoint.")] = None,
+    reviews: Reviews = Path("reviews"),
+    host: Annotated[str, typer.Option(help="Address to listen on; the default is this machine alone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 7860,
+    params: ParamsFile = None,
+    sets: Sets = None,
+) -> None:
+    """A local app: what each measure and model ranks first, where they disagree, and pairs for people to rate."""
+    from explorer.reviews import Review
+    from explorer.server import serve
+    from explorer.start import Folders, open_explorer
+
+    loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
+    names = names_of(measures, None, loaded.shards.measures)
+    folders = Folders(
+        dataset, captions, shards, relevance, split, names, runs or [], indexes or [], images, judgements,
+        loaded.measures, loaded.regions if detector else None,
+    )  # fmt: skip
+    explorer = open_explorer(folders)
+    serve(explorer, Review(explorer, reviews), host, port, lambda address: typer.echo(f"explorer at {address}"))
+
+
+@review.command()
+def sample(
+    out: Annotated[Path, typer.Option(help="Folder of the review, for `capgrade explore --reviews`.")],
+    dataset: Dataset = None,
+    captions: Captions = None,
+    shards: Shards = None,
+    relevance: Relevance = None,
+    split: Split = None,
+    measures: Measures = None,
+    run: Annotated[Path | None, typer.Option(help="SemanticMap's protocol: the model whose misses are judged.")] = None,
+    index: Annotated[Path | None, typer.Option(help="Its folder of `capgrade embed`. Default: index in it.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Pairs; with --run, missed captions of ten pairs each.")] = 100,
+    seed: Annotated[int, typer.Option(help="Drawing and each reviewer's order follow from it.")] = 0,
+    params: ParamsFile = None,
+    sets: Sets = None,
+) -> None:
+    """Choose pairs for people to rate: where measures disagree most, or with --run a model's R@10 misses."""
+    from explorer.plans import misses_again, most_informative, write_plan
+    from explorer.start import Folders, read_corpus
+
+    loaded = load(params, sets)
+    names = names_of(measures, None, loaded.shards.measures)
+    corpus = read_corpus(Folders(dataset, captions, shards, relevance, split, names, params=loaded.measures))
+    if run is None:
+        plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, count, seed)
+    else:
+        from explorer.models import model_voice
+
+        model = model_voice(run.resolve().name, run, index or run / "index", corpus.captions)
+        plan = misses_again(model, corpus.captions, corpus.fingerprint, count, seed)
+    write_plan(out, plan)
+    typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
+
+
+@review.command()
+def export(
+    reviews: Reviews,
+    out: Annotated[Path, typer.Option(help="CSV to write: image_id, caption_id, score, reviewers.")],
+) -> None:
+    """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
+    from explorer.judgements import export as write
+    from explorer.ratings import Ratings
+
+    if out.suffix == ".arrow":
+        raise InputError("judgements are written as CSV", file=out, remedy="call it .csv; .arrow is a dense matrix")
+    typer.echo(f"{write(Ratings.open(reviews), out):,} pairs -> {out}")
+
+
+@review.command()
+def agreement(reviews: Reviews, as_json: AsJson = False) -> None:
+    """Krippendorff's alpha of the reviewers; for SemanticMap's protocol R@10 of each and their mean."""
+    from explorer.judgements import agreement as work_out
+    from explorer.ratings import Ratings
+    from pipelines.tables import review_table
+
+    found = work_out(Ratings.open(reviews))
+    say(found, True, "") if as_json else review_table(found)

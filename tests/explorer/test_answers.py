@@ -1,0 +1,194 @@
+"""Who ranks what first, and the three kinds of disagreement, against plain loops."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_captions, random_sets
+from PIL import Image
+
+from explorer.answers import Explorer
+from explorer.corpus import Corpus, sampled
+from explorer.findings import DEPTH, PEOPLE, RANK
+from explorer.models import ModelVoice, model_voice
+from explorer.voices import measure_voices, top
+from pipelines.agree import Judgements
+from pipelines.measures import choose
+from schemas.errors import InputError
+from schemas.files import digest, write_json, write_manifest
+from schemas.params import MeasuresParams
+
+CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
+NAMES = ("cider", "rouge_l")
+
+
+@dataclass
+class _Searcher:
+    """What `ModelVoice` needs of `trainer.index.Searcher`: scores of an index."""
+
+    scores: np.ndarray
+    folder: Path
+
+    def of_text(self, text: str) -> np.ndarray:
+        return self.scores[:, len(text) % self.scores.shape[1]]
+
+    def of_caption(self, row: int) -> np.ndarray:
+        return self.scores[:, row]
+
+    def of_image(self, image: int) -> np.ndarray:
+        return self.scores[image]
+
+    def of_regions(self, regions: object) -> np.ndarray:
+        return self.scores[0]
+
+
+def _model(folder: Path, missing: int = 0) -> ModelVoice:
+    """A model whose index lists the images backwards and lacks the first `missing` ones with their captions."""
+    scores = np.random.default_rng(1).normal(size=(CAPTIONS.n_images, CAPTIONS.n_captions)).astype(np.float32)
+    np.save(folder / "similarity.npy", scores)
+    image = CAPTIONS.n_images - 1 - np.arange(CAPTIONS.n_images)
+    caption = np.arange(CAPTIONS.n_captions)
+    image[:missing] = -1
+    caption[CAPTIONS.owner < missing] = -1
+    return ModelVoice("model", _Searcher(scores, folder), image, caption)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Explorer:
+    scorers = {name: measure.fit(CAPTIONS).score for name, measure in choose(NAMES, MeasuresParams()).items()}
+    corpus = Corpus(CAPTIONS, sampled(CAPTIONS, scorers), MeasuresParams(), tmp_path)
+    random = np.random.default_rng(2)
+    drawn = random.choice(14 * CAPTIONS.n_captions, 40, replace=False)
+    image, caption = drawn // CAPTIONS.n_captions, drawn % CAPTIONS.n_captions
+    people = Judgements(image, caption, random.integers(6, size=40).astype(float))
+    return Explorer(corpus, measure_voices(CAPTIONS, NAMES, MeasuresParams()), (_model(tmp_path, 3),), people=people)
+
+
+def test_top_passes_over_what_is_not_known() -> None:
+    scores = np.array([0.5, np.nan, 0.9, 0.5, np.nan], np.float32)
+    assert top(scores, 2).tolist() == [2, 0]
+    assert top(scores, 9).tolist() == [2, 0, 3]
+    assert top(np.full(3, np.nan, np.float32), 2).tolist() == []
+
+
+def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
+    typed, known = explorer.of_text(CAPTIONS.texts[7]), explorer.of_caption(7)
+    for name, asked, picked in zip(NAMES, typed, known, strict=False):
+        scores = choose([name], MeasuresParams())[name].fit(CAPTIONS).score(np.arange(14))[:, 7]
+        best = np.argsort(-scores, kind="stable")[:8].tolist()
+        assert [hit.number for hit in picked.hits] == best
+        np.testing.assert_allclose([hit.score for hit in asked.hits], scores[best], atol=1e-5)
+        assert [hit.own for hit in asked.hits] == [i == CAPTIONS.owner[7] for i in [h.number for h in asked.hits]]
+    assert typed[2].voice == "model"
+    assert all(hit.number >= 3 for hit in typed[2].hits), "its index lacks the first three"
+
+
+def test_captions_for_an_image(explorer: Explorer) -> None:
+    found = explorer.of_image(5, count=50)
+    for answer in found[:2]:
+        own = {hit.number for hit in answer.hits if hit.own}
+        assert own == set(np.flatnonzero(CAPTIONS.owner == 5).tolist())
+        assert len(answer.hits) == min(50, CAPTIONS.n_captions)
+    unknown = explorer.of_image(0)[2]
+    assert (unknown.hits, unknown.note) == ((), "does not know this item: it is not in its index")
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a" * 2001])
+def test_captions_that_are_not_asked(explorer: Explorer, text: str) -> None:
+    with pytest.raises(InputError, match="a caption of"):
+        explorer.of_text(text)
+
+
+def test_measures_apart(explorer: Explorer) -> None:
+    pairs = explorer.corpus.pairs
+    found = explorer.measures_apart("cider", "rouge_l", 5)
+    best = max(found, key=lambda f: f.values["cider"])
+    assert best.values.keys() == {"cider", "rouge_l"}
+    shares = {name: (np.argsort(np.argsort(v)) + 0.5) / len(pairs) for name, v in pairs.values.items()}
+    row = np.flatnonzero((pairs.image == found[0].image) & (pairs.caption == found[0].caption))[0]
+    difference = shares["cider"] - shares["rouge_l"]
+    assert difference[row] == pytest.approx(difference.max(), abs=0.05)  # but for ties
+
+
+def test_labels_and_people(explorer: Explorer) -> None:
+    found = explorer.labels_and_people(PEOPLE, "cider", 5)
+    judged = {(int(i), int(c)): s for i, c, s in zip(*vars(explorer.people).values(), strict=True)}
+    fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
+    for one in found:
+        assert one.values[PEOPLE] == judged[one.image, one.caption]
+        assert one.values["cider"] == pytest.approx(float(fitted[one.image, one.caption]), abs=1e-5)
+    assert all(not np.isnan(f.values["model"]) for f in explorer.labels_and_people(PEOPLE, "model", 5))
+    explorer.people = None
+    del explorer._judged
+    with pytest.raises(InputError, match="--judgements"):
+        explorer.judged()
+
+
+def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
+    model = explorer.models[0]
+    scores = np.load(model.searcher.folder / "similarity.npy")[::-1]  # by image of the corpus
+    expected = set()
+    for c in range(CAPTIONS.n_captions):
+        own = CAPTIONS.owner[c]
+        if own < 3:
+            continue
+        ranked = sorted(range(3, 14), key=lambda i: -scores[i, c])[:DEPTH]
+        for rank, i in enumerate(ranked, start=1):
+            if i == own:
+                break
+            expected.add((i, c, rank))
+    pairs = explorer.retrieved("model", "cider")
+    found = zip(pairs.image.tolist(), pairs.caption.tolist(), (-pairs.values[RANK]).astype(int).tolist(), strict=True)
+    assert set(found) == expected
+    assert not pairs.original.any()
+    best = explorer.errors_that_are_none("model", "cider", 3)[0]
+    assert best.values["cider"] == pairs.values["cider"].max()
+
+
+def test_an_upload_needs_a_model_and_its_detector(explorer: Explorer) -> None:
+    with pytest.raises(InputError, match="detector"):
+        explorer.of_upload(b"")
+
+
+def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
+    from pipelines.detectors.catalogue import make_detector
+    from schemas.params import RegionsParams
+
+    explorer.detector = make_detector(RegionsParams(detector="scenes", device="cpu", boxes="3"))
+    data = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(255, size=(64, 64, 3), dtype=np.uint8)).save(data, "PNG")
+    with torch.inference_mode():
+        found = explorer.of_upload(data.getvalue())
+    assert [answer.voice for answer in found] == ["model"]
+    assert len(found[0].hits) == 8
+    with pytest.raises(InputError, match="not a readable picture"):
+        explorer.of_upload(b"GIF89a no picture")
+
+
+def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
+    monkeypatch.setattr("explorer.models.open_search", lambda run, folder: SimpleNamespace(index=index))
+    with pytest.raises(InputError, match="none of the 14 images"):
+        model_voice("m", tmp_path, tmp_path, CAPTIONS)
+
+
+def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trainer.index as index
+
+    (tmp_path / index.MODEL).write_bytes(b"one model")
+    write_json(tmp_path / index.ITEMS, {})
+    for at, sha in (("right", digest(tmp_path / index.MODEL)), ("wrong", "0" * 64)):
+        (tmp_path / at).mkdir()
+        write_json(tmp_path / at / index.ITEMS, {})
+        write_manifest(tmp_path / at, index.KIND, params={}, inputs={"model": sha}, rows={index.ITEMS: 0})
+    monkeypatch.setattr(index, "load_run", lambda run: (None, None, {"feature_dim": 4}))
+    monkeypatch.setattr(index, "read_index", lambda folder: None)
+    assert index.open_search(tmp_path, tmp_path / "right").feature_dim == 4
+    with pytest.raises(InputError, match="another model"):
+        index.open_search(tmp_path, tmp_path / "wrong")

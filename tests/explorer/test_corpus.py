@@ -1,0 +1,152 @@
+"""The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+from explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
+from explorer.pairs import Pairs
+from explorer.start import Folders, open_explorer, read_corpus
+from pipelines.publish.folder import publish
+from pipelines.relevance import relevance
+from pipelines.shards import shards
+from schemas.captions import read_captions
+from schemas.errors import InputError
+from schemas.files import MANIFEST, SELF, self_digest
+from schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
+
+NAMES = ("cider", "rouge_l")
+PARAMS = MeasuresParams.model_validate({"cider": {"sigma": 5.0}})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """captions, shards, relevance and dataset of two splits, train and dev-set, the shards of both."""
+    folder = tmp_path_factory.mktemp("made")
+    tables = [caption_table(random_sets(9, seed=5), "train"), caption_table(random_sets(4, seed=6), "dev-set")]
+    renamed = tables[1].to_pydict()
+    for name in ("image_id", "caption_id"):
+        renamed[name] = [f"dev-{value}" for value in renamed[name]]
+    tables[1] = tables[1].from_pydict(renamed, schema=tables[1].schema)
+    write_captions_folder(folder / "captions", tables)
+    for split in ("train", "dev-set"):
+        kept = ShardsParams(split=split, measures=NAMES, top=3, uniform=2, windows=WindowsParams(per_window=1))
+        shards(folder / "captions", folder / f"shards-{split}", kept, PARAMS)
+    relevance(folder / "captions", folder / "relevance", RelevanceParams(split="train", measures=NAMES), PARAMS)
+    both = [folder / "shards-train", folder / "shards-dev-set"]
+    publish(folder / "captions", both, folder / "dataset", PublishParams(license="cc0-1.0"))
+    return folder
+
+
+def _rows(pairs: Pairs) -> list[tuple]:
+    columns = [pairs.image, pairs.caption, pairs.original, *pairs.values.values()]
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _same(one: Corpus, other: Corpus) -> None:
+    assert one.fingerprint == other.fingerprint
+    assert one.captions.tokenizer == other.captions.tokenizer
+    assert list(one.pairs.values) == list(other.pairs.values) == list(NAMES)
+    assert _rows(one.pairs) == _rows(other.pairs)
+    assert one.params == other.params == PARAMS
+
+
+@pytest.mark.parametrize(("split", "published"), [("train", "train"), ("dev-set", "dev_set")])
+def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str, published: str) -> None:
+    _same(read_dataset(made / "dataset", published), read_folders(made / "captions", made / f"shards-{split}"))
+
+
+def test_a_copy_of_the_folder_elsewhere_does(made: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(made / "dataset", tmp_path / "copy")
+    explorer = open_explorer(Folders(dataset=tmp_path / "copy", split="train"))
+    fitted = explorer.of_text("the red dog")
+    assert [answer.voice for answer in fitted] == list(NAMES)
+    assert all(len(answer.hits) == 8 for answer in fitted)
+    assert explorer.measures_apart("cider", "rouge_l", 5)
+
+
+def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
+    computed = read_captions_only(made / "captions", PARAMS, NAMES, None, "train")
+    stored = read_captions_only(made / "captions", PARAMS, (), made / "relevance", "train")
+    assert _rows(computed.pairs) == _rows(stored.pairs)
+    captions = read_captions(made / "captions", "train")
+    own = set(zip(captions.owner.tolist(), range(captions.n_captions), strict=True))
+    kept = computed.pairs
+    assert own <= set(zip(kept.image.tolist(), kept.caption.tolist(), strict=True))
+    assert (captions.owner[kept.caption] == kept.image).tolist() == kept.original.tolist()
+
+
+def test_a_split_is_chosen(made: Path) -> None:
+    with pytest.raises(InputError, match="several splits: dev_set, train"):
+        read_dataset(made / "dataset")
+    with pytest.raises(InputError, match="no split 'test'"):
+        read_dataset(made / "dataset", "test")
+
+
+def _altered(made: Path, folder: Path, **changes: object) -> Path:
+    import shutil
+
+    shutil.copytree(made / "dataset", folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest = {key: value for key, value in {**manifest, **changes}.items() if value is not None}
+    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
+    return folder
+
+
+def test_an_older_dataset_says_what_to_do(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no tokenizer.*publish it again"):
+        read_dataset(_altered(made, tmp_path / "old", tokenizer=None), "train")
+
+
+def test_a_pair_of_unknown_items_is_refused(made: Path, tmp_path: Path) -> None:
+    folder = _altered(made, tmp_path / "odd")
+    path = next((folder / "relevance").glob("train-*"))
+    table = pq.read_table(path)
+    ids = ["nobody", *table["image_id"].to_pylist()[1:]]
+    pq.write_table(table.set_column(table.schema.get_field_index("image_id"), "image_id", [ids]), path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
+    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
+    with pytest.raises(InputError, match="captions lack"):
+        read_dataset(folder, "train")
+
+
+def test_damaged_bytes_are_named(made: Path, tmp_path: Path) -> None:
+    folder = _altered(made, tmp_path / "damaged")
+    path = next((folder / "captions").glob("train-*"))
+    path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(InputError, match="Parquet"):
+        read_dataset(folder, "train")
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [Folders(), Folders(dataset=Path("a"), captions=Path("b")), Folders(dataset=Path("a"), shards=Path("b"))],
+)
+def test_folders_that_do_not_go_together(folders: Folders) -> None:
+    with pytest.raises(InputError):
+        read_corpus(folders)
+
+
+def test_a_fingerprint_is_of_ids_and_texts() -> None:
+    one, other = (Corpus(make_captions([[text]]), None, PARAMS, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
+    again = Corpus(make_captions([["a"]]), None, MeasuresParams(), Path("x"))  # type: ignore[arg-type]
+    assert one.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_parameters_of_mixtures_and_imports_are_told_apart() -> None:
+    given = {"imported": {"theirs": "x.npy"}, "sbert": {"model": "m", "references": "first"}}
+    mixtures = {"ours": {"cider": 0.5, "sbert_mean": 1}, "no": {"theirs": 1}}
+    params = MeasuresParams.model_validate({**given, "cider": {"sigma": 4}, "mixtures": mixtures})
+    used = params.used(["ours", "no", "theirs", "rouge_l"])
+    found = _params(used, Path())
+    assert found.mixtures == {"ours": mixtures["ours"]}
+    assert (found.imported, found.cider.sigma, found.sbert.model) == ({}, 4, "m")
+    assert found.used(["ours", "rouge_l"]) == {name: used[name] for name in ("ours", "rouge_l")}

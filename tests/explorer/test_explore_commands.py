@@ -1,0 +1,108 @@
+"""`capgrade explore` and `capgrade review` as they are typed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import caption_table, random_sets, write_captions_folder
+
+from explorer.plans import read_plan
+from explorer.ratings import Ratings
+from pipelines import cli
+from pipelines.publish.folder import publish
+from pipelines.shards import shards
+from schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
+
+NAMES = ("cider", "rouge_l")
+
+
+def call(*arguments: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["capgrade", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+            raise SystemExit(0)
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """captions and the dataset published of them."""
+    made = tmp_path_factory.mktemp("commands")
+    write_captions_folder(made / "captions", [caption_table(random_sets(9, seed=5))])
+    kept = ShardsParams(measures=NAMES, top=4, uniform=4, windows=WindowsParams(per_window=1))
+    shards(made / "captions", made / "shards", kept, MeasuresParams())
+    publish(made / "captions", [made / "shards"], made / "dataset", PublishParams(license="cc0-1.0"))
+    return made
+
+
+def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Path) -> None:
+    main = "import signal; signal.signal(2, signal.default_int_handler); from pipelines.cli import main; main()"
+    command = [sys.executable, "-c", main, "explore", "--dataset", str(folder / "dataset"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("explorer at http://127.0.0.1:")
+            assert b"capgrade explorer" in urllib.request.urlopen(line.split()[-1]).read()
+        finally:
+            process.send_signal(signal.SIGINT)
+            status = process.wait(timeout=20)
+    assert status in (0, 130)
+    assert list(tmp_path.iterdir()) == [], "nothing is written before somebody reviews"
+
+
+def test_a_review_from_choice_to_agreement(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    review, dataset = tmp_path / "review", folder / "dataset"
+    assert call("review", "sample", "--dataset", dataset, "--count", 6, "--seed", 3, "--out", review) == 0
+    plan = read_plan(review)
+    assert (len(plan.items), plan.seed, plan.protocol) == (6, 3, "information")
+    ratings = Ratings.open(review)
+    for name, shift in (("ann", 0), ("bo", 1)):
+        for item in range(6):
+            ratings.rate(name, item, (item + shift) % 6)
+    out = tmp_path / "judgements.csv"
+    assert call("review", "export", "--reviews", review, "--out", out) == 0
+    assert "6 pairs" in capsys.readouterr().out
+    agreed = ["agree", "--captions", folder / "captions", "--judgements", out, "--measures", "cider,rouge_l", "--json"]
+    assert call(*agreed) == 0
+    assert json.loads(capsys.readouterr().out).keys() >= {"cider", "rouge_l"}
+    assert call("review", "agreement", "--reviews", review, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reviewers"] == {"ann": 6, "bo": 6}
+    assert -1 <= found["alpha"]["ordinal"] < 1
+    assert call("review", "agreement", "--reviews", review) == 0
+    assert "Krippendorff" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("explore", "give one of --dataset and --captions"),
+        ("explore --dataset nowhere", "not a finished publish folder"),
+        ("explore --dataset {dataset} --index x", "--index for 0 --run"),
+        ("explore --dataset {dataset} --images {dataset}", "no picture"),
+        ("review export --reviews nowhere --out x.csv", "capgrade review sample"),
+        ("review export --reviews nowhere --out x.arrow", "call it .csv"),
+        ("review agreement --reviews nowhere", "not a review"),
+    ],
+)
+def test_what_is_wrong_is_one_line(folder: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*command.format(dataset=folder / "dataset").split()) == 2
+    error = capsys.readouterr().err.strip()
+    assert said in error
+    assert "\n" not in error
+
+
+def test_a_port_that_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert call("explore", "--dataset", folder / "dataset", "--port", port) == 2
+    assert f"127.0.0.1:{port} cannot be listened on" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""Export to `capgrade agree`, Krippendorff's alpha, R@10 judged again."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_captions
+
+from explorer.judgements import agreement, alpha, export, judged_recall, judgements_csv, rating_matrix
+from explorer.plans import INFORMATION, SEMANTIC_MAP, Item, Plan, write_plan
+from explorer.ratings import Ratings
+from pipelines.agree import read_judgements
+from schemas.errors import InputError
+
+CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
+
+
+def _review(folder: Path, plan: Plan, given: dict[str, dict[int, int]]) -> Ratings:
+    write_plan(folder, plan)
+    ratings = Ratings.open(folder)
+    for name, scores in given.items():
+        for item, score in scores.items():
+            ratings.rate(name, item, score)
+    return ratings
+
+
+def _plan() -> Plan:
+    return Plan(INFORMATION, "corpus", 0, tuple(Item(f"i{k}", f"i{(k + 1) % 5}#1") for k in range(5)))
+
+
+def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
+    ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
+    assert export(ratings, tmp_path / "judgements.csv") == 3
+    found = read_judgements(tmp_path / "judgements.csv", CAPTIONS)
+    assert found.image.tolist() == [0, 1, 3]
+    assert [CAPTIONS.caption_ids[c] for c in found.caption] == ["i1#1", "i2#1", "i4#1"]
+    np.testing.assert_allclose(found.score, [4.5, 0.5, 2])
+
+
+def test_ids_with_commas_and_quotes_survive(tmp_path: Path) -> None:
+    plan = Plan(INFORMATION, "corpus", 0, (Item('a,"b"\nc', "=1+1"),))
+    text, rows = judgements_csv(_review(tmp_path, plan, {"ann": {0: 3}}))
+    import csv
+
+    assert rows == 1
+    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "=1+1", "3", "1"]
+
+
+def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing has been rated"):
+        export(_review(tmp_path, _plan(), {}), tmp_path / "out.csv")
+
+
+def _plain_alpha(matrix: np.ndarray) -> float:
+    """Interval alpha over all pairs of values, as Krippendorff defines it: 1 - observed / expected disagreement."""
+    units = [column[np.isfinite(column)] for column in matrix.T]
+    units = [unit for unit in units if len(unit) > 1]
+    values = np.concatenate(units)
+    observed = sum(sum((a - b) ** 2 for a, b in itertools.permutations(unit, 2)) / (len(unit) - 1) for unit in units)
+    expected = sum((a - b) ** 2 for a, b in itertools.permutations(values, 2)) / (len(values) - 1)
+    return 1 - observed / expected
+
+
+def test_alpha_of_the_interval_equals_its_definition() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.integers(6, size=(3, 30)).astype(float)
+    matrix[random.random(matrix.shape) < 0.3] = np.nan
+    assert alpha(matrix, "interval") == pytest.approx(_plain_alpha(matrix))
+
+
+def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:
+    same = np.array([[0.0, 1, 5], [0, 1, 5]])
+    assert alpha(same, "ordinal") == pytest.approx(1)
+    assert alpha(same[:1], "ordinal") is None, "one reviewer"
+    assert alpha(np.array([[3.0, 3], [3, 3]]), "ordinal") is None, "one score"
+    assert alpha(np.array([[1.0, np.nan], [np.nan, 2]]), "ordinal") is None, "no pair in common"
+    assert alpha(rating_matrix({}, 4), "ordinal") is None
+
+
+def test_the_report(tmp_path: Path) -> None:
+    found = agreement(_review(tmp_path, _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 5, 1: 0}}))
+    assert found["reviewers"] == {"ann": 3, "bo": 2}
+    assert (found["items"], found["rated_twice"]) == (5, 2)
+    assert found["alpha"]["ordinal"] == pytest.approx(1)
+    assert "recall" not in found
+
+
+def test_recall_judged_again_by_hand() -> None:
+    """10 captions searched, 6 hits, 4 misses of which 2 are judged, of three images each."""
+    items = tuple(Item(f"i{k}", query, query) for query in ("q0", "q1") for k in range(3))
+    plan = Plan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6})
+    given = {
+        "ann": {0: 1, 1: 4, 3: 0, 4: 1, 5: 3},  # q0 found at its second image, q1 not
+        "bo": {0: 0, 1: 0, 2: 3},  # q0 not found; q1 not begun, so it does not count
+        "cy": {0: 5, 3: 5},  # both found
+        "di": {0: 0},  # nothing finished
+    }
+    found = judged_recall(plan, given)
+    assert found["labels"] == 60
+    assert found["reviewers"] == pytest.approx({"ann": 80, "bo": 60, "cy": 100})
+    assert found["mean"] == pytest.approx(80)
+    assert found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 2, "di": 0}
+    assert judged_recall(plan, {})["mean"] is None

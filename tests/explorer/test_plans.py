@@ -1,0 +1,124 @@
+"""What is to be rated: by information, by SemanticMap's protocol; the plan on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_captions
+
+from explorer.pairs import Pairs
+from explorer.plans import FILE, Plan, information, misses_again, most_informative, read_plan, write_plan
+from schemas.errors import InputError
+
+SETS = [[f"image {i} caption {k}" for k in range(2)] for i in range(12)]
+
+
+def _pairs(seed: int = 0, count: int = 200) -> Pairs:
+    random = np.random.default_rng(seed)
+    image, caption = random.integers(12, size=count), random.integers(24, size=count)
+    values = {name: random.random(count).astype(np.float32) for name in ("a", "b", "c")}
+    return Pairs(image.astype(np.int32), caption.astype(np.int32), values, caption // 2 == image)
+
+
+def _bits(p: float) -> float:
+    return -sum(x * np.log2(x) for x in (p, 1 - p) if x > 0)
+
+
+def test_information_by_hand() -> None:
+    image = np.zeros(2, np.int32)
+    pairs = Pairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([9.0, 3.0])}, image > 0)
+    expected = _bits(0.5) - (_bits(0.25) + _bits(0.75)) / 2  # rank shares 1/4 and 3/4, crossed
+    np.testing.assert_allclose(information(pairs), [expected, expected])
+    agreed = Pairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 9.0])}, image > 0)
+    np.testing.assert_allclose(information(agreed), [0, 0], atol=1e-12)
+
+
+def test_one_measure_has_nobody_to_disagree_with() -> None:
+    with pytest.raises(InputError, match="1 measure"):
+        information(replace(_pairs(), values={"a": _pairs().values["a"]}))
+
+
+def test_the_most_informative_pairs_are_chosen() -> None:
+    pairs, captions = _pairs(), make_captions(SETS)
+    plan = most_informative(pairs, captions, "corpus", 5, seed=1)
+    assert len(plan.items) == 5
+    images, texts = ([getattr(item, name) for item in plan.items] for name in ("image_id", "caption_id"))
+    assert len(set(images)) == len(set(texts)) == 5
+    assert all(not text.startswith(f"{image}#") for image, text in zip(images, texts, strict=True)), "none is original"
+    others = pairs.take(np.flatnonzero(~pairs.original))
+    best = others.take(np.array([information(others).argmax()]))
+    assert (captions.image_ids[best.image[0]], captions.caption_ids[best.caption[0]]) == (images[0], texts[0])
+    assert plan == most_informative(pairs, captions, "corpus", 5, seed=1)
+
+
+def test_each_reviewer_has_an_order_that_the_seed_fixes() -> None:
+    plan = most_informative(_pairs(), make_captions(SETS), "corpus", 8, seed=1)
+    assert sorted(plan.order("ann")) == list(range(8)) == sorted(plan.order("bo"))
+    assert plan.order("ann") == plan.order("ann") != plan.order("bo")
+    assert plan.order("ann") != replace(plan, seed=2).order("ann")
+
+
+@dataclass
+class _Model:
+    """What a plan needs of `explorer.models.ModelVoice`."""
+
+    scores: np.ndarray
+    name: str = "model"
+
+    @property
+    def image(self) -> np.ndarray:
+        return np.arange(len(self.scores))
+
+    @property
+    def caption(self) -> np.ndarray:
+        return np.arange(self.scores.shape[1])
+
+    def similarity(self) -> np.ndarray:
+        return self.scores
+
+
+def test_semantic_map_takes_what_the_model_misses() -> None:
+    captions = make_captions(SETS)
+    scores = np.zeros((12, 24), np.float32)
+    scores[captions.owner, np.arange(24)] = 1
+    scores[:, 5] = 12 - np.arange(12)  # caption 5 belongs to image 2: ranks third
+    scores[:, 4] = np.arange(12)  # caption 4 too: its image ranks tenth
+    scores[:, 0], scores[:, 23] = np.arange(12), 12 - np.arange(12)  # theirs rank last
+    plan = misses_again(_Model(scores), captions, "corpus", 10, seed=0)  # type: ignore[arg-type]
+    assert plan.facts == {"model": "model", "k": 10, "queries": 24, "hits": 22}
+    assert {item.query for item in plan.items} == {"i0#0", "i11#1"}
+    found = {query: [item.image_id for item in plan.items if item.query == query] for query in ("i0#0", "i11#1")}
+    assert found == {"i0#0": [f"i{k}" for k in range(11, 1, -1)], "i11#1": [f"i{k}" for k in range(10)]}
+    assert len(misses_again(_Model(scores), captions, "corpus", 1, seed=0).items) == 10  # type: ignore[arg-type]
+    scores[:] = np.eye(12).repeat(2, axis=1)
+    with pytest.raises(InputError, match="misses no caption"):
+        misses_again(_Model(scores), captions, "corpus", 10, seed=0)  # type: ignore[arg-type]
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = most_informative(_pairs(), make_captions(SETS), "corpus", 5, seed=1)
+    write_plan(tmp_path, plan)
+    assert read_plan(tmp_path) == plan
+    write_plan(tmp_path, plan)
+    with pytest.raises(InputError, match="another review"):
+        write_plan(tmp_path, replace(plan, seed=2))
+
+
+@pytest.mark.parametrize("damage", ["{}", "[1]", "", '{"items": [{"image": 1}]}', "{not json"])
+def test_a_damaged_plan_is_refused(tmp_path: Path, damage: str) -> None:
+    write_plan(tmp_path, Plan("information", "corpus", 0, ()))
+    (tmp_path / FILE).write_text(damage)
+    with pytest.raises(InputError):
+        read_plan(tmp_path)
+    (tmp_path / FILE).write_text(json.dumps({"protocol": "x", "corpus": "", "seed": 0, "items": [], "facts": {}}))
+    with pytest.raises(InputError, match="not a review plan"):
+        read_plan(tmp_path)
+
+
+def test_no_plan_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="review sample"):
+        read_plan(tmp_path)

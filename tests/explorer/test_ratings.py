@@ -1,0 +1,109 @@
+"""Ratings survive whatever happens after the click."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from explorer.plans import INFORMATION, Item, Plan, write_plan
+from explorer.ratings import Ratings, reviewer_name
+from schemas.errors import InputError
+
+PLAN = Plan(INFORMATION, "corpus", 3, tuple(Item(f"i{k}", f"i{k + 1}#0") for k in range(20)))
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Ratings:
+    write_plan(tmp_path, PLAN)
+    return Ratings.open(tmp_path)
+
+
+def test_a_review_goes_on_where_it_stopped(ratings: Ratings) -> None:
+    order = PLAN.order("ann")
+    assert ratings.following("ann") == order[0]
+    for score, item in enumerate(order[:3]):
+        ratings.rate("ann", item, score)
+    again = Ratings.open(ratings.folder)
+    assert again.of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2}
+    assert again.following("ann") == order[3]
+    assert again.following("bo") == PLAN.order("bo")[0], "another reviewer has rated nothing"
+    for item in order:
+        again.rate("ann", item, 5)
+    assert again.following("ann") is None
+    assert set(again.of("ann").values()) == {5}, "a later rating replaces an earlier one"
+
+
+def test_two_tabs_write_at_once(ratings: Ratings) -> None:
+    tabs = [Ratings.open(ratings.folder) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda k: tabs[k % 8].rate("ann", k % 20, k % 6), range(160)))
+    found = ratings.of("ann")
+    assert sorted(found) == list(range(20))
+    lines = next(ratings.folder.glob("ratings-*.jsonl")).read_bytes().splitlines()
+    assert len(lines) == 160
+    assert all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+
+
+def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: Ratings) -> None:
+    ratings.rate("ann", 4, 2)
+    ratings.rate("ann", 5, 3)
+    path = next(ratings.folder.glob("ratings-*.jsonl"))
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        assert ratings.of("ann") in ({4: 2}, {4: 2, 5: 3})
+        ratings.rate("ann", 6, 1)
+        assert {4: 2, 6: 1}.items() <= ratings.of("ann").items()
+
+
+@pytest.mark.parametrize(
+    "line", [b"garbage", b"[1]", b'{"plan": "x", "item": 1, "score": 1, "reviewer": "ann"}', b"{}"]
+)
+def test_what_is_no_rating_is_named_by_its_row(ratings: Ratings, line: bytes) -> None:
+    ratings.rate("ann", 4, 2)
+    path = next(ratings.folder.glob("ratings-*.jsonl"))
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(InputError, match="row 2"):
+        ratings.of("ann")
+
+
+def test_ratings_belong_to_one_plan(ratings: Ratings) -> None:
+    ratings.rate("ann", 4, 2)
+    with pytest.raises(InputError, match="another review"):
+        replace(ratings, plan=replace(PLAN, seed=4)).of("ann")
+
+
+@pytest.mark.parametrize(("item", "score"), [(0, 6), (0, -1), (20, 3), (-1, 3)])
+def test_only_items_of_the_plan_and_0_to_5(ratings: Ratings, item: int, score: int) -> None:
+    with pytest.raises(InputError):
+        ratings.rate("ann", item, score)
+    assert ratings.all() == {}
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 65, "a\x00b", "\u202eevil"])
+def test_names_that_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="reviewer"):
+        reviewer_name(name)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "ünï çødé", "a/b", "<script>", ".", "CON"])
+def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: Ratings, name: str) -> None:
+    ratings.rate(name, 1, 1)
+    ratings.rate(f"  {name} ", 2, 1)
+    assert ratings.all() == {name: {1: 1, 2: 1}}
+    assert {path.parent for path in ratings.folder.rglob("*")} == {ratings.folder}
+
+
+def test_a_full_disk_is_said(ratings: Ratings, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        ratings.rate("ann", 1, 1)
