@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
 from pipelines.measures import choose
@@ -19,6 +20,7 @@ from pipelines.measures.spice import FittedSpice
 from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
+from schemas.files import with_metadata, write_arrow
 from schemas.params import MeasuresParams
 from schemas.progress import progress
 from schemas.relevance import read_relevance
@@ -110,13 +112,15 @@ def agree(
     measures: MeasuresParams,
     split: str | None = None,
     folds: int | None = None,
+    pairs: Path | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Pearson's r, Spearman's rho and Kendall's tau-b of each measure, and of binary relevance, with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
     not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
     alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
-    other folds' images, and "weights" those from all of them. Raises InputError for ids or values that do not fit.
+    other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, a row a judged pair.
+    Raises InputError for ids or values that do not fit.
     """
     captions = read_captions(captions_dir, split)
     people = read_judgements(judgements, captions)
@@ -127,9 +131,28 @@ def agree(
     if folds:
         mixed = mix(labels, people.score, people.image, folds)
         result["mixture"] = {**_coefficients(mixed.predicted, people.score, original), "weights": mixed.weights}
+    if pairs:
+        _write_pairs(pairs, captions, people, original, labels)
     if 0 < original.sum() < len(original):
         result["binary"] = _coefficients(original.astype(float), people.score, np.ones(len(original), bool))
     return result
+
+
+def _write_pairs(
+    path: Path, captions: Captions, people: Judgements, original: np.ndarray, labels: dict[str, np.ndarray]
+) -> None:
+    """image and caption int32, original bool, score float32, and each measure float32, in the judgements' order."""
+    columns = {
+        "image": pa.array(people.image, pa.int32()),
+        "caption": pa.array(people.caption, pa.int32()),
+        "original": pa.array(original),
+        "score": pa.array(people.score, pa.float32()),
+        **{name: pa.array(values, pa.float32()) for name, values in labels.items()},
+    }
+    table = pa.table(columns)
+    facts = {"kind": "judged", "captions": captions.digest, "split": captions.split, "measures": list(labels)}
+    schema = with_metadata(table.schema, facts)
+    write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 
 
 def pair_values(fitted: Any, image: np.ndarray, caption: np.ndarray) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""What a command took, kept beside what it wrote and outside every checksum: outputs stay the same bytes."""
+"""What a command took, kept beside what it wrote and outside every checksum: outputs stay the same bytes. Where there
+is a folder `.times`, which `make repro` makes in data/."""
 
 from __future__ import annotations
 
@@ -38,10 +39,10 @@ def _file(out: Path) -> Path:
 
 @contextmanager
 def timed(command: str, out: Path) -> Iterator[None]:
-    """Write what the block took beside `out`, if it ends well and wrote something."""
+    """Write what the block took, if it ends well and wrote something, where such times are kept."""
     clock, before = time.perf_counter(), _processor()
     yield
-    if out.exists() and first_process():
+    if out.exists() and _file(out).parent.is_dir() and first_process():
         seconds, spent = time.perf_counter() - clock, _processor() - before
         write_json(_file(out), Time(command, round(seconds, 3), round(spent, 3), round(_peak_mb(), 1)).json())
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from browser import open_file
 from playwright.sync_api import Browser
+
+from benchmarks.browser import open_file
 
 
 def opened(browser: Browser, folder: Path, body: str) -> list[str]:

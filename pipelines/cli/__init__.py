@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import typer
 
 from pipelines.cli import bench, explore, labels, publishing, regions, report, training
 from schemas.errors import InputError
+from schemas.times import timed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,7 +39,9 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:
-        app()
+        out = _out(sys.argv[1:])
+        with timed(" ".join(sys.argv[1:2]), out) if out else nullcontext():
+            _run()
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         if os.environ.get("CAPGRADE_DEBUG"):
             raise
@@ -46,6 +52,25 @@ def main() -> None:
             raise
         typer.echo("stopped; relevance, shards and regions go on from here when run again", err=True)
         sys.exit(130)
+
+
+def _run() -> None:
+    """Typer exits whenever it has run."""
+    try:
+        app()
+    except SystemExit as done:
+        if done.code:
+            raise
+
+
+def _out(arguments: Sequence[str]) -> Path | None:
+    """What `--out` names, for the record of times."""
+    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if option == "--out" and value:
+            return Path(value)
+        if option.startswith("--out="):
+            return Path(option.removeprefix("--out="))
+    return None
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:

@@ -149,6 +149,9 @@ def agree(
         int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="Arrow file to write, a row a judged pair: for the report.")
+    ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -159,7 +162,7 @@ def agree(
     from schemas.files import write_json
 
     loaded = load(params, sets, imports)
-    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds)
+    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
     if out:
         write_json(out, result)
     say(result, True, "") if as_json else agreement_table(result)

@@ -84,9 +84,11 @@ def _chart(name: str, table: pa.Table, captions: Captions) -> Chart:
     ends = bins(value, score)
     said = "too few pairs for means."
     if ends:
-        said = f"the mean score goes from {ends[0]['mean']:.2f} at {ends[0]['at']:.2f} to {ends[-1]['mean']:.2f} at {ends[-1]['at']:.2f}."
+        first, last = ends[0], ends[-1]
+        said = f"the mean score goes from {first['mean']:.2f} at {first['at']:.2f} to "
+        said += f"{last['mean']:.2f} at {last['at']:.2f}."
     alt_text = f"Judgement against {name} for {len(score):,} pairs; {said}"
-    return made(f"agreement-{name}", f"{name} and people", alt_text, dots + line + bars + marks)  # type: ignore[arg-type]
+    return made(f"agreement-{name}", f"{name} and people", alt_text, dots + line + bars + marks)
 
 
 def _points(name: str, table: pa.Table, captions: Captions) -> list[dict[str, Any]]:

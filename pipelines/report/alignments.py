@@ -26,8 +26,14 @@ def alignments(data: Data) -> Section:
     if data.has(ALIGNMENT, "pointing.json"):
         found = json_at(data.at(ALIGNMENT, "pointing.json"))
         order = sorted(found, key=lambda kind: (kind != "all", -found[kind]["phrases"], kind))
-        lines = [[text(kind), count(found[kind]["phrases"]), *(_share(found[kind][k]) for k in SHARES)] for kind in order]
-        parts.append(Table("Pointing game, by kind of object", ("phrases about", "phrases", *SHARES.values()), lines, folded=True))
+        lines = [
+            [text(kind), count(found[kind]["phrases"]), *(_share(found[kind][k]) for k in SHARES)] for kind in order
+        ]
+        parts.append(
+            Table(
+                "Pointing game, by kind of object", ("phrases about", "phrases", *SHARES.values()), lines, folded=True
+            )
+        )
     return Section("alignments", "Words and regions", INTRO, parts)
 
 

@@ -25,7 +25,7 @@ def _short(value: Any) -> Any:
 
 def made(name: str, title: str, alt_text: str, chart: alt.TopLevelMixin, *, wide: bool = False) -> Chart:
     """A chart as wide as its place."""
-    spec = chart.properties(width="container", height=HEIGHT, description=alt_text).to_dict()  # type: ignore[attr-defined]
+    spec = chart.properties(width="container", height=HEIGHT, description=alt_text).to_dict()
     return Chart(name, title, alt_text, spec, wide)
 
 

@@ -66,7 +66,9 @@ def _lengths(splits: list[Captions]) -> Chart:
 
 def _shards(data: Data) -> Part:
     if not data.has(SHARDS):
-        return Missing("the sampled shards of a training split", data.command("shards", "--captions {captions} --out {shards}"))
+        return Missing(
+            "the sampled shards of a training split", data.command("shards", "--captions {captions} --out {shards}")
+        )
     shards = read_shards(data.at(SHARDS))
     reasons, kept, pairs = shards.metadata["reasons"], np.zeros(32, np.int64), 0
     for batch in shards.batches():

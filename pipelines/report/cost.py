@@ -16,8 +16,8 @@ from schemas.times import TIMES, Time, read_time
 MARKS = (MANIFEST, "config.json", "metrics.json", "alignment.png")  # of a finished folder
 MEGA = 1e6
 INTRO = (
-    "What the outputs take on disk, and what the last run of each command took: time on the clock, processor time of all "
-    "its processes, and the memory of the largest. Times are kept beside the outputs, outside their checksums."
+    "What the outputs take on disk, and what the last run of each command took: time on the clock, processor time of "
+    "all its processes, and the memory of the largest. Times are kept beside the outputs, outside their checksums."
 )
 
 
@@ -51,7 +51,11 @@ def _row(folder: Path, path: Path, time: Time | None) -> list[Cell]:
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
     size = sum(one.stat().st_size for one in files) / MEGA
     rows_of = _rows(path)
-    spent = [number(float("nan"))] * 3 if time is None else [number(x, 1) for x in (time.seconds, time.processor_seconds, time.peak_mb)]
+    spent = (
+        [number(float("nan"))] * 3
+        if time is None
+        else [number(x, 1) for x in (time.seconds, time.processor_seconds, time.peak_mb)]
+    )
     return [text(str(path.relative_to(folder))), rows_of, count(len(files)), number(size, 2), *spent]
 
 
@@ -59,7 +63,9 @@ def _rows(path: Path) -> Cell:
     manifest = path / MANIFEST
     if not manifest.is_file():
         return number(float("nan"))
-    return count(sum(entry["rows"] for name, entry in read_json(manifest)["files"].items() if not name.endswith(".csv")))
+    return count(
+        sum(entry["rows"] for name, entry in read_json(manifest)["files"].items() if not name.endswith(".csv"))
+    )
 
 
 def _chart(times: dict[str, Time]) -> Chart:

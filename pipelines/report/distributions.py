@@ -33,7 +33,12 @@ def distributions(data: Data) -> Section:
 def _summary(table: dict[str, np.ndarray]) -> tuple[float, float, float, float]:
     own, other = table["own"], table["other"]
     below = np.cumsum(other) - other / 2  # within a bin, half are below
-    return _quantile(table, "own", 0.5), _quantile(table, "other", 0.5), _quantile(table, "other", 0.99), float(own @ below)
+    return (
+        _quantile(table, "own", 0.5),
+        _quantile(table, "other", 0.5),
+        _quantile(table, "other", 0.99),
+        float(own @ below),
+    )
 
 
 def _quantile(table: dict[str, np.ndarray], of: str, share: float) -> float:

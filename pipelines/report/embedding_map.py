@@ -21,8 +21,8 @@ HEIGHT = 460
 SIDE = 64  # pixels of a thumbnail that hovering shows
 INTRO = (
     "t-SNE of the vectors that a run compares, images and captions together: an image beside its captions is one that "
-    "the run understood. Hovering shows what a point is and joins it to the points of the same image. Distances between "
-    "far groups mean nothing, as always with t-SNE."
+    "the run understood. Hovering shows what a point is and joins it to the points of the same image. Distances "
+    "between far groups mean nothing, as always with t-SNE."
 )
 
 
@@ -64,27 +64,44 @@ def _map(run: str, folder: Path, vectors: dict[str, np.ndarray], thumbnails: Thu
     points = [("image", int(i), first[int(i)]) for i in images]
     points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
     values = [
-        {"kind": kind, "id": items["image_ids"][i], "n": i, "text": text, "x": round(float(x), 2), "y": round(float(y), 2)}
+        {
+            "kind": kind,
+            "id": items["image_ids"][i],
+            "n": i,
+            "text": text,
+            "x": round(float(x), 2),
+            "y": round(float(y), 2),
+        }
         for (kind, i, text), (x, y) in zip(points, at, strict=True)
     ]
-    pictures = [{"n": int(i), "picture": shown} for i in images if (shown := thumbnails.uri(items["image_ids"][i], SIDE))]
+    pictures = [
+        {"n": int(i), "picture": shown} for i in images if (shown := thumbnails.uri(items["image_ids"][i], SIDE))
+    ]
     return _chart(run, values, pictures)
 
 
 def _chart(run: str, values: list[dict], pictures: list[dict]) -> Chart:
-    near = alt.selection_point(name="near", fields=["n"], on="pointerover", nearest=True, empty=False, clear="pointerout")
+    near = alt.selection_point(
+        name="near", fields=["n"], on="pointerover", nearest=True, empty=False, clear="pointerout"
+    )
     chart = alt.Chart(alt.Data(values=values))
-    told = ["kind:N", "id:N", "text:N"]
+    told: list[str | alt.Tooltip] = ["kind:N", "id:N", "text:N"]
     if pictures:  # vega-tooltip draws a field of this name
         chart = chart.transform_lookup("n", alt.LookupData(alt.Data(values=pictures), "n", ["picture"]))
         told.append(alt.Tooltip("picture:N", title="image"))
     axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
     x, y = alt.X("x:Q", title=None, axis=axis), alt.Y("y:Q", title=None, axis=axis)
+    kinds = ["image", "caption"]
     dots = chart.mark_point(filled=True, aria=False).encode(
-        x, y, alt.Color("kind:N", title=None, sort=["image", "caption"]), alt.Shape("kind:N", title=None, sort=["image", "caption"]),
-        opacity=alt.condition(near, alt.value(1), alt.value(0.6)), size=alt.condition(near, alt.value(160), alt.value(28)),
+        x,
+        y,
+        alt.Color("kind:N", title=None, sort=kinds),
+        alt.Shape("kind:N", title=None, sort=kinds),
+        opacity=alt.condition(near, alt.value(1), alt.value(0.6)),
+        size=alt.condition(near, alt.value(160), alt.value(28)),
         tooltip=told,
-    ).add_params(near)  # fmt: skip
+    )
+    dots = dots.add_params(near)
     images = sum(row["kind"] == "image" for row in values)
     alt_text = f"t-SNE of {images} images and {len(values) - images} of their captions as {run} places them."
     made_chart = made(f"map-{run}", run, alt_text, dots)

@@ -17,8 +17,8 @@ QUERIES = 4  # of each direction
 TOP = 5
 SIDE = 160
 INTRO = (
-    "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; a dashed outline "
-    "and “own” mark what was written for it. Benchmarks call only those right."
+    "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; a dashed "
+    "outline and “own” mark what was written for it. Benchmarks call only those right."
 )
 SIMILARITY = "similarity.npy"
 Scores = Callable[[np.ndarray], np.ndarray]  # image numbers -> float32 [images, captions]
@@ -27,7 +27,10 @@ Scores = Callable[[np.ndarray], np.ndarray]  # image numbers -> float32 [images,
 def examples(data: Data, thumbnails: Thumbnails) -> Section:
     """Rankings of every run with a similarity matrix, graded by the last measure of the relevance folder."""
     if not data.graded:
-        missing = Missing("the relevance that answers are graded by", data.command("relevance", "--captions {captions} --out {relevance}"))
+        missing = Missing(
+            "the relevance that answers are graded by",
+            data.command("relevance", "--captions {captions} --out {relevance}"),
+        )
         return Section("examples", "Retrieval examples", INTRO, [missing])
     measure, graded = list(data.relevance.items())[-1]
     matrices = {run: _similarity(data, run) for run in data.folders(EMBEDDINGS, SIMILARITY)}
@@ -37,9 +40,13 @@ def examples(data: Data, thumbnails: Thumbnails) -> Section:
         parts.append(Note("These captions come without images: the first caption of an image stands for it."))
     if not matrices:
         options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
-        parts.append(Missing("answers of a trained run; the labels themselves rank below", data.command("embed", options)))
+        parts.append(
+            Missing("answers of a trained run; the labels themselves rank below", data.command("embed", options))
+        )
         matrices = {f"labels ({measure})": graded.matrix()}
-    rankings = [one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)]
+    rankings = [
+        one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)
+    ]
     rankings.sort(key=lambda one: one.wants, reverse=True)
     return Section("examples", "Retrieval examples", INTRO, [*parts, Examples(measure, rankings)])
 

@@ -18,6 +18,8 @@ INTRO = (
     "call positive, among pairs that people were asked about."
 )
 
+SHARES = ("precision", "recall")
+
 
 def mined(data: Data) -> Section:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
@@ -45,7 +47,7 @@ def _chart(human: str, curves: list[dict[str, Any]]) -> Chart:
         alt.Y("precision:Q", axis=alt.Axis(format="%")),
         alt.Color("measure:N", title=None),
         alt.Order("threshold:Q"),
-        tooltip=["measure:N", "threshold:Q", "mined:Q", alt.Tooltip("precision:Q", format=".1%"), alt.Tooltip("recall:Q", format=".1%")],
+        tooltip=["measure:N", "threshold:Q", "mined:Q", *(alt.Tooltip(f"{k}:Q", format=".1%") for k in SHARES)],
     )  # fmt: skip
     name = HUMAN.get(human, human)
     measures = ", ".join(dict.fromkeys(row["measure"] for row in values))

@@ -11,7 +11,7 @@ import altair as alt
 from pipelines.report.charts import by_run, choice, made, rows
 from pipelines.report.data import EVALUATION, Data, json_at
 from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
-from trainer.report import smaller_is_better, shown
+from trainer.report import shown, smaller_is_better
 
 SUMS = ("rsum", "nsum")
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -96,10 +96,14 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
     offset = alt.YOffset("direction:N")
     x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
     told = ["run:N", "direction:N", "metric:N", "value:Q", "low:Q", "high:Q"]
-    bars = chart.mark_rule(strokeWidth=3, opacity=0.5).encode(alt.X("low:Q", title=None), alt.X2("high:Q"), y, offset, colour)
+    bars = chart.mark_rule(strokeWidth=3, opacity=0.5).encode(
+        alt.X("low:Q", title=None), alt.X2("high:Q"), y, offset, colour
+    )
     dots = chart.mark_point(size=70, filled=True, opacity=1).encode(
         x, y, offset, colour.copy(), alt.Shape("direction:N", title=None), tooltip=told
     )
     colour["legend"] = None
-    alt_text = f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions; the tables have the numbers."
+    alt_text = (
+        f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions; the tables have the numbers."
+    )
     return made("runs", "Any metric with its interval", alt_text, alt.layer(bars, dots), wide=True)

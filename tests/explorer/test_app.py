@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import listen
 from conftest import make_captions, random_sets
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+from benchmarks.browser import listen
 from explorer.answers import Explorer
 from explorer.corpus import Corpus, sampled
 from explorer.pictures import Thumbnails

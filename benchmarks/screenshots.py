@@ -1,0 +1,77 @@
+"""Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
+
+python -m benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from playwright.sync_api import Browser, Page
+
+from benchmarks.browser import chromium
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
+SECTIONS = ("distributions", "agreement", "runs", "map", "examples", "alignments")
+
+
+@contextmanager
+def opened(browser: Browser, address: str, view: str, ready: str) -> Iterator[Page]:
+    """A page in a view, when the element `ready` is there."""
+    size, scheme = VIEWS[view]
+    page = browser.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+    page.goto(address)
+    page.wait_for_selector(ready, state="attached", timeout=60_000)
+    yield page
+    page.close()
+
+
+def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
+    """The head of the page in every view, and sections of it."""
+    for view in VIEWS:
+        with opened(browser, report.resolve().as_uri(), view, "html[data-drawn]") as page:
+            page.screenshot(path=out / f"report-{view}.png")
+            yield out / f"report-{view}.png"
+            for name in SECTIONS if view == "light" else ():
+                place = page.locator(f"section#{name}")
+                if place.count():
+                    place.screenshot(path=out / f"report-{name}.png")
+                    yield out / f"report-{name}.png"
+
+
+def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
+    """The explorer's first page, with an answer to the example that it opens with."""
+    from explorer.reviews import Review
+    from explorer.server import running
+    from explorer.start import Folders, open_explorer
+
+    explorer = open_explorer(Folders(dataset=dataset))
+    with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:
+        for view in VIEWS:
+            with opened(browser, address, view, "body[data-ready]") as page:
+                page.wait_for_timeout(1500)
+                page.screenshot(path=out / f"explorer-{view}.png")
+                yield out / f"explorer-{view}.png"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", type=Path, help="what capgrade report wrote")
+    parser.add_argument("--dataset", type=Path, help="what capgrade publish wrote")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        for path in of_report(browser, options.report, options.out) if options.report else ():
+            print(path)
+        for path in of_explorer(browser, options.dataset, options.out) if options.dataset else ():
+            print(path)
+
+
+if __name__ == "__main__":
+    main()
