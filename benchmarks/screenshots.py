@@ -17,6 +17,7 @@ from benchmarks.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
+QUERY, ANSWERED = "two dogs play with a red ball", 2500  # milliseconds until its answer stands there
 SECTIONS = ("distributions", "agreement", "runs", "map", "examples", "alignments")
 
 
@@ -45,7 +46,7 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
 
 
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
-    """The explorer's first page, with an answer to the example that it opens with."""
+    """The explorer's first page, a caption typed and answered."""
     from explorer.reviews import Review
     from explorer.server import running
     from explorer.start import Folders, open_explorer
@@ -54,7 +55,8 @@ def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
     with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:
         for view in VIEWS:
             with opened(browser, address, view, "body[data-ready]") as page:
-                page.wait_for_timeout(1500)
+                page.get_by_label("Caption", exact=True).fill(QUERY)
+                page.wait_for_timeout(ANSWERED)
                 page.screenshot(path=out / f"explorer-{view}.png")
                 yield out / f"explorer-{view}.png"
 

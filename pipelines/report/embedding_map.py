@@ -20,9 +20,9 @@ TEXTS = 2  # captions of each
 HEIGHT = 460
 SIDE = 64  # pixels of a thumbnail that hovering shows
 INTRO = (
-    "t-SNE of the vectors that a run compares, images and captions together: an image beside its captions is one that "
-    "the run understood. Hovering shows what a point is and joins it to the points of the same image. Distances "
-    "between far groups mean nothing, as always with t-SNE."
+    "t-SNE of the vectors that a run compares, images and captions together. Models trained to rank put the two apart "
+    "(the modality gap): what counts is which captions lie together, and which images. Hovering shows what a point is "
+    "and joins it to the points of the same image. Distances between far groups mean nothing, as always with t-SNE."
 )
 
 
@@ -96,7 +96,7 @@ def _chart(run: str, values: list[dict], pictures: list[dict]) -> Chart:
         x,
         y,
         alt.Color("kind:N", title=None, sort=kinds),
-        alt.Shape("kind:N", title=None, sort=kinds),
+        alt.Shape("kind:N", title=None, sort=kinds, legend=None),
         opacity=alt.condition(near, alt.value(1), alt.value(0.6)),
         size=alt.condition(near, alt.value(160), alt.value(28)),
         tooltip=told,
