@@ -124,7 +124,7 @@ def test_relevance_of_other_captions_is_refused(data: Path, tmp_path: Path) -> N
     manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
     _rewrite(tmp_path / "captions", manifest, images=12, splits={"test": 12})
     (tmp_path / "relevance").symlink_to(data / "relevance")
-    with pytest.raises(InputError, match="other captions"):
+    with pytest.raises(InputError, match="compute it for these captions"):
         _ = open_data(tmp_path).relevance
 
 
