@@ -18,6 +18,7 @@ from benchmarks.browser import chromium
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
 QUERY, ANSWERED = "two dogs play with a red ball", 2500  # milliseconds until its answer stands there
+LONGEST = 900  # pixels of a section that are shown
 SECTIONS = ("distributions", "agreement", "runs", "map", "examples", "alignments")
 
 
@@ -38,10 +39,13 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
         with opened(browser, report.resolve().as_uri(), view, "html[data-drawn]") as page:
             page.screenshot(path=out / f"report-{view}.png")
             yield out / f"report-{view}.png"
+            page.add_style_tag(content="nav { position: static !important; }")  # else it lies over long sections
             for name in SECTIONS if view == "light" else ():
                 place = page.locator(f"section#{name}")
                 if place.count():
-                    place.screenshot(path=out / f"report-{name}.png")
+                    box = place.bounding_box() or {}
+                    clip = {**box, "height": min(box["height"], LONGEST)}
+                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
                     yield out / f"report-{name}.png"
 
 

@@ -33,24 +33,26 @@ class Time:
         return asdict(self)
 
 
-def _file(out: Path) -> Path:
-    return out.parent / TIMES / f"{out.name}.json"
+def _file(out: Path) -> Path | None:
+    """In the folder for times beside the output, or beside the folder that it is in."""
+    found = [parent for parent in (out.parent, out.parent.parent) if (parent / TIMES).is_dir()]
+    return found[0] / TIMES / f"{'+'.join(out.relative_to(found[0]).parts)}.json" if found else None
 
 
 @contextmanager
 def timed(command: str, out: Path) -> Iterator[None]:
     """Write what the block took, if it ends well and wrote something, where such times are kept."""
-    clock, before = time.perf_counter(), _processor()
+    clock, before, file = time.perf_counter(), _processor(), _file(out)
     yield
-    if out.exists() and _file(out).parent.is_dir() and first_process():
+    if file and out.exists() and first_process():
         seconds, spent = time.perf_counter() - clock, _processor() - before
-        write_json(_file(out), Time(command, round(seconds, 3), round(spent, 3), round(_peak_mb(), 1)).json())
+        write_json(file, Time(command, round(seconds, 3), round(spent, 3), round(_peak_mb(), 1)).json())
 
 
 def read_time(out: Path) -> Time | None:
     """None when it was not recorded. InputError for a file that is something else."""
     path = _file(out)
-    if not path.is_file():
+    if path is None or not path.is_file():
         return None
     try:
         return Time(**read_json(path))

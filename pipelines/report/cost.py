@@ -63,9 +63,9 @@ def _rows(path: Path) -> Cell:
     manifest = path / MANIFEST
     if not manifest.is_file():
         return number(float("nan"))
-    return count(
-        sum(entry["rows"] for name, entry in read_json(manifest)["files"].items() if not name.endswith(".csv"))
-    )
+    files = read_json(manifest)["files"].items()
+    rows_of = sum(entry["rows"] for name, entry in files if not name.endswith(".csv"))
+    return count(rows_of) if rows_of else number(float("nan"))
 
 
 def _chart(times: dict[str, Time]) -> Chart:

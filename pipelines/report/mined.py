@@ -14,10 +14,9 @@ FILE = "curves_mined.json"
 HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
 FEWEST = 30  # mined pairs that people have seen, below which a precision says little
 INTRO = (
-    "Every pair above a threshold counts as mined; own pairs are left out. Precision is the share of them that people "
-    "call positive, among pairs that people were asked about."
+    "Every pair above a threshold counts as mined; own pairs are left out. Precision is the share of them on people's "
+    "lists of positives. People saw few of all pairs, so it is a lower bound: compare the measures with each other."
 )
-
 SHARES = ("precision", "recall")
 
 

@@ -151,5 +151,8 @@ def test_times_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
         with timed("captions", tmp_path / folder / "out"):
             (tmp_path / folder / "out").mkdir()
     assert read_time(tmp_path / "plain" / "out") is None and not (tmp_path / "plain" / ".times").exists()
+    with timed("train", tmp_path / "kept" / "runs" / "bcls"):
+        (tmp_path / "kept" / "runs" / "bcls").mkdir(parents=True)
+    assert read_time(tmp_path / "kept" / "runs" / "bcls") is not None
     found = read_time(tmp_path / "kept" / "out")
     assert found is not None and found.command == "captions" and found.peak_mb > 1
