@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,18 @@ def browser() -> Iterator[Browser]:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
     with chromium() as opened:
         yield opened
+
+
+def call(*arguments: str) -> int:
+    """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it."""
+    from pipelines import cli
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["capgrade", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+            raise SystemExit(0)
+    return int(stopped.value.code or 0)
 
 
 def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_detector
-from conftest import random_sets
+from conftest import call, random_sets
 from PIL import Image
 
 from pipelines import cli
@@ -45,16 +45,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert call(*line.split()) == 0
     np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
     return folder
-
-
-def call(*arguments: str) -> int:
-    """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-            raise SystemExit(0)
-    return int(stopped.value.code or 0)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:

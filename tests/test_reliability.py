@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import caption_table, random_sets, write_captions_folder
+from conftest import call, caption_table, random_sets, write_captions_folder
 
 from benchmarks.kill import Case, descendants, is_worker, kill_often
-from pipelines import cli
 from pipelines.verify import verify
 from pipelines.work import work_folder
 from schemas import files, lock
@@ -44,15 +43,6 @@ def other_run(tmp_path: Path):
     yield process
     process.kill()
     process.communicate()
-
-
-def call(*arguments: str) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-            raise SystemExit(0)
-    return int(stopped.value.code or 0)
 
 
 def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path, other_run) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import caption_table, random_sets, write_captions_folder
+from conftest import call, caption_table, random_sets, write_captions_folder
 
-from pipelines import cli
 from pipelines.publish.folder import publish
 from pipelines.shards import shards
 from pipelines.verify import verify
@@ -41,15 +39,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tree(made: Path, tmp_path: Path) -> Path:
     shutil.copytree(made, tmp_path / "tree")
     return tmp_path / "tree"
-
-
-def call(*arguments: str) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-            raise SystemExit(0)
-    return int(stopped.value.code or 0)
 
 
 def test_a_whole_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

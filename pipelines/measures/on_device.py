@@ -7,6 +7,7 @@ measures, single captions and captions left out of their own references stay wit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,7 +50,7 @@ def _moved(fitted: Fitted, device: torch.device) -> Fitted:
     return fitted
 
 
-class _OnDevice:
+class _OnDevice(ABC):
     """A fitted measure and a device; a form says what it prepares for images, and its values for a chunk."""
 
     fitted: FittedCider | FittedRougeL | FittedSbert
@@ -75,11 +76,11 @@ class _OnDevice:
                 self.fitted.leave_out_self(images, np.arange(first, last), out)
             yield
 
-    def _prepare(self, images: np.ndarray) -> tuple:
-        raise NotImplementedError
+    @abstractmethod
+    def _prepare(self, images: np.ndarray) -> tuple: ...
 
-    def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _values(self, prepared: tuple, first: int, last: int) -> Tensor: ...
 
 
 class SbertOnDevice(_OnDevice):

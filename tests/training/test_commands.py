@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from pipelines import cli
+from conftest import call
 
 SETS = ["--set", "train.model.options={embed: 16, word: 8}", "--set", "train.batch_size=8", "--device", "cpu"]
-
-
-def call(*arguments: str) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-            raise SystemExit(0)
-    return int(stopped.value.code or 0)
 
 
 @pytest.fixture
