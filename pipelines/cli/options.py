@@ -74,7 +74,8 @@ def agreement_of(path: Path) -> dict[str, Any]:
     """What `capgrade agree --out` wrote. InputError when it is something else."""
     found = read_json(path)
     try:
-        for row in found.values():
+        found["judgements"]["by"], found["judgements"]["split"]
+        for row in found["measures"].values():
             row["pearson"].keys(), row["spearman"].keys()
     except (AttributeError, KeyError, TypeError):
         raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote") from None

@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 
 from pipelines.publish.contents import Contents
+from pipelines.publish.paths import measures_block, published
 
 
 def parameters(contents: Contents) -> str:
     """params.yaml: every parameter of every stage; the shards of further splits are told apart by `--set`."""
     made = _params(contents.splits[0].shards.metadata["params"])
-    blocks = {"captions": contents.captions_params, "measures": made["measures"], "shards": made["shards"]}
+    blocks = {"captions": published(contents.captions_params), "measures": made["measures"], "shards": made["shards"]}
     if contents.relevance_params:
         blocks["relevance"] = contents.relevance_params["relevance"]
     blocks["publish"] = contents.params.model_dump(mode="json")
@@ -32,7 +33,7 @@ def commands(contents: Contents) -> list[str]:
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
-        dense = _measures(contents.relevance_params["measures"])
+        dense = published(measures_block(contents.relevance_params["measures"]))
         sets = _differences({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
@@ -43,21 +44,7 @@ def commands(contents: Contents) -> list[str]:
 
 
 def _params(made: dict[str, Any]) -> dict[str, Any]:
-    return {**made, "measures": _measures(made["measures"])}
-
-
-def _measures(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
-    block = {} if block is None else block
-    for name, params in used.items():
-        if "imported" in params:
-            block.setdefault("imported", {})[name] = params["imported"]
-        elif "weights" in params:
-            block.setdefault("mixtures", {})[name] = params["weights"]
-            _measures(params["measures"], block)
-        else:
-            block[name] = params
-    return block
+    return published({**made, "measures": measures_block(made["measures"])})
 
 
 def _differences(first: dict[str, Any], other: dict[str, Any]) -> str:
