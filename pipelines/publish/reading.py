@@ -54,8 +54,8 @@ def loading(contents: Contents) -> str:
 def looking_up(contents: Contents) -> str:
     text = (
         "Every caption of a split was scored against every image of it, and a sample of the pairs was kept: **a pair "
-        "that is absent was not sampled**. That says little of its relevance: an image's own captions and its most "
-        "relevant ones by each measure are all here, any other pair is by chance. Use `weight` for means over all "
+        "that is absent was not sampled**. That says little of its relevance: an image's own captions and its "
+        "`shards.top` most relevant ones by each measure are all here, any other pair is by chance. Use `weight` for means over all "
         "pairs. To look pairs up:"
     )
     return f"## A pair that is not here\n\n{text}\n\n{_python(LOOKING_UP, contents)}"

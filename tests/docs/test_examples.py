@@ -26,7 +26,7 @@ from .world import TINY, make_world
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
-SOME = "captions.scenes.train=5 captions.scenes.val=3 captions.scenes.test=4 captions.scenes.size=64".split()
+SOME = ["captions.scenes.train=5", "captions.scenes.val=3", "captions.scenes.test=4", "captions.scenes.size=64"]
 FEW = " ".join(f"--set {one}" for one in SOME)
 
 # Page -> what its text says -> what is there instead, or what makes it small. The first that fits, each in turn.
@@ -35,11 +35,15 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--images pictures --detector bottom_up --weights FILE --boxes 36 --out regions": "--images data/captions "
         "--boxes 4-8 --out regions",
         "--captions captions --regions regions --shards shards": f"--captions data/captions --regions regions "
-        f"--shards data/shards --set train.model.options='{{embed: 16, word: 8, similarity: 8}}' {TINY.split('}')[1][2:]}",
+        f"--shards data/shards {TINY.replace('word: 8', 'word: 8, similarity: 8')}",
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
-    "measures.md": {"...": "--captions one --out mine", "--captions coco/captions": "--captions one", "--folds 10": "--folds 3"},
+    "measures.md": {
+        "...": "--captions one --out mine",
+        "--captions coco/captions": "--captions one",
+        "--folds 10": "--folds 3",
+    },
     "metrics.md": {
         "--fold 1000": "--fold 4",
         "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
