@@ -31,6 +31,11 @@ def smaller_is_better(name: str) -> bool:
     return _unit(name) == "rank"
 
 
+def scale(name: str) -> int:
+    """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
+    return 1 if _unit(name) in ("rank", "tau", "cosine") else 100
+
+
 def shown(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction to one decimal, tau and cosine to three."""
     if value != value:

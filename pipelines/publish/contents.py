@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.meaning import LEFT_OUT, meaning
+from pipelines.own_pairs import LEFT_OUT
+from pipelines.publish.meaning import meaning
 from pipelines.publish.paths import published
 from pipelines.publish.tables import Table
 from schemas.captions import Captions

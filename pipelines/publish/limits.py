@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.judges import PEOPLE, SAID, TITLES
+from pipelines.own_pairs import LEFT_OUT
 from pipelines.publish.contents import Contents
-from pipelines.publish.meaning import LEFT_OUT
 from schemas.files import package_version
 
 COEFFICIENTS = [(name, pairs) for name in ("pearson", "spearman") for pairs in ("all", "non_original")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-LEFT_OUT = "_left_out"  # after a measure's name: own pairs without the caption among its references
+from pipelines.own_pairs import LEFT_OUT
+
 COLUMNS = {
     "image_id": "the image's id in the source",
     "caption_id": "the caption's id in the source",

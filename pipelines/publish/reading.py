@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.own_pairs import LEFT_OUT
 from pipelines.publish.contents import Contents
-from pipelines.publish.meaning import LEFT_OUT
 
 HERE, ROWS = "dataset", 5
 LOADING = """from datasets import load_dataset
@@ -55,8 +55,8 @@ def looking_up(contents: Contents) -> str:
     text = (
         "Every caption of a split was scored against every image of it, and a sample of the pairs was kept: **a pair "
         "that is absent was not sampled**. That says little of its relevance: an image's own captions and its "
-        "`shards.top` most relevant ones by each measure are all here, any other pair is by chance. Use `weight` for means over all "
-        "pairs. To look pairs up:"
+        "`shards.top` most relevant ones by each measure are all here, any other pair is by chance. "
+        "Use `weight` for means over all pairs. To look pairs up:"
     )
     return f"## A pair that is not here\n\n{text}\n\n{_python(LOOKING_UP, contents)}"
 

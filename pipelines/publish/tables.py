@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.publish.meaning import LEFT_OUT
+from pipelines.own_pairs import LEFT_OUT
 from schemas.captions import SCHEMA, Captions
 from schemas.errors import InputError
 from schemas.files import atomic

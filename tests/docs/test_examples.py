@@ -55,7 +55,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--images 5000 --out DIR": "--source one --images 40 --out DIR2",
         "--check 200": "--check 8",
     },
-    "publish.md": {"--captions DIR --shards OUT": "--captions one --shards shards"},
+    "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
         "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
         "--format tsv|npz|teran|scan|h5|lxmert --input PATH --out DIR": "--format npz --input PATH --out imported",
@@ -65,7 +65,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "relevance.md": {
         "--captions DIR": "--captions one",
         "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
-        "np.array([17])": "np.array([7])",  # this world has eight images
+        "np.array([17])": "np.array([7])",  # this world has fourteen images
     },
     "results.md": {},
     "scale.md": {"--captions DIR": "--captions one --measures rouge_l", "=250000": "=1000"},
@@ -116,7 +116,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     with contextlib.chdir(folder):
         make_world()
-        assert call("shards", "--captions", "one", "--out", "shards") == 0
         shutil.copytree("data/dataset", "dataset")
     return folder
 
@@ -147,7 +146,7 @@ def reason(example: Example, command: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", [page for page, found in EXAMPLES.items() if any(e.kind != "mention" for e in found)])
-def test_the_examples_of(page: str, here: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_the_examples_of(page: str, here: Path, hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     names: dict[str, object] = {}  # a page's Python goes on where its last example ended
     for example in EXAMPLES[page]:
         where = f"{page}, row {example.row}: {example.text}"
@@ -157,10 +156,10 @@ def test_the_examples_of(page: str, here: Path, hub: Hub, capsys: pytest.Capture
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
         elif example.kind == "command" and reason(example, replaced(example)) is None:
-            capsys.readouterr()
-            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capsys.readouterr().err}"
+            capfd.readouterr()
+            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
             if example.text.startswith("capgrade parse"):
-                assert capsys.readouterr().out.strip() == example.said, where
+                assert capfd.readouterr().out.strip() == example.said, where
 
 
 COMMANDS = [e for found in EXAMPLES.values() for e in found if e.kind in ("command", "mention")]

@@ -161,9 +161,7 @@ def test_no_folder_of_this_machine_is_published(tmp_path: Path) -> None:
     """Nor in the card, nor in the manifest, nor in the Croissant metadata."""
     secret = tmp_path / "home" / "somebody"
     secret.mkdir(parents=True)
-    (secret / "captions.tsv").write_text(
-        "image_id\tcaption\na\ta dog\na\tdogs\nb\ta cat\nb\tcats\n", encoding="utf-8"
-    )
+    (secret / "captions.tsv").write_text("image_id\tcaption\na\ta dog\na\tdogs\nb\ta cat\nb\tcats\n", encoding="utf-8")
     source = ["--source", "tsv", "--input", str(secret / "captions.tsv"), "--split", "train"]
     assert call("captions", *source, "--out", str(tmp_path / "c")) == 0
     np.save(secret / "theirs.npy", np.eye(2, 4, dtype=np.float32))
