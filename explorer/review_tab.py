@@ -10,7 +10,7 @@ import gradio as gr
 from explorer import page
 from explorer.answers import Explorer
 from explorer.judgements import agreement
-from explorer.ratings import SCORES, reviewer_name
+from explorer.ratings import SCORES
 from explorer.reviews import Review
 from schemas.errors import InputError
 
