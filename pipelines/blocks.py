@@ -111,7 +111,7 @@ class Job:
 
     def finished(self, block: int, group: int | None = None) -> bool:
         try:
-            parts = json.loads(self.receipt(block, group).read_text())
+            parts = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
             return all(digest(self.part(block, table, group)) == sha for table, sha in parts.items())
         except (OSError, ValueError, AttributeError):
             return False
@@ -132,14 +132,14 @@ class Job:
     def read(self, block: int, group: int) -> Batches:
         if self.remote:
             self.fetch(block, group)
-        tables = json.loads(self.receipt(block, group).read_text())
+        tables = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
         return {table: open_arrow(self.part(block, table, group)).get_batch(0) for table in tables}
 
     def fetch(self, block: int, group: int | None = None) -> None:
         """Bring a block's parts here. InputError when they are not what the worker wrote."""
         remote = Remote(cast(str, self.remote))
         remote.get(self.name(self.receipt(block, group)), self.work)
-        for table in json.loads(self.receipt(block, group).read_text()):
+        for table in json.loads(self.receipt(block, group).read_text(encoding="utf-8")):
             remote.get(self.name(self.part(block, table, group)), self.work)
         if not self.finished(block, group):
             problem = f"{self.name(self.receipt(block, group))} and its parts do not fit"
@@ -229,7 +229,7 @@ def place(device: str, url: str | None, work: Path) -> tuple[str, str | None]:
         from pipelines.measures.on_device import require
 
         require(device)
-    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text()[:16]}"
+    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text(encoding='utf-8')[:16]}"
     if exchange:
         Remote(exchange)
     return device, exchange

@@ -114,7 +114,7 @@ def shards(
     how = {"group_captions", "exchange"}  # of no effect on what is written
     made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
-    with work_folder(out, [made_with, inputs, params.group_captions]) as work:
+    with work_folder(out, "shards", [made_with, inputs, params.group_captions]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         (work / "keys").mkdir(exist_ok=True)

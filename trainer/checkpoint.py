@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, atomic, package_version, read_json, write_json, write_manifest
+from schemas.files import atomic, package_version, read_json, write_json, write_manifest
 from schemas.params import TrainParams
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
@@ -26,7 +26,6 @@ def save_config(
     out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str]
 ) -> None:
     """What a run is, written once at its start: parameters, vocabulary, and the digests of what it reads."""
-    (out / MANIFEST).unlink(missing_ok=True)  # of an earlier run
     tokens.save(out / VOCABULARY)
     found = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
     write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})

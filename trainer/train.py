@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from schemas.errors import InputError
 from schemas.files import remove_temporaries
-from schemas.lock import only_run
+from schemas.output import output_folder
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
 from trainer.board import write_epoch
@@ -35,10 +35,10 @@ def train(
     A run that was stopped goes on after its last finished epoch, and ends as one that was not; a finished one is left
     as it is, unless `restart`. Started on several
     processes by `accelerate launch` or `torchrun`, each encodes its part of a batch and all see the whole.
-    Raises InputError for data that do not fit together, when the loss is no longer a number, and while another run
-    writes to `out`.
+    Raises InputError for data that do not fit together, when the loss is no longer a number, for an `out` that another
+    stage wrote, and while another run writes to it.
     """
-    with only_run(out):
+    with output_folder(out, "run"):
         remove_temporaries(out)
         return _train(data, out, params, measures, restart)
 

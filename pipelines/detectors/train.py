@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from pipelines.detectors.annotated import Annotated, read_annotated
 from pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
+from pipelines.detectors.checkpoint import refuse_weights
 from pipelines.detectors.norm import freeze, unfreeze
 from pipelines.detectors.precision import measure
 from pipelines.detectors.preprocess import preprocess
@@ -90,7 +91,9 @@ def train(data: Annotated, params: Training, *, device: str = "cpu") -> tuple[Bo
 
 def train_and_measure(captions_dir: Path, out: Path, params: Training, device: str = "cpu") -> dict[str, Any]:
     """Train on the split `train` of a scenes folder, write the checkpoint with its names and figures on `test`, and
-    return the figures. InputError for a folder without pictures or either split."""
+    return the figures. InputError for a folder without pictures or either split, and for a file at `out` that is
+    something else."""
+    refuse_weights(out)
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
     model, history = train(data, params, device=device)
     found = {**dataclasses.asdict(measure(model, held_out)), "losses": history}

@@ -14,6 +14,7 @@ from schemas.errors import InputError
 from schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 
 MAX_ORDER = 4
+FREQUENCIES = "document_frequencies"
 FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.string()), pa.field("images", pa.int32())])
 
 
@@ -83,7 +84,7 @@ class DocumentFrequencies:
         return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
 
     def save(self, path: Path) -> None:
-        metadata = {"kind": "document_frequencies", "n_images": self.n_images, "corpus": self.corpus}
+        metadata = {"kind": FREQUENCIES, "n_images": self.n_images, "corpus": self.corpus}
         schema = with_metadata(FREQUENCY_SCHEMA, metadata)
         write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
 
@@ -115,7 +116,7 @@ def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencie
         return document_frequencies(captions)
     reader = open_arrow(Path(source))
     metadata = metadata_of(reader.schema)
-    if metadata.get("kind") != "document_frequencies":
+    if metadata.get("kind") != FREQUENCIES:
         raise InputError("not a file of document frequencies", file=source, remedy="write one: capgrade frequencies")
     if f"tokenizer {tokenizer}" not in metadata["corpus"]:
         raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
