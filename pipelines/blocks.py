@@ -285,6 +285,9 @@ def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
 
 def _arguments(options: Sequence[str]) -> list[str]:
     """Beam's options: the runner by the name that serves, and one element a partition of Dask, as each is much work."""
+    if "--runner" in options[:-1]:  # its value follows as a word of its own
+        at = list(options).index("--runner")
+        options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
     runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
     others = [option for option in options if option != runner]
     if runner == "--runner=DaskRunner" and not any(option.startswith("--dask_partition") for option in others):

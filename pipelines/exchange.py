@@ -10,7 +10,7 @@ from typing import Any, cast
 from pipelines.features import READERS, WRITERS
 from pipelines.features.scan import SUFFIX, ids_file
 from schemas.errors import InputError
-from schemas.files import digest, write_manifest
+from schemas.files import digest, digests, write_manifest
 from schemas.output import output_folder, refuse_file
 from schemas.progress import progress
 from schemas.region_store import RegionStore
@@ -28,7 +28,9 @@ def import_regions(
     if format not in READERS:
         raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
     images = _counted(f"reading {source.name}", READERS[format](source), None)
-    facts: dict[str, Any] = {"metadata": {"source": format}, "inputs": _inputs(source)}
+    split = source.name.removesuffix(SUFFIX).removesuffix(".h5") if format in ("scan", "h5") else None
+    metadata = {"source": format, **({"split": split} if split else {})}
+    facts: dict[str, Any] = {"metadata": metadata, "inputs": _inputs(source)}
     stage = f"regions import --format {format} --input {source.resolve().name}"  # of another file it is another stage
     return write_regions(out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, **facts)
 
@@ -66,5 +68,7 @@ def _inputs(source: Path) -> dict[str, str]:
     if source.is_dir():
         lines = (f"{path.relative_to(source).as_posix()} {digest(path)}" for path in sorted(source.rglob("*.np[yz]")))
         return {source.resolve().name: hashlib.sha256("\n".join(lines).encode()).hexdigest()}
-    beside = source.with_name(source.name.removesuffix(source.suffix).removesuffix("_ims") + "_ids.txt")
-    return {path.name: digest(path) for path in (source, beside) if path.is_file()}
+    split = source.name.removesuffix(source.suffix).removesuffix("_ims")
+    beside = [source.with_name(f"{split}_{kind}.txt") for kind in ("ids", "caps")]
+    read = next((path for path in beside if path.is_file()), source)  # the captions count where there are no ids
+    return digests([source, read])

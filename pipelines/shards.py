@@ -109,6 +109,7 @@ def shards(
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
     as `relevance` does.
     """
+    reasons = reason_names(params.measures)
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
     how = {"group_captions", "exchange"}  # of no effect on what is written
@@ -129,7 +130,7 @@ def shards(
             **inputs,
             "tokenizer": captions.tokenizer,
             "n_captions": captions.n_captions,
-            "reasons": reason_names(params.measures),
+            "reasons": reasons,
             "params": made_with,
         }
         schema = shard_schema(params.measures, metadata)

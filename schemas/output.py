@@ -17,7 +17,8 @@ from schemas.errors import InputError
 from schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
 from schemas.lock import LOCK, first_process, holder, only_run
 
-SIGNATURE, SIGNED_WITHIN = "capgrade", 4096
+SIGNATURE, WITHIN = "capgrade", 4096
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 
 
@@ -135,12 +136,16 @@ def starting(start: bytes) -> Recogniser:
     return ours
 
 
-def signed(path: Path) -> bool:
-    """Whether a page or picture says near its beginning or end that capgrade made it."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        ends = [file.read(SIGNED_WITHIN) for at in (0, max(0, size - SIGNED_WITHIN)) if file.seek(at) == at]
-    return any(SIGNATURE.encode() in end for end in ends)
+def signed(start: bytes) -> Recogniser:
+    """Pages and pictures that begin so and say, near their beginning or end, that capgrade made them."""
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            head, size = file.read(WITHIN), file.seek(0, 2)
+            file.seek(max(0, size - WITHIN))
+            return head.lstrip().startswith(start) and SIGNATURE.encode() in head + file.read()
+
+    return ours
 
 
 def arrow_of(kind: str) -> Recogniser:
@@ -167,4 +172,4 @@ def json_with(right: Callable[[object], bool]) -> Recogniser:
 
 def refuse_picture(path: Path) -> None:
     """InputError when a file is there that is no picture of ours."""
-    refuse_file(path, f"picture of {SIGNATURE}", signed)
+    refuse_file(path, f"picture of {SIGNATURE}", signed(STARTS.get(path.suffix.lower(), STARTS[".png"])))

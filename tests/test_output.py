@@ -157,14 +157,17 @@ def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path:
 def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "out"
     assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
-    (out / "bleu.arrow").write_text("mine")
-    line = f"relevance --captions {world}/captions --measures bleu --out {out}"
+    (out / "other.arrow").write_text("mine")
+    given = f"--measures other --import other={world}/relevance/rouge_l.arrow"
+    line = f"relevance --captions {world}/captions {given} --out {out}"
     assert call(*line.split()) == 2
-    assert "bleu.arrow: it is there and capgrade did not write it" in capsys.readouterr().err
-    assert (out / "bleu.arrow").read_text() == "mine"
-    (out / "bleu.arrow").unlink()
+    assert "other.arrow: it is there and capgrade did not write it" in capsys.readouterr().err
+    assert (out / "other.arrow").read_text() == "mine"
+    (out / "other.arrow").unlink()
     assert call(*line.split()) == 0
-    assert {p.name for p in out.iterdir()} == {"bleu.arrow", "distribution-bleu.csv", MANIFEST}, "and no older measure"
+    assert {p.name for p in out.iterdir()} == {"other.arrow", "distribution-other.csv", MANIFEST}, (
+        "and no older measure"
+    )
 
 
 def test_regions_of_another_split_are_another_stage(world: Path, tmp_path: Path, capsys) -> None:

@@ -54,7 +54,7 @@ def report(folder: Path, out: Path, pictures: Path | None = None, title: str | N
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
     else stands at `out` or in `pictures`.
     """
-    refuse_file(out, "report of capgrade", signed)
+    refuse_file(out, "report of capgrade", signed(b"<!doctype html>"))
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)
