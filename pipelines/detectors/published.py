@@ -17,8 +17,9 @@ from pipelines.detectors.checkpoint import built, check_tensors, read_safetensor
 from pipelines.detectors.conventions import CONVENTIONS
 from pipelines.detectors.layouts import BESIDE, CELL_ANCHORS, LAYOUTS, Layout
 from pipelines.detectors.rpn import make_anchors, make_exact_anchors
-from pipelines.detectors.unpickle import read_pickle, read_torch
 from schemas.errors import InputError
+from schemas.pickles import read_pickle
+from schemas.torch_files import read_torch
 
 REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
