@@ -1,8 +1,8 @@
 """Pickles of arrays, read by a machine that calls nothing the file names.
 
-A pickle is a program. A list of allowed names is not enough, as numpy's own constructors take an address from raw bytes
-(`numpy.ndarray((1,), "O", b"AAAAAAAA")`) and hashing a deeply nested tuple overflows the stack. So each name on the list
-stands for a function below that checks its arguments, instructions that no array needs are refused, and keys are plain.
+A pickle is a program. A list of allowed names is not enough: numpy's own constructor takes an address from raw bytes
+(`numpy.ndarray((1,), "O", b"AAAAAAAA")`), and hashing a deeply nested tuple overflows the stack. So each name on the
+list stands for a function below that checks its arguments, other instructions are refused, and keys are plain.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ PLAIN = (str, bytes, int, float, bool, type(None))  # what may be a key: hashing
 SPARE = 2**20  # bytes beyond the file's own size, for small files
 NDARRAY = object()
 PASSED = (
-    "PROTO FRAME STOP MARK MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET NONE NEWTRUE NEWFALSE INT BININT BININT1 "
-    "BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE "
-    "BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST LIST EMPTY_DICT EMPTY_SET "
-    "GLOBAL STACK_GLOBAL"
-).split()
+    "PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET",
+    "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1",
+    "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "EMPTY_DICT", "EMPTY_SET", "GLOBAL", "STACK_GLOBAL",
+)  # fmt: skip
 
 
 class Refused(pickle.UnpicklingError):

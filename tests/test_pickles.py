@@ -130,7 +130,12 @@ def in_a_process(*args):
     return subprocess.run([sys.executable, "-X", "faulthandler", *args], capture_output=True, text=True, timeout=300)
 
 
-READ = "import sys, pathlib; from schemas.{0} import {1}\ntry: print({1}(pathlib.Path(sys.argv[1])))\nexcept Exception as e: print(e)"
+READ = """import sys, pathlib
+from schemas.{0} import {1}
+try:
+    print({1}(pathlib.Path(sys.argv[1])))
+except Exception as error:
+    print(error)"""
 
 
 @pytest.mark.parametrize("program", [NESTED, POINTER], ids=["nested key", "array of addresses"])
@@ -170,12 +175,12 @@ FLOATS = F4 + b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
         "long doubles": (b"cnumpy\ndtype\n(X\x03\0\0\0f16K\x00K\x01tR.", "array of 'f16'"),
         "fields": (F4 + b"(K\x03X\x01\0\0\0<N)}J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb.", "fields"),
         "a type that cannot be looked up": (b"cnumpy\ndtype\n)\x85\x85R.", "array of 'tuple'"),
-        "fewer bytes than its shape": (ARRAY + b"(K\x01K\x63\x85" + FLOATS + b"\x89C\x04abcdtb.", "do not fit its shape"),
+        "fewer bytes than its shape": (ARRAY + b"(K\x01K\x63\x85" + FLOATS + b"\x89C\x04abcdtb.", "do not fit"),
         "a negative side": (ARRAY + b"(K\x01J\xff\xff\xff\xff\x85" + FLOATS + b"\x89C\x04abcdtb.", "no whole number"),
         "a huge side of nothing": (
-            ARRAY + b"(K\x01K\x00\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x86" + FLOATS + b"\x89C\x00tb.", "no whole number"
+            ARRAY + b"(K\x01K\x00\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x86" + FLOATS + b"\x89C\x00tb.", "no whole"
         ),
-        "a list of objects for bytes": (ARRAY + b"(K\x01K\x01\x85" + FLOATS + b"\x89]K\x01atb.", "do not fit its shape"),
+        "a list of objects for bytes": (ARRAY + b"(K\x01K\x01\x85" + FLOATS + b"\x89]K\x01atb.", "do not fit"),
         "filled twice": (ARRAY + b"(K\x01K\x01\x85" + FLOATS + b"\x89C\x04abcdtb" + b"Nb.", "unknown state"),
         "an array where a list is": (ARRAY + b"K\x01a.", "uses a ndarray as a list"),
         "a function where a dictionary is": (b"c_codecs\nencode\nK\x01K\x01s.", "as a dict"),
@@ -187,7 +192,7 @@ FLOATS = F4 + b"(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
         "a frame of that size": (b"\x95" + b"\xff" * 7 + b"\x0f.", "EOFError"),
         "a memo of that size": (b"Nr\xff\xff\xff\xff0.", "instruction that arrays do not need"),
         "one text, encoded ten thousand times": (
-            b"X\x10\x27\0\0" + b"a" * 10_000 + b"q\0](" + b"c_codecs\nencode\nh\0X\x06\0\0\0latin1\x86R" * 10_000 + b"e.",
+            b"X\x10\x27\0\0" + b"a" * 10_000 + b"q\0](" + b"c_codecs\nencode\nh\0\x85R" * 10_000 + b"e.",
             "more memory than its size",
         ),
     }.values(),
