@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from schemas.errors import InputError
 from schemas.files import atomic, package_version, read_json, write_json, write_manifest
 from schemas.params import TrainParams
+from schemas.torch_files import read_torch
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
 from trainer.text import Tokens, load_tokens
@@ -95,9 +95,9 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = read_torch(path)
         found = state["key"]
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
+    except (InputError, KeyError, TypeError) as error:
         remedy = "start afresh with --restart"
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=remedy) from error
     _require(key, found, path)

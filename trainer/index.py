@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pipelines.measures.embeddings import EMBEDDED
@@ -94,10 +95,15 @@ class Index:
 def read_index(folder: Path) -> Index:
     """InputError when it is unfinished or damaged."""
     read_manifest(folder, KIND)
-    tensors, items = load_file(folder / ENCODINGS), read_json(folder / ITEMS)
+    items = read_json(folder / ITEMS)
+    try:
+        tensors = load_file(folder / ENCODINGS)
+        ids, owner = (items["image_ids"], items["caption_ids"], items["captions"]), np.array(items["owner"], np.int64)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        problem = f"damaged: {' '.join(str(error).split())}"
+        raise InputError(problem, file=folder, remedy="run `capgrade embed` again") from error
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
-    ids = items["image_ids"], items["caption_ids"], items["captions"]
-    return Index(images, captions, *ids, np.array(items["owner"]))
+    return Index(images, captions, *ids, owner)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
+    feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
     ids, times = image_ids(ids_path, rows.shape[0]) if ids_path.exists() else numbered(ids_path, rows.shape[0])
     for k, image_id in enumerate(ids):
         first = k * times
