@@ -27,7 +27,13 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 from fake_gpu.kernels import KERNELS  # noqa: E402
 
 DEVICE = "cuda:0"
-MAY_MIX = {"_to_copy", "copy_", "_pack_padded_sequence", "_pad_packed_sequence", "gru"}  # lengths of packed captions lie on the processor
+MAY_MIX = {
+    "_to_copy",
+    "copy_",
+    "_pack_padded_sequence",
+    "_pad_packed_sequence",
+    "gru",
+}  # lengths of packed captions lie on the processor
 WAITS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "unique2", "_unique2", "is_nonzero"}
 counted: Counter[str] = Counter()  # "kernels", and why the processor waited: "waits", "copies back"
 
@@ -108,7 +114,17 @@ def _count(name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
 
 
 VIEWS = {"view", "_unsafe_view", "slice", "select", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t"}
-VIEWS |= {"detach", "alias", "as_strided", "split", "split_with_sizes", "unbind", "unfold", "_reshape_alias", "diagonal"}
+VIEWS |= {
+    "detach",
+    "alias",
+    "as_strided",
+    "split",
+    "split_with_sizes",
+    "unbind",
+    "unfold",
+    "_reshape_alias",
+    "diagonal",
+}
 
 
 def _outer(x: Any, ours: dict[int, OnGpu]) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from fake_gpu.device import DEVICE, FakeGpu
 from models.made import FEATURES, VOCABULARY, images, texts
 
+from fake_gpu.device import DEVICE, FakeGpu
 from trainer.encode import encode_captions, encode_images, moved, scores
 from trainer.losses import LOSSES, ScoredBatch, make_loss
 from trainer.models import MODELS, build, configure
