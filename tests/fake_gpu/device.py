@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 from fake_gpu.kernels import KERNELS  # noqa: E402
 
 DEVICE = "cuda:0"
+# Lengths of packed captions lie on the processor.
 MAY_MIX = {
     "_to_copy",
     "copy_",
