@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import read_arrow, read_manifest
+from schemas.pictures import decode_image
 from schemas.relevance import Relevance, read_relevance
 
 SIDE = 180  # pixels of an image in the picture
