@@ -28,6 +28,7 @@ from pipelines.measures import FITTED, Fitted, Measure
 from pipelines.measures.base import CHUNK
 from pipelines.remote import Remote
 from schemas.captions import Captions
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
 from schemas.progress import progress
@@ -225,10 +226,7 @@ def _placed(job: Job) -> Job:
 def place(device: str, url: str | None, work: Path) -> tuple[str, str | None]:
     """The device, and the folder of this run at the URL. InputError, before anything is computed, when there is no such
     device or no way to such a URL."""
-    if device != "cpu":
-        from pipelines.measures.on_device import require
-
-        require(device)
+    device_of(device)
     exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text(encoding='utf-8')[:16]}"
     if exchange:
         Remote(exchange)

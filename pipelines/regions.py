@@ -21,11 +21,12 @@ import pyarrow as pa
 
 from pipelines.decode import Decoded, Prepared, decoded, plan
 from pipelines.detectors.base import Detector
-from pipelines.detectors.catalogue import device_of, make_detector, weight_files
+from pipelines.detectors.catalogue import make_detector, weight_files
 from pipelines.detectors.selection import Detections
 from pipelines.pictures import Picture, read_pictures
 from pipelines.processes import Place, together
 from pipelines.work import work_folder
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.files import digest, write_json, write_manifest
 from schemas.output import claim_all

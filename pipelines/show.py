@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import read_arrow, read_manifest
 from schemas.output import refuse_picture
+from schemas.pictures import decode_image
 from schemas.relevance import Relevance, read_relevance
 
 SIDE = 180  # pixels of an image in the picture
@@ -82,7 +82,8 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     pen.text((MARGIN, MARGIN), f"“{text}”", "black", font)
     for k, match in enumerate(found):
         left, below = MARGIN + k * (SIDE + MARGIN), 46 + SIDE
-        image = Image.open(io.BytesIO(table["png"][at[match.image_id]].as_py())).convert("RGB")
+        row = at[match.image_id]
+        image = Image.fromarray(decode_image(table["png"][row].as_py(), path, row))
         canvas.paste(image.resize((SIDE, SIDE), Image.Resampling.LANCZOS), (left, 44))
         if match.original:
             pen.rectangle((left - 2, 42, left + SIDE + 1, 45 + SIDE), outline="#1a7f37", width=3)
