@@ -24,7 +24,7 @@ from trainer.metrics.semantic_recall import extension_images
 from trainer.metrics.uncertainty import PairedTest, paired_test, resampled_means, resampled_medians
 from trainer.task import DIRECTIONS, Task, queries_of
 
-RSUM = (1, 5, 10)  # the cut-offs of rsum and nsum
+RSUM = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,15 @@ class Evaluation:
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Scored]
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]  # direction -> metric -> (low, high)
-    sums: Mapping[str, float]  # rsum, nsum
+    sums: Mapping[str, float]  # rsum, nsum, 0 to 600
     sum_intervals: Mapping[str, tuple[float, float]]
     counts: Mapping[str, Any]
     collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions; `intervals` beside the values, under the same keys; null where no query has a value."""
+        """Fractions, but for rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
+        value."""
         values = {
             way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
             for way, scored in self.scored.items()
@@ -211,12 +212,12 @@ def _folds(task: Task, size: int) -> list[Task]:
 
 
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """rsum and nsum where both directions have all three cut-offs; of numbers or of draws."""
+    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
     out = {}
     for name, base in (("rsum", "recall"), ("nsum", "ncs")):
         keys = [f"{base}@{k}" for k in RSUM]
         if found and all(key in values for values in found.values() for key in keys):
-            out[name] = sum(values[key] for values in found.values() for key in keys)
+            out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
     return out
 
 

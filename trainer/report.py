@@ -20,6 +20,7 @@ from trainer.task import DIRECTIONS
 
 HEADER = "percent; tau, cosine (lambda) and rank as they are; [low, high] is the interval over queries"
 FORMATS = ("markdown", "latex")
+SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
 
 
 def _unit(name: str) -> str:
@@ -33,11 +34,17 @@ def smaller_is_better(name: str) -> bool:
 
 
 def shown(name: str, value: float) -> str:
-    """A number as the field prints it: percent of a fraction to one decimal, tau and cosine to three."""
+    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
     if value != value:
         return "-"
-    unit = _unit(name)
-    return f"{value:.1f}" if unit == "rank" else f"{value:.3f}" if unit in ("tau", "cosine") else f"{100 * value:.1f}"
+    unit = "sum" if name in SUMS else _unit(name)
+    return (
+        f"{value:.1f}"
+        if unit in ("rank", "sum")
+        else f"{value:.3f}"
+        if unit in ("tau", "cosine")
+        else f"{100 * value:.1f}"
+    )
 
 
 def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:
@@ -96,7 +103,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
     """
     if style not in FORMATS:
         raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
-    columns = [(way, name) for name in metrics for way in (("",) if name in ("rsum", "nsum") else DIRECTIONS)]
+    columns = [(way, name) for name in metrics for way in (("",) if name in SUMS else DIRECTIONS)]
     values = {label: [_value(_read_run(path), path, *column) for column in columns] for label, path in runs.items()}
     rows = [
         [label, *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]

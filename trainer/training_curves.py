@@ -17,7 +17,7 @@ from schemas.output import SIGNATURE, refuse_picture
 
 STEPS, EPOCHS = "steps.csv", "epochs.csv"
 SMOOTH = 0.02  # share of a run's steps over which its loss is averaged
-TITLES = {"rsum": "Validation rsum, of 6", "ndcg": "Validation NDCG", "asp": "Validation ASP"}
+TITLES = {"rsum": "Validation rsum, of 600", "ndcg": "Validation NDCG", "asp": "Validation ASP"}
 
 
 def runs_in(folder: Path) -> dict[str, Path]:
