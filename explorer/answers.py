@@ -141,8 +141,8 @@ class Explorer:
 
 def detect(detector: Detector, data: bytes) -> Regions:
     """Regions of an uploaded picture. InputError for what is no picture, or one in which nothing is found."""
-    from pipelines.detectors.preprocess import decode_image
     from pipelines.regions import as_regions
+    from schemas.pictures import decode_image
 
     rgb = decode_image(data, "uploaded picture")
     prepared, scale = detector.prepare(rgb)

@@ -127,7 +127,7 @@ def thumbnail(data: bytes) -> bytes:
     from PIL import Image
 
     from explorer.pictures import jpeg
-    from pipelines.detectors.preprocess import decode_image
+    from schemas.pictures import decode_image
 
     return jpeg(Image.fromarray(decode_image(data, "uploaded picture")))
 

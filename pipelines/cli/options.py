@@ -35,6 +35,7 @@ Imports = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _B = TypeVar("_B", bound=Block)
+COEFFICIENTS = ("pearson", "spearman")
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 
 
@@ -73,13 +74,18 @@ def beam_options(context: typer.Context) -> list[str]:
 def agreement_of(path: Path) -> dict[str, Any]:
     """What `capgrade agree --out` wrote. InputError when it is something else."""
     found = read_json(path)
-    try:
-        found["judgements"]["by"], found["judgements"]["split"]
-        for row in found["measures"].values():
-            row["pearson"].keys(), row["spearman"].keys()
-    except (AttributeError, KeyError, TypeError):
-        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote") from None
+    if not are_agreement(found):
+        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote")
     return found
+
+
+def are_agreement(found: Any) -> bool:
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    try:
+        judged = {"by", "file", "pairs", "split", "captions"} <= found["judgements"].keys()
+        return judged and all({"pearson", "spearman"} <= row.keys() for row in found["measures"].values())
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def with_given(block: _B, **given: Any) -> _B:
