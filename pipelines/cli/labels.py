@@ -162,7 +162,7 @@ def agree(
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
     from pipelines.agree import agree as stage
-    from pipelines.judges import who_judged
+    from pipelines.agree import who_judged
     from pipelines.tables import agreement_table
     from schemas.files import write_json
     from schemas.output import json_with, refuse_file

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import call, caption_table, random_sets, write_captions_folder
 
-from pipelines.judges import who_judged
+from pipelines.agree import who_judged
 from pipelines.measures import MEASURES
 from pipelines.publish.folder import publish
 from pipelines.publish.meaning import meaning

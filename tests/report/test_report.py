@@ -11,8 +11,7 @@ from conftest import caption_table, random_sets, write_captions_folder
 from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import open_file
-from pipelines.agree import agree
-from pipelines.judges import who_judged
+from pipelines.agree import agree, who_judged
 from pipelines.measures import choose
 from pipelines.relevance import relevance
 from pipelines.report import report
