@@ -15,6 +15,7 @@ from pipelines.measures.embeddings import embed as sentence_vectors
 from schemas.captions import read_captions
 from schemas.errors import InputError
 from schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
+from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
 from trainer.checkpoint import MODEL, load_run
@@ -32,8 +33,14 @@ def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, o
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
 
-    Raises InputError when the run, the captions and the regions do not fit together.
+    Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
+    stage wrote.
     """
+    with output_folder(out, KIND):
+        return _embed(run, captions_dir, regions_dir, split, out)
+
+
+def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
     model, tokens, config = load_run(run)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)

@@ -18,10 +18,24 @@ from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from pipelines.detectors.pooling import POOLERS
 from schemas.errors import InputError
 from schemas.files import atomic, canonical
+from schemas.output import refuse_file
 
 LAYOUT = "capgrade"
 NAMED = 5  # tensors named in one message
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
+
+
+def refuse_weights(path: Path) -> None:
+    """InputError when a file is there that `save_bottom_up` did not write."""
+    refuse_file(path, "detector of capgrade", _is_ours)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with safe_open(path, "np") as file:
+            return (file.metadata() or {}).get("format") == LAYOUT
+    except SafetensorError:
+        return False
 
 
 def save_bottom_up(
