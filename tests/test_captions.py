@@ -88,12 +88,12 @@ def test_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_splits_one_several_or_none(tmp_path: Path) -> None:
-    captions(tmp_path, write(tmp_path / "c.tsv", TSV))
-    assert read_captions(tmp_path, "train+val").n_captions == 4
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
+    assert read_captions(tmp_path / "out", "train+val").n_captions == 4
     with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
-        read_captions(tmp_path)
+        read_captions(tmp_path / "out")
     with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
-        read_captions(tmp_path, "train+test")
+        read_captions(tmp_path / "out", "train+test")
 
 
 def test_one_to_hundreds_of_captions_an_image(tmp_path: Path) -> None:
