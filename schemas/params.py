@@ -311,11 +311,11 @@ class TrainParams(Block):
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products; tf32: on a GPU
     compile: bool = False
     best_by: Literal["rsum", "ndcg"] = "rsum"
     patience: Positive | None = None  # epochs without a better validation
-    workers: Natural = 1  # threads that read batches ahead
+    workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     tensorboard: bool = False  # epochs to `tensorboard` in the run's folder; the package must be installed

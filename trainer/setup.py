@@ -12,9 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.measures import choose
+from pipelines.measures.inputs import content_digest, input_digests
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
-from schemas.files import MANIFEST, canonical, digest
+from schemas.files import MANIFEST, canonical, digest, package_version
 from schemas.params import MeasuresParams, TrainParams
 from schemas.region_store import RegionStore
 from schemas.shards import read_shards
@@ -25,6 +26,8 @@ from trainer.models import Config, build, configure, make_tokens
 from trainer.models.base import RetrievalModel
 from trainer.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from trainer.text import Tokens
+
+FORMAT = 2  # of what a stopped run keeps; 1 counted rsum as 0 to 6
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
-    inputs = data.digests()
+    inputs = {**data.digests(), **input_digests([params.measure], measures), **_model_files(params)}
     return Setup(
         build(params.model.name, config, dim, tokens.size),
         config,
@@ -88,13 +91,24 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
         None if held_out is None else _dense(params, measures, held_out),
         inputs,
-        hashlib.sha256(canonical([_lasting(params), inputs]).encode()).hexdigest(),
+        _key(params, measures, inputs),
     )
 
 
-def _lasting(params: TrainParams) -> dict[str, Any]:
-    """What the result depends on: not where it is computed, nor how long it goes on."""
-    return params.model_dump(mode="json", exclude={"device", "tensorboard", "workers"})
+def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) -> str:
+    """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
+    passing = {"device", "tensorboard", "workers", "epochs", "patience"}
+    lasting = params.model_dump(mode="json", exclude=passing)
+    content = [FORMAT, package_version(), lasting, measures.used([params.measure]), inputs]
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _model_files(params: TrainParams) -> dict[str, str]:
+    """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
+    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
+    return {
+        f"{name}: {path}": content_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()
+    }
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:
