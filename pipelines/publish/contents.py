@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.own_pairs import LEFT_OUT
 from pipelines.publish.meaning import meaning
-from pipelines.publish.paths import published
+from pipelines.publish.names import base_names
 from pipelines.publish.tables import Table
 from schemas.captions import Captions
 from schemas.files import read_manifest
@@ -60,7 +60,7 @@ class Contents:
     @property
     def used(self) -> dict[str, Any]:
         """The parameters of each measure, without the folders of this machine."""
-        return published(self.splits[0].shards.metadata["params"]["measures"])
+        return base_names(self.splits[0].shards.metadata["params"]["measures"])
 
     @property
     def left_out(self) -> list[str]:
@@ -72,8 +72,8 @@ class Contents:
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
-        return read_manifest(self.captions_dir, "captions")["params"]
+        return base_names(read_manifest(self.captions_dir, "captions")["params"])
 
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
-        return read_manifest(self.relevance_dir, "relevance")["params"] if self.relevance_dir else None
+        return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipelines.measures import choose
 from pipelines.measures.left_out import own_left_out
-from pipelines.publish.paths import measures_block
+from pipelines.publish.blocks import measures_block
 from schemas.captions import Captions
 from schemas.params import MeasuresParams, validated
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import yaml
 
+from pipelines.publish.blocks import measures_block
 from pipelines.publish.contents import Contents
-from pipelines.publish.paths import measures_block, published
+from pipelines.publish.names import base_names
 
 
 def parameters(contents: Contents) -> str:
     """params.yaml: every parameter of every stage; the shards of further splits are told apart by `--set`."""
     made = _params(contents.splits[0].shards.metadata["params"])
-    blocks = {"captions": published(contents.captions_params), "measures": made["measures"], "shards": made["shards"]}
+    blocks = {"captions": contents.captions_params, "measures": made["measures"], "shards": made["shards"]}
     if contents.relevance_params:
         blocks["relevance"] = contents.relevance_params["relevance"]
     blocks["publish"] = contents.params.model_dump(mode="json")
@@ -33,7 +34,7 @@ def commands(contents: Contents) -> list[str]:
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
-        dense = published(measures_block(contents.relevance_params["measures"]))
+        dense = measures_block(contents.relevance_params["measures"])
         sets = _differences({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
@@ -44,7 +45,8 @@ def commands(contents: Contents) -> list[str]:
 
 
 def _params(made: dict[str, Any]) -> dict[str, Any]:
-    return published({**made, "measures": measures_block(made["measures"])})
+    made = base_names(made)
+    return {**made, "measures": measures_block(made["measures"])}
 
 
 def _differences(first: dict[str, Any], other: dict[str, Any]) -> str:

@@ -14,10 +14,10 @@ import yaml
 from conftest import caption_table, random_sets, write_captions_folder
 from huggingface_hub import DatasetCard
 
+from pipelines.publish.blocks import measures_block
 from pipelines.publish.card import size_category
 from pipelines.publish.check import check
 from pipelines.publish.folder import publish
-from pipelines.publish.paths import measures_block
 from pipelines.relevance import relevance
 from pipelines.shards import shards
 from schemas.errors import InputError

@@ -1,4 +1,4 @@
-"""What the card says the labels are worth: who judged them and of what, own pairs, how values come about, no paths."""
+"""What the card says the labels are worth: who judged them and of what, own pairs, how values come about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pipelines.agree import who_judged
 from pipelines.measures import MEASURES
 from pipelines.publish.folder import publish
 from pipelines.publish.meaning import meaning
-from pipelines.publish.paths import published
 from pipelines.publish.reading import text
 from pipelines.shards import shards
 from schemas.captions import read_captions
@@ -155,34 +154,6 @@ def test_the_meaning_follows_the_parameters() -> None:
     assert "the mean over the references" in meaning("sbert", mean.used(["sbert"]))
     assert "BLEU-2" in meaning("bleu", mean.used(["bleu"]))
     assert meaning("people", mean.used(["people"])).startswith("weighted sum: 0.53 sbert + ")
-
-
-def test_no_folder_of_this_machine_is_published(tmp_path: Path) -> None:
-    """Nor in the card, nor in the manifest, nor in the Croissant metadata."""
-    secret = tmp_path / "home" / "somebody"
-    secret.mkdir(parents=True)
-    (secret / "captions.tsv").write_text("image_id\tcaption\na\ta dog\na\tdogs\nb\ta cat\nb\tcats\n", encoding="utf-8")
-    source = ["--source", "tsv", "--input", str(secret / "captions.tsv"), "--split", "train"]
-    assert call("captions", *source, "--out", str(tmp_path / "c")) == 0
-    np.save(secret / "theirs.npy", np.eye(2, 4, dtype=np.float32))
-    imported = ["--measures", "rouge_l", "--import", f"theirs={secret}/theirs.npy"]
-    assert call("shards", "--captions", str(tmp_path / "c"), *imported, "--out", str(tmp_path / "s")) == 0
-    line = ["--captions", str(tmp_path / "c"), "--shards", str(tmp_path / "s"), "--license", "mit"]
-    assert call("publish", *line, "--out", str(tmp_path / "d")) == 0
-    for path in (p for p in (tmp_path / "d").rglob("*") if p.is_file()):
-        assert b"somebody" not in path.read_bytes(), path
-    assert "input: captions.tsv" in (tmp_path / "d" / "README.md").read_text(encoding="utf-8")
-
-
-def test_what_is_an_id_on_the_hub_stays() -> None:
-    given = {
-        "source": "hub",
-        "input": "user/name",
-        "model": "sentence/all",
-        "split_lists": {"a": "/x/a.txt"},
-    }
-    assert published(given) == {**given, "split_lists": {"a": "a.txt"}}
-    assert published({"input": "a/b.json", "model": "/home/me/model"}) == {"input": "b.json", "model": "model"}
 
 
 def test_a_hostile_caption_stays_in_its_cell() -> None:
