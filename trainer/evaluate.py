@@ -101,7 +101,8 @@ class Evaluation:
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions, but for rsum and nsum of 0 to 600; `intervals` beside the values, under the same keys; null where no query has a value."""
+        """Fractions, but for rsum and nsum of 0 to 600; `intervals` beside the values, under the same keys; null where
+        no query has a value."""
         values = {
             way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
             for way, scored in self.scored.items()

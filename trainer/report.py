@@ -37,13 +37,9 @@ def shown(name: str, value: float) -> str:
     if value != value:
         return "-"
     unit = "sum" if name in SUMS else _unit(name)
-    return (
-        f"{value:.1f}"
-        if unit in ("rank", "sum")
-        else f"{value:.3f}"
-        if unit in ("tau", "cosine")
-        else f"{100 * value:.1f}"
-    )
+    if unit in ("tau", "cosine"):
+        return f"{value:.3f}"
+    return f"{value if unit in ('rank', 'sum') else 100 * value:.1f}"
 
 
 def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:

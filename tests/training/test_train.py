@@ -1,43 +1,28 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 
 from schemas.errors import InputError
-from schemas.params import MeasuresParams, load_params
 from trainer import train as stage
 from trainer.checkpoint import load_run
 from trainer.index import embed, search, search_captions
 from trainer.setup import Data
-from trainer.train import train
-
-SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
-SMALL += ["train.measure=rouge_l"]
-
-
-def params(*sets: str, preset: str = "triplet", epochs: int = 3):
-    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
-
-
-def run(small, out, *sets, **more):
-    return train(small.data, out, params(*sets, **more), MeasuresParams())
+from training.runs import column, run
 
 
 def losses(out):
-    return [line.split(",")[2] for line in (out / "steps.csv").read_text().splitlines()[1:]]
+    return column(out, "loss")
 
 
 def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
-    summary = run(small, tmp_path, epochs=12)
+    summary = run(small.data, tmp_path, epochs=12)
     first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
     assert last < 0.6 * first
     assert summary["epochs"] == 12 and 300 < summary["best"]["rsum"] <= 600
@@ -60,21 +45,21 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
     ],
 )
 def test_every_preset_trains(small, tmp_path, preset, options):
-    summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
+    summary = run(small.data, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
     assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp"} <= summary["best"].keys()
 
 
 def test_the_single_stream_trains(small, tmp_path):
     terms = "[{name: classify}, {name: centre, weight: 0.01}]"
     summary = run(
-        small, tmp_path, f"train.loss={terms}", "train.model={name: single_stream, options: {width: 8}}", epochs=1
+        small.data, tmp_path, f"train.loss={terms}", "train.model={name: single_stream, options: {width: 8}}", epochs=1
     )
     assert np.isfinite(summary["loss"])
 
 
 def test_a_stopped_run_ends_as_one_that_was_not(small, tmp_path, monkeypatch):
     sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: random}]")
-    run(small, tmp_path / "whole", *sets, epochs=4)
+    run(small.data, tmp_path / "whole", *sets, epochs=4)
     count, real = {"steps": 0}, stage.scored_batch
 
     def stops(*args):
@@ -85,68 +70,68 @@ def test_a_stopped_run_ends_as_one_that_was_not(small, tmp_path, monkeypatch):
 
     monkeypatch.setattr(stage, "scored_batch", stops)
     with pytest.raises(KeyboardInterrupt):
-        run(small, tmp_path / "part", *sets, epochs=4)
+        run(small.data, tmp_path / "part", *sets, epochs=4)
     monkeypatch.setattr(stage, "scored_batch", real)
     torch.manual_seed(99)
-    run(small, tmp_path / "part", *sets, epochs=4)
+    run(small.data, tmp_path / "part", *sets, epochs=4)
     assert losses(tmp_path / "part") == losses(tmp_path / "whole")
     assert (tmp_path / "part/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
 def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
-    run(small, tmp_path, epochs=1)
+    run(small.data, tmp_path, epochs=1)
     with pytest.raises(InputError, match="a run of other parameters"):
-        run(small, tmp_path, "train.lr=0.02", epochs=1)
+        run(small.data, tmp_path, "train.lr=0.02", epochs=1)
     before = (tmp_path / "model.safetensors").stat().st_mtime_ns
-    assert run(small, tmp_path, epochs=1)["epochs"] == 1
+    assert run(small.data, tmp_path, epochs=1)["epochs"] == 1
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
-    train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
+    run(small.data, tmp_path, "train.lr=0.02", epochs=1, restart=True)
     assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
 
 
 def test_a_damaged_state_is_refused(small, tmp_path):
     (tmp_path / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
-        run(small, tmp_path, epochs=1)
+        run(small.data, tmp_path, epochs=1)
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
-        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
+        run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
     found = json.loads((tmp_path / "unfit_batch.json").read_text())
     assert len(found["captions"]) == 8 and error.value.file == tmp_path / "unfit_batch.json"
 
 
 def test_what_does_not_fit_is_refused(small, tmp_path):
     with pytest.raises(InputError, match="unknown model 'vsse'"):
-        run(small, tmp_path, "train.model.name=vsse")
+        run(small.data, tmp_path, "train.model.name=vsse")
     with pytest.raises(InputError, match="model 'vse' has no option 'embedd'"):
-        run(small, tmp_path, "train.model.options={embedd: 3}")
+        run(small.data, tmp_path, "train.model.options={embedd: 3}")
     with pytest.raises(InputError, match="unknown loss 'tripled'"):
-        run(small, tmp_path, "train.loss=[{name: tripled}]")
+        run(small.data, tmp_path, "train.loss=[{name: tripled}]")
     with pytest.raises(InputError, match="loss 'triplet' has no option 'margn'"):
-        run(small, tmp_path, "train.loss=[{name: triplet, margn: 1}]")
+        run(small.data, tmp_path, "train.loss=[{name: triplet, margn: 1}]")
     with pytest.raises(InputError, match="a batch of 4000 from 48 pairs"):
-        run(small, tmp_path, "train.batch_size=4000")
+        run(small.data, tmp_path, "train.batch_size=4000")
     with pytest.raises(InputError, match="no shards"):
         without = Data(small.data.captions, small.data.regions)
-        train(without, tmp_path, params("train.relevance=shards", preset="sam"), MeasuresParams())
+        run(without, tmp_path, "train.relevance=shards", preset="sam")
 
 
 def test_relevance_from_shards_trains_too(small, tmp_path):
-    summary = run(small, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
+    summary = run(small.data, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
     assert np.isfinite(summary["loss"])
 
 
 def test_less_data_by_parameter(small, tmp_path):
-    run(small, tmp_path, "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4", epochs=1)
+    run(small.data, tmp_path, "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4", epochs=1)
     assert len(losses(tmp_path)) == 12 // 4
 
 
 @pytest.fixture(scope="module")
 def trained(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
-    run(small, out, epochs=12)
+    run(small.data, out, epochs=12)
     embed(out, small.data.captions, small.data.regions, "test", out / "index")
     return out
 
@@ -179,32 +164,6 @@ def test_a_damaged_run_is_refused(trained, tmp_path):
         load_run(copy)
 
 
-TWO = """
-import sys
-from pathlib import Path
-from schemas.params import MeasuresParams, load_params
-from trainer.setup import Data
-from trainer.train import train
-folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-data = Data(folder / "captions", folder / "regions", folder / "shards")
-train(data, out, load_params(None, sys.argv[3:]).train, MeasuresParams())
-"""
-
-
-def test_two_processes_learn_as_one(small, tmp_path):
-    """Two processes over gloo: the same losses as one, but for the order of sums."""
-    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-    run(small, tmp_path / "one", *sets, epochs=2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    (tmp_path / "two.py").write_text(TWO)
-    options = ["train.preset=triplet", "train.epochs=2", *SMALL, *sets]
-    arguments = [str(tmp_path / "two.py"), str(small.data.captions.parent), str(tmp_path / "two"), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, *arguments], check=True, capture_output=True, env=environment, timeout=120)
-    one, two = ([float(x) for x in losses(tmp_path / name)] for name in ("one", "two"))
-    assert two == pytest.approx(one, rel=1e-4)
-
-
 def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
     written = []
 
@@ -222,16 +181,16 @@ def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
             written.append((name, step))
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
-    run(small, tmp_path / "a", "train.tensorboard=true", epochs=2)
+    run(small.data, tmp_path / "a", "train.tensorboard=true", epochs=2)
     assert ("loss", 1) in written and ("rsum", 2) in written
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match="TensorBoard is not installed"):
-        run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
+        run(small.data, tmp_path / "b", "train.tensorboard=true", epochs=1)
 
 
 @pytest.mark.parametrize("options", [["train.precision=bf16"], ["train.compile=true"], ["train.unique_images=true"]])
 def test_a_run_learns_otherwise_computed(small, tmp_path, options):
-    summary = run(small, tmp_path, *options, epochs=8)
+    summary = run(small.data, tmp_path, *options, epochs=8)
     assert summary["best"]["rsum"] > 200
-    run(small, tmp_path / "plain", epochs=8)
+    run(small.data, tmp_path / "plain", epochs=8)
     assert losses(tmp_path) != losses(tmp_path / "plain") or options == ["train.compile=true"]
