@@ -296,6 +296,7 @@ class TrainParams(Block):
     loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
     measure: str = "sbert"  # relevance, where a loss asks for it
     relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
+    relevance_of: Literal["image_set", "caption"] = "image_set"  # to all captions of the image, or to the paired one
     split: str = "train"
     validation: str | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
@@ -318,6 +319,12 @@ class TrainParams(Block):
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     tensorboard: bool = False  # epochs to `tensorboard` in the run's folder; the package must be installed
+
+    @model_validator(mode="after")
+    def _shards_hold_it(self) -> TrainParams:
+        if (self.relevance, self.relevance_of) == ("shards", "caption"):
+            raise ValueError("shards hold no relevance between captions: set train.relevance_of=image_set, or exact")
+        return self
 
 
 class EvaluateParams(Block):

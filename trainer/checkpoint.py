@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,9 @@ from schemas.files import (
     write_json,
     write_manifest,
 )  # fmt: skip
+from schemas.output import begin as begin_output
 from schemas.params import TrainParams
+from schemas.torch_files import read_torch
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
 from trainer.text import Tokens, load_tokens
@@ -36,8 +37,8 @@ AFRESH = "start afresh with --restart"
 def begin(out: Path, afresh: bool) -> None:
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
     so that a stop at any time leaves nothing that speaks for another run."""
-    old = [MANIFEST, SUMMARY, *((STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ())]
-    for name in old:
+    begin_output(out)  # the manifest goes
+    for name in (SUMMARY, *((STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ())):
         (out / name).unlink(missing_ok=True)
     for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
         events.unlink()
@@ -128,9 +129,9 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = read_torch(path)
         found = state["key"]
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
+    except (InputError, KeyError, TypeError) as error:
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
     _require(key, found, path)
     return state

@@ -114,7 +114,7 @@ def _over(epochs: Sequence[Row], params: TrainParams) -> bool:
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with atomic(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)

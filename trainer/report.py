@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from schemas.errors import InputError
-from schemas.files import write_text
+from schemas.files import digest, write_manifest, write_text
+from schemas.output import output_folder
 from trainer.evaluate import Evaluation
 from trainer.metrics.catalogue import CATALOGUE, Metric
 from trainer.task import DIRECTIONS
@@ -86,7 +87,7 @@ def _read_run(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     try:
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except ValueError as error:
         raise InputError(f"not JSON ({error})", file=file, remedy="evaluate the run again") from error
 
@@ -143,10 +144,15 @@ def evaluations_in(folder: Path) -> dict[str, Path]:
 
 
 def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. InputError without runs."""
+    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, and for an `out` that another
+    stage wrote."""
     if not runs:
         raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
     text = side_by_side(runs, metrics, "markdown")
-    write_text(out / "runs.md", text)
-    write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+    with output_folder(out, "tables"):
+        write_text(out / "runs.md", text)
+        write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+        inputs = {label: digest(path / "metrics.json" if path.is_dir() else path) for label, path in runs.items()}
+        rows = {"runs.md": 0, "runs.tex": 0}
+        write_manifest(out, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
     return text

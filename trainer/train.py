@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from pipelines.processes import Place, together
 from schemas.errors import InputError
 from schemas.files import remove_temporaries
-from schemas.lock import only_run
+from schemas.output import output_folder
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
 from trainer.arithmetic import autocast, precision_of
@@ -55,13 +55,13 @@ def train(
     `torchrun` or `accelerate launch`, each encodes its part of a batch and all see the whole; of the environment only
     what torchrun sets is read, and the first process alone writes.
     Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
-    number, for fewer epochs than are done, and while another run writes to `out`.
+    number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
     """
     place = Place.here()
     device = device_of_process(params.device, place)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with only_run(out), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
+    with output_folder(out, "run"), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
         remove_temporaries(out)
         summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, place))
         wait()
