@@ -101,19 +101,12 @@ def finished(out: Path, key: str) -> dict[str, Any] | None:
     return summary
 
 
-def same_length(out: Path, params: TrainParams) -> bool:
-    """Was the finished run in `out` asked to go on as long as `params` say?"""
-    asked = read_json(out / CONFIG)["params"]
-    return (asked["epochs"], asked["patience"]) == (params.epochs, params.patience)
-
-
 def finish(out: Path, summary: dict[str, Any]) -> None:
-    """A run has ended: its summary, and the digests of its files. The state stays, for more epochs; no manifest lists
-    it, as whoever wants none may delete it."""
+    """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
     tables = sorted(path.name for path in out.glob("*.csv"))
-    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, *tables), 0)
+    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 

@@ -76,14 +76,6 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, t
     assert same(tmp_path, tmp_path / "whole")
 
 
-def test_without_its_state_a_finished_run_is_there_but_goes_no_further(small, tmp_path):
-    summary = run(small.data, tmp_path, epochs=1)
-    (tmp_path / "state.pt").unlink()
-    assert run(small.data, tmp_path, epochs=1) == summary
-    with pytest.raises(InputError, match="without its state a finished run cannot go on"):
-        run(small.data, tmp_path, epochs=2)
-
-
 @pytest.mark.parametrize("at", [1, 8])  # in the first epoch, and in the second
 def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkeypatch, at):
     old = run(small.data, tmp_path, epochs=4)
@@ -120,9 +112,10 @@ def test_a_stop_before_the_manifest_is_made_good(small, tmp_path, monkeypatch):
     assert (tmp_path / "manifest.json").is_file()
 
 
-def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path):
+@pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
+def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path, name):
     run(small.data, tmp_path, epochs=1)
-    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / name).unlink()
     with pytest.raises(InputError, match="missing, though the manifest lists it -> start afresh with --restart"):
         run(small.data, tmp_path, epochs=1)
 
@@ -139,11 +132,10 @@ def test_another_parameter_of_the_measure_is_another_run(small, tmp_path):
 
 
 def test_a_measure_within_a_mixture_counts(small, tmp_path):
-    data = replace(small.data, shards=None)
     mixed = "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
-    run(data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed))
+    run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed))
     with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed, "bleu.n=2"))
+        run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed, "bleu.n=2"))
 
 
 def _append(path: Path) -> None:
@@ -152,12 +144,12 @@ def _append(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["captions", "regions", "shards"])
 def test_other_data_under_the_same_path_are_another_run(small, tmp_path, name):
-    folder = Path(shutil.copytree(getattr(small.data, name), tmp_path / name))
-    data = replace(small.data, **{name: folder})
-    run(data, tmp_path / "run", epochs=1)
+    folder = Path(shutil.copytree(getattr(small.sampled, name), tmp_path / name))
+    data = replace(small.sampled, **{name: folder})
+    run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
     _append(folder / "manifest.json")
     with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(data, tmp_path / "run", epochs=1)
+        run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
 
 
 def test_other_document_frequencies_under_the_same_path_are_another_run(small, tmp_path):
@@ -173,11 +165,11 @@ def test_another_matrix_under_the_same_path_is_another_run(small, tmp_path):
     matrix = np.full((small.train.n_images, small.train.n_captions), 0.25, np.float32)
     np.save(tmp_path / "m.npy", matrix)
     given = measures(f"imported={{mine: {tmp_path / 'm.npy'}}}")
-    data, sets = replace(small.data, shards=None), ("train.measure=mine", "train.validation=null")
-    run(data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
+    sets = ("train.measure=mine", "train.validation=null")
+    run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
     np.save(tmp_path / "m.npy", matrix + 0.5)
     with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
+        run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
 
 
 def test_the_manifest_names_every_input(small, tmp_path):
@@ -185,7 +177,7 @@ def test_the_manifest_names_every_input(small, tmp_path):
     given = measures(f"cider.document_frequency={folder}#train")
     run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
     inputs = json.loads((tmp_path / "run/manifest.json").read_text())["inputs"]
-    assert inputs.keys() == {"captions", "regions", "shards", f"cider: {folder}"}
+    assert inputs.keys() == {"captions", "regions", f"cider: {folder}"}
     assert all(len(value) == 64 for value in inputs.values())
 
 

@@ -13,7 +13,6 @@ from schemas.errors import InputError
 from trainer import train as stage
 from trainer.checkpoint import load_run
 from trainer.index import embed, search, search_captions
-from trainer.setup import Data
 from training.runs import column, run
 
 
@@ -114,12 +113,11 @@ def test_what_does_not_fit_is_refused(small, tmp_path):
     with pytest.raises(InputError, match="a batch of 4000 from 48 pairs"):
         run(small.data, tmp_path, "train.batch_size=4000")
     with pytest.raises(InputError, match="no shards"):
-        without = Data(small.data.captions, small.data.regions)
-        run(without, tmp_path, "train.relevance=shards", preset="sam")
+        run(small.data, tmp_path, "train.relevance=shards", preset="sam")
 
 
 def test_relevance_from_shards_trains_too(small, tmp_path):
-    summary = run(small.data, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
+    summary = run(small.sampled, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
     assert np.isfinite(summary["loss"])
 
 

@@ -26,7 +26,7 @@ from schemas.params import MeasuresParams, load_params
 from trainer.setup import Data
 from trainer.train import train
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-data = Data(folder / "captions", folder / "regions", folder / "shards")
+data = Data(folder / "captions", folder / "regions")
 def go(name, *sets, **more):
     return train(data, out / name, load_params(None, [*sys.argv[3:], *sets]).train, MeasuresParams(), **more)
 def say(found):
