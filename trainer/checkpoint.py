@@ -23,6 +23,7 @@ from schemas.files import (
 )  # fmt: skip
 from schemas.output import begin as begin_output
 from schemas.params import TrainParams
+from schemas.region_store import RegionStore
 from schemas.torch_files import read_torch
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
@@ -79,6 +80,13 @@ def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens,
         problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
         raise InputError(problem, file=folder / MODEL, remedy="restore the file, or train again") from error
     return made.to(device).eval(), tokens, config
+
+
+def require_dim(config: dict[str, Any], store: RegionStore) -> None:
+    """InputError for regions of another detector than that of the training."""
+    if store.metadata["dim"] != config["feature_dim"]:
+        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        raise InputError(problem, file=store.folder, remedy="use the detector of the training")
 
 
 def save_state(out: Path, state: dict[str, Any]) -> None:
