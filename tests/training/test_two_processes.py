@@ -25,6 +25,7 @@ from schemas.errors import InputError
 from schemas.params import MeasuresParams, load_params
 from trainer.setup import Data
 from trainer.train import train
+dist.init_process_group("gloo")
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 data = Data(folder / "captions", folder / "regions")
 def go(name, *sets, **more):
