@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ def regions_of(image_id: str, objects: list[int], rng: np.random.Generator) -> R
 @dataclass(frozen=True)
 class Small:
     data: Data
-    sampled: Data  # with shards
+    sampled: Data  # the same with shards
     train: Captions
 
 
@@ -59,5 +59,5 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     write_regions(folder / "regions", images, dtype="float32")
     params = ShardsParams(split="train", measures=("cider", "rouge_l"), top=4, uniform=4)
     shards(captions, folder / "shards", params, MeasuresParams(), [])
-    data = Data(captions, folder / "regions")
-    return Small(data, replace(data, shards=folder / "shards"), read_captions(captions, "train"))
+    found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
+    return Small(*found, read_captions(captions, "train"))
