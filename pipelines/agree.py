@@ -19,9 +19,11 @@ from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import with_metadata, write_arrow
+from schemas.output import arrow_of, refuse_file
 from schemas.params import MeasuresParams
 from schemas.relevance import read_relevance
 
+JUDGED = "judged"
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
 _CXC_IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
 
@@ -116,8 +118,10 @@ def agree(
     not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
     alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
     other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, a row a judged pair.
-    Raises InputError for ids or values that do not fit.
+    Raises InputError for ids or values that do not fit, and for a file at `pairs` that is something else.
     """
+    if pairs:
+        refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
     captions = read_captions(captions_dir, split)
     people = read_judgements(judgements, captions)
     original = captions.owner[people.caption] == people.image
@@ -146,7 +150,7 @@ def _write_pairs(
         **{name: pa.array(values, pa.float32()) for name, values in labels.items()},
     }
     table = pa.table(columns)
-    facts = {"kind": "judged", "captions": captions.digest, "split": captions.split, "measures": list(labels)}
+    facts = {"kind": JUDGED, "captions": captions.digest, "split": captions.split, "measures": list(labels)}
     schema = with_metadata(table.schema, facts)
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 

@@ -40,7 +40,7 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
     summary = run(small, tmp_path, epochs=12)
     first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
     assert last < 0.6 * first
-    assert summary["epochs"] == 12 and summary["best"]["rsum"] > 3
+    assert summary["epochs"] == 12 and 300 < summary["best"]["rsum"] <= 600
     model, tokens, config = load_run(tmp_path)
     assert not model.training and config["params"]["preset"] == "triplet"
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
@@ -101,7 +101,7 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
     assert run(small, tmp_path, epochs=1)["epochs"] == 1
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
     train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
-    assert not (tmp_path / "state.pt").exists()
+    assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
 
 
 def test_a_damaged_state_is_refused(small, tmp_path):
@@ -232,6 +232,6 @@ def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [["train.precision=bf16"], ["train.compile=true"], ["train.unique_images=true"]])
 def test_a_run_learns_otherwise_computed(small, tmp_path, options):
     summary = run(small, tmp_path, *options, epochs=8)
-    assert summary["best"]["rsum"] > 2
+    assert summary["best"]["rsum"] > 200
     run(small, tmp_path / "plain", epochs=8)
     assert losses(tmp_path) != losses(tmp_path / "plain") or options == ["train.compile=true"]

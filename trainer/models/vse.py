@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.encoders import WordGru, linear, masked_mean, wide
+from trainer.models.encoders import WordGru, cosines, linear, masked_mean, wide
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class Vse(RetrievalModel):
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None
-        return wide(images.vector @ captions.vector.T)
+        return cosines(images.vector, captions.vector)
