@@ -20,7 +20,8 @@ FORMATS = ".npy, .pt or .pth (torch), .arrow"
 def read_similarity(path: Path, captions: Captions) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
-    An Arrow file has a column `image_id`, checked, and one fixed-size list a row.
+    An Arrow file has a column `image_id`, checked, and one fixed-size list a row. NaN is an InputError that names the
+    pair. -inf ranks below and +inf above every number: a model that leaves pairs out may score them -inf.
     """
     matrix = _read_matrix(path, captions.image_ids, "image_id")
     expected = (captions.n_images, captions.n_captions)

@@ -22,7 +22,8 @@ from numba import get_num_threads, njit
 from threadpoolctl import threadpool_limits
 
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.embeddings import embed
+from pipelines.measures.embeddings import EMBEDDED, embed
+from pipelines.measures.language import warn_unless_english
 from schemas.captions import Captions
 from schemas.params import SbertParams
 
@@ -171,6 +172,8 @@ class Sbert:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        if self.params.model == EMBEDDED:
+            warn_unless_english(f"sbert's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model)
         return FittedSbert(
             captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out

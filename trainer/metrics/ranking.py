@@ -196,7 +196,7 @@ def _rank_top(scores: Array, depth: int, order: Array, end: Array) -> int:
 
 def _sorted(scores: Array, depth: int, order: Array, end: Array) -> int:
     """Full radix sort, or a selection where that is clearly less work."""
-    if COLUMNS <= scores.shape[1] and depth <= min(COLUMNS // 4, scores.shape[1] // 16):
+    if scores.shape[1] >= COLUMNS and depth <= min(COLUMNS // 4, scores.shape[1] // 16):
         return _rank_top(scores, depth, order, end)
     if scores.dtype == np.float32:
         return int(_rank_32(scores.view(np.uint32), order, end))
