@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.measures.language import warn_of_scripts
 from pipelines.measures.tokens import tokenize
 from pipelines.sources import SOURCES
 from schemas.captions import FILE, SCHEMA, Caption
@@ -58,6 +59,7 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
         raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
     _refuse_duplicates(records)
     _refuse_split_images(records)
+    warn_of_scripts([r.text for r in records], params.tokenizer)
     tokens = tokenize(params.tokenizer, [r.text for r in records])
     empty = [k for k, words in enumerate(tokens) if not words]
     if empty and params.empty == "refuse":

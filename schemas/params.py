@@ -15,7 +15,7 @@ from schemas.licences import OTHER, SPDX
 from schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
-Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram"]
+Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]

@@ -1,7 +1,8 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 500 captions a second on 2 cores), so embeddings are stored by model
-and texts, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same ones.
+Encoding is by far the slowest step (about 500 captions a second on 2 cores), so embeddings are stored by model, texts
+and what computes them, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same
+ones. A chunk that is damaged is encoded again.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import atomic, digest
+from schemas.files import CACHE, atomic, digest, write_text
 from schemas.progress import progress
+from schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 4096  # captions between two saves
+CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
+SPECIAL = 2  # pieces that begin and end a text
 
 
 def cache_folder() -> Path:
@@ -34,23 +39,40 @@ def cache_folder() -> Path:
 def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Raises InputError when it cannot be
-    loaded.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Texts beyond the model's limit are cut,
+    which a warning counts. Raises InputError when the model cannot be loaded, or the cache cannot be written.
     """
     unique = unique_texts(texts)
     folder = (folder or cache_folder()) / cache_name(unique, model)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    missing = [k for k in range(len(chunks)) if not _chunk(folder, k).exists()]
-    if missing:
+    parts = [_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks)]
+    missing = [k for k, part in enumerate(parts) if part is None]
+    if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model)
+        write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
         with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
-                _save(_chunk(folder, k), encode(encoder, chunks[k]))
+                parts[k] = encode(encoder, chunks[k])
+                _save(_chunk(folder, k), parts[k])
                 advance(len(chunks[k]))
-    table = np.concatenate([np.load(_chunk(folder, k)) for k in range(len(chunks))])
+    if said := (folder / CUT).read_text(encoding="utf-8"):
+        warn(said)
+    table = np.concatenate(parts)  # type: ignore[arg-type]
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
+
+
+def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
+    """What to say of texts that are longer than the encoder reads; nothing where there are none."""
+    limit = encoder.max_seq_length
+    long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
+    pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
+    cut = sum(len(one) > limit for one in pieces)
+    if not cut:
+        return ""
+    words = "1 text is" if cut == 1 else f"{cut} texts are"
+    return f"{words} longer than the {limit} word pieces that the encoder reads: what is beyond them does not count"
 
 
 def unique_texts(texts: Sequence[str]) -> list[str]:
@@ -59,8 +81,18 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
 
 
 def cache_name(unique: Sequence[str], model: str) -> str:
-    """Of the folder that keeps the embeddings of these texts."""
-    return hashlib.sha256("\0".join([_fingerprint(model), *unique]).encode()).hexdigest()[:32]
+    """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
+    return hashlib.sha256("\0".join([_fingerprint(model), *arithmetic(), *unique]).encode()).hexdigest()[:32]
+
+
+def arithmetic() -> tuple[str, ...]:
+    """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
+    import torch
+
+    kind = torch.backends.cpu.get_cpu_capability()
+    if torch.cuda.is_available():
+        kind = torch.cuda.get_device_name()
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kind
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
@@ -94,18 +126,41 @@ def _embedded() -> Path:
 
 
 def _fingerprint(model: str) -> str:
-    """What tells two models apart: the digest of a folder's files, or the hub id."""
+    """What tells two models apart: the digest of a folder's files, or the hub id and the commit that is here."""
     folder = _embedded() if model == EMBEDDED else Path(model)
     if not folder.is_dir():
-        return model
+        return f"{model} {_commit(model)}"
     files = sorted(p for p in folder.rglob("*") if p.suffix in {".safetensors", ".bin", ".json", ".txt"})
     return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()
+
+
+def _commit(model: str) -> str:
+    """The commit of a hub model in the local cache; the model is loaded for it where there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
+    if not isinstance(found, str):
+        load_encoder(model)
+        found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else ""
 
 
 def _chunk(folder: Path, k: int) -> Path:
     return folder / f"{k:05d}.npy"
 
 
+def _read(path: Path, rows: int) -> np.ndarray | None:
+    """Unit vectors [rows, d]; None where there are none, or the file is damaged."""
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    whole = isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.shape[:1] == (rows,)
+    if not whole or vectors.ndim != 2 or not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
+        return None
+    return vectors
+
+
 def _save(path: Path, vectors: np.ndarray) -> None:
-    with atomic(path) as temporary, temporary.open("wb") as f:
+    with atomic(path, CACHE) as temporary, temporary.open("wb") as f:
         np.save(f, vectors, allow_pickle=False)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.measures.base import ArrayState, require_two_references
+from pipelines.measures.language import warn_unless_english
 from pipelines.measures.meteor import caption_lines
 from schemas.captions import Captions
 from schemas.errors import InputError
@@ -95,6 +96,7 @@ class Spice:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("spice", captions)
         folder = spice_folder()
         _require_java()
         params = self.params
