@@ -16,11 +16,13 @@ from scipy import stats
 
 from pipelines.measures import choose
 from pipelines.measures.meteor.java import FittedMeteorJava
+from pipelines.measures.reads import read_by
 from pipelines.measures.spice import FittedSpice
 from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import with_metadata, write_arrow
+from schemas.inputs import file_digest
 from schemas.params import MeasuresParams
 from schemas.progress import progress
 from schemas.relevance import read_relevance
@@ -132,14 +134,20 @@ def agree(
         mixed = mix(labels, people.score, people.image, folds)
         result["mixture"] = {**_coefficients(mixed.predicted, people.score, original), "weights": mixed.weights}
     if pairs:
-        _write_pairs(pairs, captions, people, original, labels)
+        inputs = {"judgements": file_digest(judgements), **read_by(names, measures)}
+        _write_pairs(pairs, captions, people, original, labels, inputs)
     if 0 < original.sum() < len(original):
         result["binary"] = _coefficients(original.astype(float), people.score, np.ones(len(original), bool))
     return result
 
 
 def _write_pairs(
-    path: Path, captions: Captions, people: Judgements, original: np.ndarray, labels: dict[str, np.ndarray]
+    path: Path,
+    captions: Captions,
+    people: Judgements,
+    original: np.ndarray,
+    labels: dict[str, np.ndarray],
+    inputs: dict[str, str],
 ) -> None:
     """image and caption int32, original bool, score float32, and each measure float32, in the judgements' order."""
     columns = {
@@ -150,7 +158,13 @@ def _write_pairs(
         **{name: pa.array(values, pa.float32()) for name, values in labels.items()},
     }
     table = pa.table(columns)
-    facts = {"kind": "judged", "captions": captions.digest, "split": captions.split, "measures": list(labels)}
+    facts: dict[str, Any] = {
+        "kind": "judged",
+        "captions": captions.digest,
+        "split": captions.split,
+        "measures": list(labels),
+    }
+    facts["inputs"] = inputs
     schema = with_metadata(table.schema, facts)
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.measures.tokens import tokenize
+from pipelines.measures.tokens import ptb_jar, tokenize
 from pipelines.sources import SOURCES
 from schemas.captions import FILE, SCHEMA, Caption
 from schemas.errors import InputError
-from schemas.files import digest, with_metadata, write_arrow, write_manifest
+from schemas.files import with_metadata, write_arrow, write_manifest
+from schemas.inputs import by_name
 from schemas.params import CaptionsParams
 
 BATCH = 65_536
@@ -108,7 +109,10 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file the source read, by name; of a SCAN folder only its text files, not the features."""
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder only its text
+    files, not the features."""
     given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
-    files = [p for path in given for p in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if p.is_file()]
-    return {path.name: digest(path) for path in files}
+    texts = params.source == "precomp"
+    found = [p for path in given for p in (sorted(path.glob("*.txt")) if texts and path.is_dir() else [path])]
+    tools = [ptb_jar()] if params.tokenizer == "ptb" else []
+    return by_name(path for path in (*found, *tools) if path.exists())

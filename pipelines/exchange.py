@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from pipelines.features import READERS, WRITERS
 from schemas.errors import InputError
-from schemas.files import digest
+from schemas.inputs import by_name, folder_digest
 from schemas.progress import progress
 from schemas.region_store import RegionStore
 from schemas.regions import Dtype, Regions, write_regions
@@ -50,7 +49,6 @@ def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterato
 def _inputs(source: Path) -> dict[str, str]:
     """SHA-256 of what was read: of a file, and the ids beside it; of a folder, over its files by name."""
     if source.is_dir():
-        lines = (f"{path.relative_to(source).as_posix()} {digest(path)}" for path in sorted(source.rglob("*.np[yz]")))
-        return {source.resolve().name: hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+        return {source.resolve().name: folder_digest(source, source.rglob("*.np[yz]"))}
     beside = source.with_name(source.name.removesuffix(source.suffix).removesuffix("_ims") + "_ids.txt")
-    return {path.name: digest(path) for path in (source, beside) if path.is_file()}
+    return by_name(path for path in (source, beside) if path.is_file())

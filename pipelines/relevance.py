@@ -13,9 +13,11 @@ from numba import njit
 
 from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
+from pipelines.measures.reads import read_by
 from pipelines.work import work_folder
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest, write_text
+from schemas.inputs import require_unchanged
 from schemas.params import MeasuresParams, RelevanceParams
 from schemas.relevance import relevance_batch, relevance_schema
 
@@ -51,7 +53,8 @@ def relevance(
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
     made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
-    inputs = {"captions": captions.digest, "split": captions.split}
+    files = read_by(params.measures, measures)
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, [made_with, inputs]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
@@ -73,6 +76,7 @@ def relevance(
             counts = Distribution(measure.low, measure.high, captions.owner)
             rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
+    require_unchanged(files, read_by(params.measures, measures))
     manifest = write_manifest(
         out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions
     )

@@ -13,10 +13,12 @@ import pyarrow as pa
 from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
 from pipelines.measures.base import CHUNK
+from pipelines.measures.reads import read_by
 from pipelines.samplers import Kept, Plan, Samples, id_keys, reason_names
 from pipelines.work import work_folder
 from schemas.captions import read_captions
 from schemas.files import write_arrow, write_manifest
+from schemas.inputs import require_unchanged
 from schemas.params import MeasuresParams, ShardsParams
 from schemas.shards import shard_name, shard_schema
 
@@ -113,7 +115,8 @@ def shards(
     captions = read_captions(captions_dir, params.split)
     how = {"group_captions", "exchange"}  # of no effect on what is written
     made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
-    inputs = {"captions": captions.digest, "split": captions.split}
+    files = read_by(params.measures, measures)
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, [made_with, inputs, params.group_captions]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
@@ -126,7 +129,9 @@ def shards(
             params.windows.width, params.windows.stride, params.windows.per_window, params.uniform, params.seed,
         )  # fmt: skip
         metadata = {
-            **inputs,
+            "captions": captions.digest,
+            "split": captions.split,
+            "inputs": files,
             "tokenizer": captions.tokenizer,
             "n_captions": captions.n_captions,
             "reasons": reason_names(params.measures),
@@ -143,6 +148,7 @@ def shards(
             name = shard_name(k, len(groups))
             rows[name] = write_arrow(out / name, schema, joined(job, TABLE, iter(blocks)))
         pairs = sum(len(batch["captions"].flatten()) for batch in joined(job, TABLE))
+    require_unchanged(files, read_by(params.measures, measures))
     manifest = write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
     forget(job)
     return manifest

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import atomic, digest
+from schemas.files import atomic
+from schemas.inputs import folder_digest
 from schemas.progress import progress
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
 
 def cache_name(unique: Sequence[str], model: str) -> str:
     """Of the folder that keeps the embeddings of these texts."""
-    return hashlib.sha256("\0".join([_fingerprint(model), *unique]).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join([fingerprint(model), *unique]).encode()).hexdigest()[:32]
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
@@ -93,13 +94,10 @@ def _embedded() -> Path:
     return get_model_path()
 
 
-def _fingerprint(model: str) -> str:
-    """What tells two models apart: the digest of a folder's files, or the hub id."""
+def fingerprint(model: str) -> str:
+    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id."""
     folder = _embedded() if model == EMBEDDED else Path(model)
-    if not folder.is_dir():
-        return model
-    files = sorted(p for p in folder.rglob("*") if p.suffix in {".safetensors", ".bin", ".json", ".txt"})
-    return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()
+    return folder_digest(folder) if folder.is_dir() else model
 
 
 def _chunk(folder: Path, k: int) -> Path:

@@ -48,8 +48,10 @@ def publish(
         names = _write_beside(contents, out)
         for name in before - {*rows, *names}:  # of an earlier run, which `datasets` would load too
             (out / name).unlink(missing_ok=True)
-        inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
+        inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
         inputs["captions"] = splits[0].captions.digest
+        if relevance_dir:
+            inputs["relevance"] = digest(relevance_dir / MANIFEST)
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
         facts = {"tokenizer": made["tokenizer"], "measures": made["params"]["measures"]}
