@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
 from pipelines.measures.reads import read_by
 from pipelines.work import work_folder
 from schemas.captions import read_captions
+from schemas.compiled import njit
 from schemas.files import write_arrow, write_manifest, write_text
 from schemas.inputs import require_unchanged
 from schemas.params import MeasuresParams, RelevanceParams

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
 from pipelines.measures import Fitted
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.errors import InputError
 from schemas.shards import Shards, pair_columns
 from trainer.one_sided import against_captions, between_images, own_spread

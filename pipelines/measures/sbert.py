@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.embeddings import embed
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.params import SbertParams
 
 TILE = 2048  # captions, a share of a chunk; with 64 images of five references a tile is 2.6 MB
