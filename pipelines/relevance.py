@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
+from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, ids_of, joined, place, run_blocks, save_ids
 from pipelines.measures import choose
 from pipelines.measures.reads import read_by
 from pipelines.work import work_folder
@@ -28,11 +28,10 @@ BINS = 100
 class _Dense:
     """One table a measure, every caption a column."""
 
-    image_ids: tuple[str, ...]
     schemas: dict[str, pa.Schema]
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
-        ids, fitted = [self.image_ids[i] for i in images], opened.fitted
+        ids, fitted = ids_of(images, opened.folder), opened.fitted
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
 
@@ -67,7 +66,8 @@ def relevance(
             )
             for name in chosen
         }
-        tables = _Dense(tuple(captions.image_ids), schemas)
+        save_ids(captions.image_ids, work)
+        tables = _Dense(schemas)
         sizes = captions.n_images, params.block_images, captions.n_captions
         job = Job(work, kinds, tables, *sizes, None, *where)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
