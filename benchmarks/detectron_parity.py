@@ -28,10 +28,11 @@ from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.detectron import box_vectors
 from pipelines.detectors.detectron_zoo import need_detectron2
 from pipelines.detectors.ops import iou
-from pipelines.detectors.preprocess import preprocess, read_image
+from pipelines.detectors.preprocess import preprocess
 from pipelines.detectors.resnet import fold_norms
 from pipelines.detectors.rpn import clip_boxes, decode_boxes
 from schemas.errors import InputError
+from schemas.pictures import read_image
 
 SIDES = 600, 1000
 TOLERANCE = 1e-3

@@ -156,7 +156,8 @@ def gmacs(model: BottomUp, height: int, width: int, proposals: int) -> dict[str,
 def _head(model: BottomUp, pooled: Tensor) -> None:
     features = model.head.features(pooled)
     model.head.cls_score(features), model.head.bbox_pred(features)
-    model.head.attribute_logits(features, torch.zeros(len(features), dtype=torch.long, device="meta"))
+    if model.config.n_attributes:
+        model.head.attribute_logits(features, torch.zeros(len(features), dtype=torch.long, device="meta"))
 
 
 def _count(run: Callable[[], object]) -> float:

@@ -32,6 +32,7 @@ from pipelines.measures import FITTED, Fitted, Measure
 from pipelines.measures.base import CHUNK
 from pipelines.remote import Remote
 from schemas.captions import Captions
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.files import digest, open_arrow, write_arrow, write_json
 from schemas.progress import progress
@@ -275,11 +276,8 @@ def _placed(job: Job) -> Job:
 def place(device: str, url: str | None, work: Path) -> tuple[str, str | None]:
     """The device, and the folder of this run at the URL. InputError, before anything is computed, when there is no such
     device or no way to such a URL."""
-    if device != "cpu":
-        from pipelines.measures.on_device import require
-
-        require(device)
-    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text()[:16]}"
+    device_of(device)
+    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text(encoding='utf-8')[:16]}"
     if exchange:
         Remote(exchange)
     return device, exchange
@@ -384,6 +382,9 @@ def _elements(run: tuple[int, int], groups: int) -> Iterator[tuple[int, int]]:
 
 def _arguments(options: Sequence[str]) -> list[str]:
     """Beam's options: the runner by the name that serves, and one element a partition of Dask, as each is much work."""
+    if "--runner" in options[:-1]:  # its value follows as a word of its own
+        at = list(options).index("--runner")
+        options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
     runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
     others = [option for option in options if option != runner]
     if runner == "--runner=DaskRunner" and not any(option.startswith("--dask_partition") for option in others):

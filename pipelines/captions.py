@@ -13,8 +13,9 @@ from pipelines.measures.tokens import ptb_jar, tokenize
 from pipelines.sources import SOURCES
 from schemas.captions import FILE, SCHEMA, Caption
 from schemas.errors import InputError
-from schemas.files import with_metadata, write_arrow, write_manifest
-from schemas.inputs import by_name
+from schemas.files import digests, with_metadata, write_arrow, write_manifest
+from schemas.inputs import folder_digest
+from schemas.output import output_folder
 from schemas.params import CaptionsParams
 
 BATCH = 65_536
@@ -25,8 +26,14 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     images and the truth behind them. Returns the manifest.
 
     Raises InputError, naming file and row, for whatever the source cannot vouch for: duplicate caption ids, an image
-    in two splits, empty captions (unless `empty: drop`), an image left without captions.
+    in two splits, empty captions (unless `empty: drop`), an image left without captions; and for an `out` that another
+    stage wrote.
     """
+    with output_folder(out, "captions"):
+        return _captions(out, params)
+
+
+def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     if params.source == "scenes":
         from pipelines.sources import scenes
 
@@ -109,10 +116,11 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder only its text
-    files, not the features."""
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder the text files
+    of the splits, no features."""
     given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
-    texts = params.source == "precomp"
-    found = [p for path in given for p in (sorted(path.glob("*.txt")) if texts and path.is_dir() else [path])]
-    tools = [ptb_jar()] if params.tokenizer == "ptb" else []
-    return by_name(path for path in (*found, *tools) if path.exists())
+    folders = [path for path in given if path.is_dir()]
+    if params.source == "precomp":
+        given, folders = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))], []
+    files = [path for path in given if path.is_file()] + ([ptb_jar()] if params.tokenizer == "ptb" else [])
+    return {**digests(files), **{folder.resolve().name: folder_digest(folder) for folder in folders}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
-from pipelines.detectors.preprocess import decode_image
 from schemas.errors import InputError
-from schemas.files import read_arrow
+from schemas.files import atomic, read_arrow
+from schemas.output import SIGNATURE
+from schemas.pictures import SUFFIXES, decode_image, open_picture
 from schemas.regions import well_formed
 
-SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
 TABLE = "images.arrow"  # in a captions folder: image_id and png
 ORIENTATION = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
@@ -53,7 +53,7 @@ class Picture:
     def size(self) -> tuple[int, int] | None:
         """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
         try:
-            with Image.open(self.file if self.row is None else io.BytesIO(self.read())) as image:
+            with open_picture(Path(self.file) if self.row is None else self.read()) as image:
                 sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
                 return (image.height, image.width) if sideways else image.size
         except Exception:  # whatever is wrong is said when it is decoded
@@ -144,3 +144,11 @@ def _check_ids(pictures: Iterable[Picture]) -> None:
         if not well_formed(picture.image_id):
             problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
             raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
+
+
+def write_png(path: Path, image: Image.Image) -> None:
+    """A picture that says that it is ours, by which a later run knows that it may replace it."""
+    text = PngInfo()
+    text.add_text("Software", SIGNATURE)
+    with atomic(path) as temporary:
+        image.save(temporary, "PNG", optimize=True, pnginfo=text)

@@ -21,16 +21,18 @@ import pyarrow as pa
 
 from pipelines.decode import Decoded, Prepared, decoded, plan
 from pipelines.detectors.base import Detector
-from pipelines.detectors.catalogue import device_of, make_detector, weight_files
+from pipelines.detectors.catalogue import make_detector, weight_files
 from pipelines.detectors.selection import Detections
 from pipelines.pictures import Picture, read_pictures
 from pipelines.processes import Place, together
 from pipelines.work import work_folder
+from schemas.devices import device_of
 from schemas.errors import InputError
-from schemas.files import MANIFEST, digest, write_json, write_manifest
+from schemas.files import digest, write_json, write_manifest
+from schemas.output import claim_all
 from schemas.params import RegionsParams
 from schemas.progress import progress
-from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, remove_stale, shard_name, write_shard
+from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 SHOWN = 20  # pictures named in one message
@@ -115,7 +117,8 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     schema = region_schema(detector.n_features, params.dtype, made_with)
     job = Job(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
-    with together(place) as wait, _unfinished(out, key, place, wait):
+    shards = [shard_name(k) for k in range(job.n_shards)]
+    with together(place) as wait, _unfinished(out, key, shards, place, wait):
         detect_all(job, detector, params, place)
         wait()
         return finish(job, detector, params, made_with, inputs) if place.rank == 0 else None
@@ -128,10 +131,11 @@ def _shard_images(params: RegionsParams, n_features: int) -> int:
 
 
 @contextmanager
-def _unfinished(out: Path, key: Any, place: Place, wait: Callable[[], None]) -> Iterator[None]:
-    """The work folder, opened by the first process before any other goes on; `out` has no manifest meanwhile."""
-    with work_folder(out, key) if place.rank == 0 else nullcontext():
-        (out / MANIFEST).unlink(missing_ok=True)
+def _unfinished(out: Path, key: Any, shards: list[str], place: Place, wait: Callable[[], None]) -> Iterator[None]:
+    """The work folder, opened by the first process for these shards before any other process goes on; `out` has no
+    manifest meanwhile."""
+    with work_folder(out, KIND, key) if place.rank == 0 else nullcontext():
+        claim_all(out, shards)
         wait()
         yield
 
@@ -213,7 +217,6 @@ def finish(
         raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
     if left_out:
         log.info("left out: %s", _named(left_out, sum(rows.values())))
-    remove_stale(job.out, rows)
     pictures = _sha256(receipt.pictures for receipt in receipts)
     return write_manifest(
         job.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,

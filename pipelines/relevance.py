@@ -54,7 +54,7 @@ def relevance(
     made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
     files = read_by(params.measures, measures)
     inputs = {"captions": captions.digest, "split": captions.split, **files}
-    with work_folder(out, [made_with, inputs]) as work:
+    with work_folder(out, "relevance", [made_with, inputs]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}

@@ -46,17 +46,6 @@ def given_digests(**given: Path | None) -> dict[str, str]:
     return {name: file_digest(path / MANIFEST if path.is_dir() else path) for name, path in paths.items()}
 
 
-def by_name(paths: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of each path by its base name; of equal names the second is `NAME (2)`, and so on."""
-    found: dict[str, str] = {}
-    for path in paths:
-        name, number = path.resolve().name, 1
-        while (key := name if number == 1 else f"{name} ({number})") in found:
-            number += 1
-        found[key] = path_digest(path)
-    return found
-
-
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """InputError when an input was rewritten while it was read: what was made is of neither version."""
     changed = sorted(name for name in before if before[name] != now.get(name))

@@ -346,7 +346,19 @@ BAD = {
     ),
     "a GPU that is not there": (
         "regions --images {t}/pictures --detector bottom_up --weights random --device cuda:99 --out {t}/o",
-        "no GPU 99: ",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    "a GPU that is not there, to train the detector on": (
+        "regions train --captions {t}/captions --out {t}/o --device cuda:99",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    "a device of another name": (
+        "regions train --captions {t}/captions --out {t}/o --device gpu",
+        "unknown device 'gpu' -> choose from: auto, cpu, cuda, cuda:N",
+    ),
+    "a GPU that is not there, for the measures": (
+        "shards --captions {w}/c --split test --out {t}/o --set shards.device=cuda:99",
+        "no GPU 99 for device cuda:99: torch sees ",
     ),
     "no pictures": (
         "regions --images {t}/one --out {t}/o",

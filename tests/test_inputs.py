@@ -12,7 +12,7 @@ from pipelines.measures.embeddings import fingerprint
 from pipelines.measures.reads import read_by
 from schemas.errors import InputError
 from schemas.files import digest
-from schemas.inputs import by_name, file_digest, folder_digest, require_unchanged
+from schemas.inputs import file_digest, folder_digest, require_unchanged
 from schemas.params import MeasuresParams, RegionsParams, SbertParams
 
 
@@ -44,14 +44,6 @@ def test_any_file_of_a_model_tells_it_from_another(name: str, tmp_path: Path) ->
         == {"measures.sbert.model": folder_digest(tmp_path)}
         == read_by(["sbert_mean"], params)
     )
-
-
-def test_equal_names_are_told_apart(tmp_path: Path) -> None:
-    for folder in "abc":
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x").write_text(folder)
-    found = by_name(tmp_path / folder / "x" for folder in "abc")
-    assert list(found) == ["x", "x (2)", "x (3)"] and len(set(found.values())) == 3
 
 
 def test_what_changed_is_named() -> None:

@@ -24,11 +24,12 @@ from pipelines.decode import decoded, plan
 from pipelines.detectors.batched import CaffePrepare
 from pipelines.detectors.bottom_up import detect
 from pipelines.detectors.catalogue import rule_of
-from pipelines.detectors.preprocess import preprocess, read_image
+from pipelines.detectors.preprocess import preprocess
 from pipelines.pictures import Picture, read_pictures
 from pipelines.regions import as_regions, regions
 from schemas.errors import InputError
 from schemas.params import RegionsParams
+from schemas.pictures import read_image
 from schemas.region_store import RegionStore
 
 SIZES = [(90, 60), (60, 90), (45, 30), (75, 75)]  # the first and third are prepared to one size

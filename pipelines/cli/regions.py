@@ -81,7 +81,7 @@ def export_regions(
     regions: RegionsDir,
     out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
-    """Our shards in a layout that other code bases read."""
+    """Our shards in a layout that other code bases read; a file that is there is never replaced."""
     from pipelines.exchange import export_regions as stage
 
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
@@ -125,7 +125,7 @@ def train_detector(
     lr: Annotated[float, typer.Option(help="Learning rate, the largest of its cycle.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     bf16: Annotated[bool, typer.Option(help="Autocast: half the time where the processor has it.")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Train the small detector on the scenes of a captions folder, and measure it on their test split."""

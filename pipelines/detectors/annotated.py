@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from PIL import Image
 
 from pipelines.detectors.targets import Truth
 from schemas.errors import InputError
 from schemas.files import metadata_of, read_arrow
+from schemas.pictures import decode_image
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class Annotated:
 
     def picture(self, k: int) -> np.ndarray:
         """uint8 (H, W, 3), RGB."""
-        with Image.open(io.BytesIO(self.png[k].as_py())) as image:
-            return np.asarray(image.convert("RGB"))
+        return decode_image(self.png[k].as_py(), "images.arrow", k)
 
     def truth(self, k: int, scale: float) -> Truth:
         """The objects of a picture that is shown at `scale`."""

@@ -36,7 +36,7 @@ class BottomUpConfig:
     """
 
     n_classes: int = 1600  # without background
-    n_attributes: int = 400  # without none
+    n_attributes: int = 400  # without none; 0: no attribute head
     width: float = 1.0  # of every ResNet channel
     blocks: tuple[int, int, int, int] = (3, 4, 23, 3)
     rpn_channels: int = 512
@@ -61,7 +61,7 @@ class BottomUpConfig:
 
 
 class RegionHead(nn.Module):
-    """res5 on pooled rois, mean over cells, then classes, box deltas and attributes."""
+    """res5 on pooled rois, mean over cells, then classes, box deltas and, where the model has them, attributes."""
 
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
@@ -69,13 +69,17 @@ class RegionHead(nn.Module):
         self.res5 = make_res5(config.blocks[3], config.width, stride=config.res5_stride, dilation=config.res5_dilation)
         self.cls_score = nn.Linear(features, classes)
         self.bbox_pred = nn.Linear(features, 4 * classes)
-        self.cls_embed = nn.Embedding(classes, config.embedding)
-        self.attr_linear1 = nn.Linear(features + config.embedding, config.attribute_hidden)
-        self.attr_linear2 = nn.Linear(config.attribute_hidden, config.n_attributes + 1)
-        for layer in (self.cls_score, self.bbox_pred, self.attr_linear1, self.attr_linear2):
+        layers = [self.cls_score, self.bbox_pred]
+        if config.n_attributes:
+            self.cls_embed = nn.Embedding(classes, config.embedding)
+            self.attr_linear1 = nn.Linear(features + config.embedding, config.attribute_hidden)
+            self.attr_linear2 = nn.Linear(config.attribute_hidden, config.n_attributes + 1)
+            layers += [self.attr_linear1, self.attr_linear2]
+        for layer in layers:
             nn.init.normal_(layer.weight, std=0.001 if layer is self.bbox_pred else 0.01)
             nn.init.zeros_(layer.bias)
-        nn.init.normal_(self.cls_embed.weight, std=0.01)
+        if config.n_attributes:
+            nn.init.normal_(self.cls_embed.weight, std=0.01)
 
     def features(self, pooled: Tensor) -> Tensor:
         """pool5_flat, after the last ReLU: (R, 1024 width, 14, 14) -> float32 (R, 2048 width)."""

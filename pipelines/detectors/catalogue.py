@@ -15,6 +15,7 @@ from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.selection import Rule, SelectionRule
 from pipelines.detectors.weights import load_bottom_up
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.params import RegionsParams
 
@@ -30,18 +31,6 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     if params.detector not in DETECTORS:
         raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
     return DETECTORS[params.detector](params, device_of(params.device, local))
-
-
-def device_of(name: str, local: int = 0) -> torch.device:
-    """auto, cpu, cuda or cuda:N as a device. auto takes a GPU where there is one; each process its own."""
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    count = torch.cuda.device_count()
-    number = int(name.partition(":")[2] or local)
-    if number >= count:
-        remedy = "set --device cpu, or install torch for CUDA" if not count else "start fewer processes"
-        raise InputError(f"no GPU {number}: {count} here", remedy=remedy)
-    return torch.device("cuda", number)
 
 
 def rule_of(params: RegionsParams) -> Rule:

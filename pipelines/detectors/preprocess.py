@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import warnings
-from pathlib import Path
-
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from schemas.errors import InputError
 
 PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 SHORT_SIDE, LONG_SIDE = 600, 1000
-
-
-def read_image(path: str | Path) -> np.ndarray:
-    """A picture file as `decode_image` gives it. InputError for one that cannot be read or decoded."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", file=path) from error
-    return decode_image(data, path)
-
-
-def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
-    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
-
-    Grey, palette and CMYK pictures become RGB. InputError, by `name` and `row`, for one that is damaged or oversized.
-    """
-    try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"too many pixels ({error})", file=name, row=row) from error
-    except UnidentifiedImageError:
-        raise InputError("not a readable picture (no known format)", file=name, row=row) from None
-    except Exception as error:  # Pillow's decoders let through whatever damaged bytes make them raise
-        text = str(error) or type(error).__name__
-        raise InputError(f"not a readable picture ({text})", file=name, row=row) from error
 
 
 def resize_scale(height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> float:

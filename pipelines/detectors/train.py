@@ -15,12 +15,14 @@ from torch.nn import functional
 
 from pipelines.detectors.annotated import Annotated, read_annotated
 from pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
+from pipelines.detectors.checkpoint import refuse_weights
 from pipelines.detectors.norm import freeze, unfreeze
 from pipelines.detectors.precision import measure
 from pipelines.detectors.preprocess import preprocess
 from pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
 from pipelines.detectors.targets import IGNORE, SampleRule, Truth, label_anchors, sample_regions
 from pipelines.detectors.weights import save_bottom_up
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.progress import progress
 
@@ -52,7 +54,9 @@ def small_config(n_classes: int, n_attributes: int) -> BottomUpConfig:
     )  # fmt: skip
 
 
-def train(data: Annotated, params: Training, *, device: str = "cpu") -> tuple[BottomUp, list[dict[str, float]]]:
+def train(
+    data: Annotated, params: Training, *, device: torch.device | str = "cpu"
+) -> tuple[BottomUp, list[dict[str, float]]]:
     """A detector in eval mode with its norms folded, and the mean losses of each epoch.
 
     AdamW, one cosine cycle with a linear start, flips by chance; everything random follows from the seed.
@@ -90,9 +94,12 @@ def train(data: Annotated, params: Training, *, device: str = "cpu") -> tuple[Bo
 
 def train_and_measure(captions_dir: Path, out: Path, params: Training, device: str = "cpu") -> dict[str, Any]:
     """Train on the split `train` of a scenes folder, write the checkpoint with its names and figures on `test`, and
-    return the figures. InputError for a folder without pictures or either split."""
+    return the figures. InputError for a device that is not there, a folder without pictures or either split, and a
+    file at `out` that is something else."""
+    place = device_of(device)
+    refuse_weights(out)
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
-    model, history = train(data, params, device=device)
+    model, history = train(data, params, device=place)
     found = {**dataclasses.asdict(measure(model, held_out)), "losses": history}
     facts = {"training": dataclasses.asdict(params), "pictures": len(data), "test": found}
     metadata = {key: json.dumps(value) for key, value in facts.items()}
@@ -111,7 +118,9 @@ def _cosine(steps: int, warm: int) -> Callable[[int], float]:
     return lambda step: min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def batches(data: Annotated, params: Training, device: str) -> Iterator[tuple[Tensor, list[float], list[Truth]]]:
+def batches(
+    data: Annotated, params: Training, device: torch.device | str
+) -> Iterator[tuple[Tensor, list[float], list[Truth]]]:
     """One epoch in random order, whole batches only: images (B, 3, h, w), their scales and objects."""
     order = torch.randperm(len(data)).tolist()
     for at in range(0, len(data) - params.batch + 1, params.batch):

@@ -20,7 +20,7 @@ from pipelines.measures.cider import FittedCider
 from pipelines.measures.mixture import FittedMixture
 from pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from pipelines.measures.sbert import FittedSbert
-from schemas.errors import InputError
+from schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 
@@ -30,15 +30,7 @@ def on_device(fitted: Fitted, device: str) -> Fitted:
     form. Raises InputError when there is no such device."""
     if device == "cpu":
         return fitted
-    require(device)
-    return _moved(fitted, torch.device(device))
-
-
-def require(device: str) -> None:
-    """InputError when there is no such GPU."""
-    number = torch.device(device).index or 0
-    if not torch.cuda.is_available() or number >= torch.cuda.device_count():
-        raise InputError(f"no GPU for device {device}", remedy="use device cpu, or install a torch build for the GPU")
+    return _moved(fitted, device_of(device))
 
 
 def _moved(fitted: Fitted, device: torch.device) -> Fitted:

@@ -11,7 +11,7 @@ from pipelines.detectors.airsplay import AirsplayRule
 from pipelines.detectors.base import Detector
 from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import detect
-from pipelines.detectors.catalogue import device_of, make_detector, random_model, rule_of
+from pipelines.detectors.catalogue import make_detector, random_model, rule_of
 from pipelines.detectors.selection import SelectionRule
 from schemas.errors import InputError
 from schemas.params import RegionsParams
@@ -88,16 +88,6 @@ def test_random_weights_follow_their_seed() -> None:
     first, again, other = (random_model(seed).backbone.res2[0].conv1.weight for seed in (3, 3, 4))
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_devices() -> None:
-    assert device_of("cpu", 3) == torch.device("cpu")
-    if torch.cuda.is_available():
-        assert device_of("auto") == torch.device("cuda", 0)
-    else:
-        assert device_of("auto") == torch.device("cpu")
-        with pytest.raises(InputError, match="no GPU 1: 0 here -> set --device cpu, or install torch for CUDA"):
-            device_of("cuda", 1)
 
 
 def test_the_small_detector_takes_no_weights() -> None:

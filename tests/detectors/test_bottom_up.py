@@ -10,10 +10,11 @@ import torch
 from conftest import DATA
 
 from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, detect
-from pipelines.detectors.preprocess import preprocess, read_image
+from pipelines.detectors.preprocess import preprocess
 from pipelines.detectors.resnet import ConvNorm
 from pipelines.detectors.rpn import ProposalRule
 from pipelines.detectors.selection import SELECTIONS, Detections
+from schemas.pictures import read_image
 
 TINY = BottomUpConfig(
     n_classes=12,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from torch.nn.functional import interpolate
 
-from pipelines.detectors.preprocess import PIXEL_MEANS, preprocess, read_image, resize, resize_scale
+from pipelines.detectors.preprocess import PIXEL_MEANS, preprocess, resize, resize_scale
 from schemas.errors import InputError
 
 
@@ -89,33 +87,6 @@ def test_preprocess_is_bgr_less_the_mean() -> None:
     for channel, value in enumerate((30, 20, 10)):
         expected = torch.full((600, 800), value - PIXEL_MEANS[channel])
         torch.testing.assert_close(image[channel], expected, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "1"])
-def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
-    Image.new("RGB", (7, 5), (255, 255, 255)).convert(mode).save(path)
-    image = read_image(path)
-    assert image.shape == (5, 7, 3) and image.dtype == np.uint8
-
-
-def test_exif_orientation_is_applied(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn
-    Image.new("RGB", (7, 5)).save(tmp_path / "x.jpg", exif=exif)
-    assert read_image(tmp_path / "x.jpg").shape == (7, 5, 3)
-
-
-@pytest.mark.parametrize("kind", ["missing", "empty", "text", "truncated"])
-def test_unreadable_pictures_are_named(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "bad.jpg"
-    Image.effect_noise((90, 90), 50).save(path)
-    data = {"empty": b"", "text": b"not a picture", "truncated": path.read_bytes()[:900]}
-    path.unlink()
-    if kind in data:
-        path.write_bytes(data[kind])
-    with pytest.raises(InputError, match=r"bad\.jpg"):
-        read_image(path)
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (5, 5, 4), (0, 5, 3)])

@@ -83,5 +83,5 @@ def test_a_mixture_moves_its_parts() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_without_a_gpu(tmp_path) -> None:
     folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(4))])
-    with pytest.raises(InputError, match="no GPU for device cuda -> use device cpu"):
+    with pytest.raises(InputError, match="no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install"):
         shards(folder, tmp_path / "s", ShardsParams(measures=("cider",), device="cuda"), MeasuresParams())

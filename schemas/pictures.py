@@ -1,0 +1,79 @@
+"""Picture files: the formats that are read, and their pixels as 8-bit RGB."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
+
+from schemas.errors import InputError
+
+# By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that few people test.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm"),
+}
+SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+
+
+def open_picture(source: Path | bytes) -> Image.Image:
+    """A picture whose header is read and whose pixels are not, of FORMATS only; errors are Pillow's."""
+    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS))
+
+
+def read_image(path: str | Path) -> np.ndarray:
+    """A picture file as `decode_image` gives it. InputError for one that cannot be read or decoded."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", file=path) from error
+    return decode_image(data, path)
+
+
+def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
+    """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
+
+    Grey, palette and CMYK pictures become RGB; of 16 bits a pixel the upper 8 are kept, as cv2.imread does. InputError,
+    by `name` and `row`, for one of another format, of more than 16 bits, damaged, or oversized.
+    """
+    try:
+        with warnings.catch_warnings(), open_picture(data) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return _rgb(image, name, row)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(f"too many pixels ({error})", file=name, row=row) from error
+    except UnidentifiedImageError:
+        problem = f"not a readable picture (none of {', '.join(FORMATS)})"
+        raise InputError(problem, file=name, row=row, remedy="convert it to one of these") from None
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders let through whatever damaged bytes make them raise
+        text = str(error) or type(error).__name__
+        raise InputError(f"not a readable picture ({text})", file=name, row=row) from error
+
+
+def _rgb(image: Image.Image, name: str | Path, row: int | str | None) -> np.ndarray:
+    """Pillow's own conversion cuts grey values above 255 to 255, which makes a 16-bit picture white."""
+    turned = ImageOps.exif_transpose(image)
+    if not image.mode.startswith(("I", "F")):
+        return np.array(turned.convert("RGB"))
+    if not _of_16_bits(image):
+        problem = f"pixels of mode {image.mode}: of 8 or 16 bits are read"
+        raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits a channel")
+    return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
+
+
+def _of_16_bits(image: Image.Image) -> bool:
+    """Grey values of 0 to 65535. Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I."""
+    if isinstance(image, TiffImageFile):
+        return image.mode.startswith("I;16") and image.tag_v2.get(BITSPERSAMPLE) == (16,)
+    return image.mode.startswith("I")

@@ -1,0 +1,7 @@
+"""These tests run in a process of their own, which tests/test_fake_gpu.py starts."""
+
+import os
+
+from fake_gpu.build import LIBRARY
+
+collect_ignore_glob = [] if LIBRARY in os.environ else ["test_*.py"]
