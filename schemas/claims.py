@@ -115,7 +115,7 @@ def temporaries(folder: Path, names: set[str]) -> list[Path]:
     found = []
     for place in {(folder / name).parent for name in names}:
         for path in place.glob(".*.tmp"):
-            named = re.fullmatch(r"\.(.+)\.\d+\.\d+\.tmp", path.name)  # of a process and a thread
+            named = re.fullmatch(r"\.(.+?)\.\d+(\.\d+)?\.tmp", path.name)  # of a process and a thread
             if named and (path.parent / named[1]).relative_to(folder).as_posix() in names:
                 found.append(path)
     return sorted(found)
