@@ -139,8 +139,8 @@ def select_proposals(
 
     Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the best. Equal scores:
     the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py, bottom-up-attention;
-    MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are taken before the small are dropped;
-    find_top_rpn_proposals, detectron2/modeling/proposal_generator.
+    MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are taken before the small are
+    dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
     """
     anchors = anchors.expand(len(scores), -1, -1)
     if conventions.best_first:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.files import atomic, digest
 from schemas.progress import progress
@@ -31,18 +32,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CAPGRADE_CACHE", home / "capgrade")) / "embeddings"
 
 
-def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.ndarray:
+def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Raises InputError when it cannot be
-    loaded.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. A GPU's
+    embeddings differ in the last bits and are kept apart. Raises InputError when there is no such model or device.
     """
     unique = unique_texts(texts)
-    folder = (folder or cache_folder()) / cache_name(unique, model)
+    folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
     missing = [k for k in range(len(chunks)) if not _chunk(folder, k).exists()]
     if missing:
-        encoder = load_encoder(model)
+        encoder = load_encoder(model, device)
         with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
@@ -58,9 +59,11 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
     return sorted(set(texts), key=lambda text: (len(text), text))
 
 
-def cache_name(unique: Sequence[str], model: str) -> str:
-    """Of the folder that keeps the embeddings of these texts."""
-    return hashlib.sha256("\0".join([_fingerprint(model), *unique]).encode()).hexdigest()[:32]
+def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
+    """Of the folder that keeps the embeddings of these texts, made by a kind of device."""
+    kind = device_of(device).type
+    made_by = _fingerprint(model) if kind == "cpu" else f"{_fingerprint(model)} {kind}"
+    return hashlib.sha256("\0".join([made_by, *unique]).encode()).hexdigest()[:32]
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
@@ -70,17 +73,18 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
-def load_encoder(model: str) -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub."""
+def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
+    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     import logging
 
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
+    place = device_of(device)
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model))
+        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model), device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"

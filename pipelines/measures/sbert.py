@@ -134,5 +134,5 @@ class Sbert:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
-        vectors = embed(captions.texts, self.params.model)
+        vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(captions.ref_ptr, captions.refs, vectors, self.params.references, leave_out)

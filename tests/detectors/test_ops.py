@@ -106,11 +106,9 @@ def test_at_threshold_and_one_pixel_matter() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.booleans(), st.integers(1, 40), st.integers(2, 9)
-)
+@given(st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.integers(1, 40), st.integers(2, 9))
 def test_a_batch_is_suppressed_as_its_pictures(
-    cases: list[tuple[np.ndarray, np.ndarray]], one_pixel: bool, at: bool, limit: int, block: int
+    cases: list[tuple[np.ndarray, np.ndarray]], at: bool, limit: int, block: int
 ) -> None:
     """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
     most = max(len(boxes) for boxes, _ in cases)
@@ -120,7 +118,7 @@ def test_a_batch_is_suppressed_as_its_pictures(
         rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
         boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
         there[b, rows] = True
-    rule = {"one_pixel": one_pixel, "at_threshold": at}
+    rule = {"one_pixel": at, "at_threshold": at}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
         kept, count = ops.nms_batch(boxes, scores, 0.4, there=there, limit=limit, **rule)
@@ -128,8 +126,8 @@ def test_a_batch_is_suppressed_as_its_pictures(
         survivors = ops.nms_per_class(boxes, classes, 0.4, there=there, **rule)
     for b, (some, values) in enumerate(cases):
         rows = there[b].nonzero()[:, 0]
-        expected = slow_nms(some, values, 0.4, one_pixel, at)
+        expected = slow_nms(some, values, 0.4, at, at)
         assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
         for c, sign in enumerate((1, -1)):
-            expected = slow_nms(some, sign * values, 0.4, one_pixel, at)
+            expected = slow_nms(some, sign * values, 0.4, at, at)
             assert survivors[b, rows, c].nonzero()[:, 0].tolist() == sorted(expected)

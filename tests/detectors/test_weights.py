@@ -129,7 +129,7 @@ def test_a_published_file_computes_what_its_own_network_does(tmp_path, case):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("layout", ["airsplay", "milvlg", "caffe"])
+@pytest.mark.parametrize("layout", ["airsplay", "caffe"])
 def test_a_file_without_an_attribute_head(tmp_path, layout):
     """airsplay's faster_rcnn_from_caffe.pkl: all the same but attributes, also after a conversion."""
     writer = Writer(layout)
