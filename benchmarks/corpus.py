@@ -25,6 +25,7 @@ from pipelines.measures.rouge import RougeL
 from schemas.captions import FILE, SCHEMA, Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import atomic, with_metadata, write_arrow, write_manifest
+from schemas.output import output_folder, refuse_file, starting
 from schemas.params import CaptionsParams, RougeParams
 
 COCO = Path("../shared/data/coco/test5k_captions.tsv")
@@ -193,12 +194,15 @@ def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool) -
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
     embeddings, vectors.npy; returns the manifest."""
     batch = _batch(source, images, seed)
-    rows = {FILE: write_arrow(out / FILE, batch.schema, [batch])}
+    if vectors:
+        refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
     params = {"images": images, "seed": seed, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
-    manifest = write_manifest(
-        out, "captions", params=params, inputs=inputs, rows=rows, images=images, splits={SPLIT: batch.num_rows}
-    )
+    stage = "bench corpus"  # never in the place of captions of another source
+    with output_folder(out, stage):
+        rows = {FILE: write_arrow(out / FILE, batch.schema, [batch])}
+        facts = {"images": images, "splits": {SPLIT: batch.num_rows}, "stage": stage}
+        manifest = write_manifest(out, "captions", params=params, inputs=inputs, rows=rows, **facts)
     if vectors:
         with atomic(out / "vectors.npy") as temporary, temporary.open("wb") as file:
             np.save(file, stand_ins(read_captions(out)))

@@ -9,25 +9,31 @@ input that takes longer than 10 s ends the run with status 77 and leaves the inp
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 try:
     import atheris
 except ImportError:  # Python versions and systems that it is not built for
     sys.exit("atheris is not installed -> pip install -e '.[fuzz]'")
 
-with atheris.instrument_imports(include=["pipelines.sources", "pipelines.features", "schemas"]):
+with atheris.instrument_imports(include=["pipelines.sources", "pipelines.features", "pipelines.detectors", "schemas"]):
+    from pipelines.detectors.caffemodel import read_caffemodel
+    from pipelines.detectors.checkpoint import read_safetensors
     from pipelines.features import READERS
     from pipelines.sources import SOURCES
     from schemas.errors import InputError
     from schemas.files import MANIFEST, open_arrow, parse_manifest, self_digest, write_json
     from schemas.params import CaptionsParams
+    from schemas.pickles import read_pickle
     from schemas.regions import Regions, write_regions
+    from schemas.torch_files import read_torch
 
 Reader = Callable[[Path], object]  # of the file that was written
 NAMES = {"scan": "t_ims.npy", "npz": "0.npz", "teran": "bu_box/0.npy", "precomp": "test_caps.txt"}
@@ -59,6 +65,10 @@ TARGETS: dict[str, Reader] = {
     **{f"regions.{name}": _regions(name) for name in READERS if name != "h5"},  # libhdf5 may not return
     "manifest": lambda path: parse_manifest(path),
     "arrow": _table,
+    "weights.pickle": read_pickle,
+    "weights.torch": read_torch,
+    "weights.caffe": read_caffemodel,
+    "weights.safetensors": read_safetensors,
 }
 
 
@@ -69,6 +79,11 @@ def seed_of(target: str, folder: Path) -> Path:
     if target == "arrow":
         write_regions(folder / "made", [Regions("a", 9, 9, x, x)], dtype="float32")
         (folder / "made" / "regions-00000.arrow").rename(folder / "seed")
+    if target == "weights.pickle":
+        (folder / "seed").write_bytes(pickle.dumps({"model": {"a": x, "b": [np.float64(2), {1}]}}, 2))
+    if target == "weights.torch":
+        for zipped in (True, False):
+            torch.save({"a": torch.ones(3)}, folder / f"seed-{zipped}", _use_new_zipfile_serialization=zipped)
     if target == "manifest":
         files = {"a.arrow": {"rows": 1, "bytes": 2, "sha256": "0"}}
         manifest = {"kind": "shards", "format": 2, "files": files, "inputs": {}, "params": {}}
@@ -86,7 +101,7 @@ def main() -> None:
         folder = Path(name)
         path = folder / "files" / NAMES.get(kind, MANIFEST)
         path.parent.mkdir(parents=True)
-        (path.parent / "t_ids.txt").write_text("0\n1\n")
+        (path.parent / "t_ids.txt").write_text("0\n1\n", encoding="utf-8")
         if kind == "teran":
             (folder / "files" / "bu_att").mkdir()
             np.savez(folder / "files" / "bu_att" / "0.npz", feat=np.ones((2, 4), np.float32))

@@ -75,7 +75,7 @@ def corpus(folder: Path, images: int, seed: int) -> Path:
     for image in range(images):
         for _ in range(draw.randint(1, 6)):
             rows.append(f"i{image}\t{' '.join(draw.choices(WORDS, k=draw.randint(1, 24)))}")
-    (folder / "c.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "c.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     command = ["captions", "--source", "tsv", "--input", str(folder / "c.tsv"), "--out", str(folder / "captions")]
     subprocess.run([sys.executable, "-m", "pipelines.cli", *command], check=True, capture_output=True)
     return folder / "captions"
@@ -188,7 +188,7 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            children = [int(child) for child in listing.read_text().split()]
+            children = [int(child) for child in listing.read_text(encoding="utf-8").split()]
         except OSError:
             continue
         found += [*children, *(pid for child in children for pid in descendants(child))]
@@ -208,7 +208,8 @@ def _stamps(out: Path) -> Stamps:
 def _parts(receipt: Path) -> dict[Path, str]:
     """The parts of a block and their digests, as its receipt has them."""
     block = receipt.stem.rstrip("-")
-    return {receipt.with_name(f"{block}-{name}.arrow"): sha for name, sha in json.loads(receipt.read_text()).items()}
+    found = json.loads(receipt.read_text(encoding="utf-8"))
+    return {receipt.with_name(f"{block}-{name}.arrow"): sha for name, sha in found.items()}
 
 
 def _has(path: Path, sha: str) -> bool:

@@ -27,6 +27,7 @@ from trainer.data import Pairs
 from trainer.encode import similarity
 from trainer.evaluate import Settings, score
 from trainer.models.base import RetrievalModel
+from trainer.report import SUMS
 from trainer.setup import Data
 from trainer.task import Task
 from trainer.train import train
@@ -57,7 +58,7 @@ COMPARISONS = (
 
 
 def result(data: Data, params_file: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
-    """Train and score one run: rsum and nsum as 0..6, the others as means of both directions, 0..1."""
+    """Train and score one run: rsum and nsum of 0 to 600, the others as means of both directions, 0..1."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(params_file, overrides)
     captions = read_captions(data.captions, "test")
@@ -89,14 +90,14 @@ def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seed
             if key not in done:
                 done[key] = [result(data, params_file, *key, seed) for seed in range(seeds)]
             runs = done[key]
-            cells = [_cell([run[name] for run in runs]) if name in runs[0] else "" for name in COLUMNS]
+            cells = [_cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in COLUMNS]
             lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 
 
-def _cell(values: Sequence[float]) -> str:
-    percent = 100 * np.array(values)
+def _cell(name: str, values: Sequence[float]) -> str:
+    percent = np.array(values) * (1 if name in SUMS else 100)
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 

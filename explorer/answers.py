@@ -68,6 +68,11 @@ class Explorer:
     def voices(self) -> list[Voice]:
         return [*self.measures, *self.models]
 
+    @property
+    def looks_at_pictures(self) -> bool:
+        """Whether `of_upload` answers: measures know images by their captions, models by what a detector finds."""
+        return self.detector is not None and bool(self.models)
+
     def of_text(self, text: str, count: int = 8) -> list[Answer]:
         """Images for a caption in words. InputError for one that is empty or too long."""
         if not text.strip() or len(text) > LONGEST:

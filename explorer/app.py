@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ READY = "() => { document.body.dataset.ready = 'yes'; }"  # from now on the page
 THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 APART, JUDGED, ERRORS = "Measures disagree", "Labels and people disagree", "A model's errors that labels call relevant"
 COUNT = 12
+KEPT = 300  # seconds that an uploaded picture may stay that was never asked about
+PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+QUIET = {**PRIVATE, "queue": False}
 
 
 def build(explorer: Explorer, review: Review) -> gr.Blocks:
     """The app; it is served by `explorer.server`."""
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as blocks:
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(60, KEPT)) as blocks:
         gr.HTML(_headline(explorer), elem_id="cg-headline")
         with gr.Tabs(selected="search") as tabs:
             with gr.Tab("Search", id="search"):
@@ -42,8 +46,8 @@ def build(explorer: Explorer, review: Review) -> gr.Blocks:
                 found = _disagreements_tab(explorer)
             with gr.Tab("Review", id="review"):
                 review_tab(explorer, review)
-        found.click(pick.answer, outputs=pick.output, queue=False, show_progress="hidden")
-        found.click(lambda: gr.Tabs(selected="search"), outputs=tabs, queue=False, show_progress="hidden")
+        found.click(pick.answer, outputs=pick.output, api_name="found_pick", **QUIET)
+        found.click(lambda: gr.Tabs(selected="search"), outputs=tabs, api_name="found_show", **QUIET)
         blocks.load(js=READY)
     return blocks
 
@@ -107,9 +111,10 @@ class _Picks:
         number = int(np.random.default_rng().integers(count))
         return answered(lambda: (self.image if what == "image" else self.caption)(number))
 
-    def upload(self, data: bytes | None) -> str:
-        if data is None:
-            return page.note("Upload a picture: the captions that each model ranks first appear here.")
+    def upload(self, path: str) -> str:
+        """The file is read and deleted: nothing of it stays on the server."""
+        data = Path(path).read_bytes()
+        Path(path).unlink()
 
         def ask() -> str:
             found = self.explorer.of_upload(data)
@@ -128,28 +133,27 @@ def thumbnail(data: bytes) -> bytes:
 
 
 def _search_tab(explorer: Explorer) -> _Picks:
-    quick: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
     query = gr.Textbox(label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000)
     with gr.Row(elem_classes="cg-ask"):
         key = gr.Textbox(label="Or the id of a caption or an image; enter", elem_id="cg-id", max_length=300, scale=2)
         caption = gr.Button("Any caption", elem_id="cg-any-caption", min_width=100)
         image = gr.Button("Any image", elem_id="cg-any-image", min_width=100)
     with gr.Accordion("Or a picture of yours", open=False, elem_id="cg-upload-area"):
-        if explorer.detector is None or not explorer.models:
+        if not explorer.looks_at_pictures:
             gr.HTML(page.note(NO_UPLOAD), elem_id="cg-no-upload")
             upload = None
         else:
-            upload = gr.File(label="Picture", file_types=["image"], type="binary", elem_id="cg-upload", height=140)
+            upload = gr.File(label="Picture", file_types=["image"], type="filepath", elem_id="cg-upload", height=140)
     output = gr.HTML(elem_id="cg-answers", js_on_load=PICKED)
     picks = _Picks(explorer, output)
     output.value = picks.text("")
-    query.change(picks.text, query, output, trigger_mode="always_last", **quick)
-    key.submit(picks.identified, key, output, **quick)
-    caption.click(lambda: picks.some("caption"), outputs=output, **quick)
-    image.click(lambda: picks.some("image"), outputs=output, **quick)
-    output.click(picks.answer, outputs=output, **quick)
+    query.change(picks.text, query, output, trigger_mode="always_last", api_name="search_text", **QUIET)
+    key.submit(picks.identified, key, output, api_name="search_id", **QUIET)
+    caption.click(partial(picks.some, "caption"), outputs=output, api_name="search_any_caption", **QUIET)
+    image.click(partial(picks.some, "image"), outputs=output, api_name="search_any_image", **QUIET)
+    output.click(picks.answer, outputs=output, api_name="search_pick", **QUIET)
     if upload is not None:
-        upload.change(picks.upload, upload, output)
+        upload.upload(picks.upload, upload, output, api_name="search_picture", **PRIVATE)
     return picks
 
 
@@ -177,9 +181,10 @@ def _disagreements_tab(explorer: Explorer) -> gr.HTML:
     def show(chosen: str, high: str, low: str) -> str:
         return answered(lambda: found_html(explorer, chosen, high, low))
 
-    kind.change(choices, kind, [first, second], show_progress="hidden").then(show, [kind, first, second], output)
-    for chosen in (first, second):
-        chosen.input(show, [kind, first, second], output)
+    chosen = [kind, first, second]
+    changed = kind.change(choices, kind, [first, second], api_name="found_choices", **PRIVATE)
+    changed.then(show, chosen, output, api_name="found", **PRIVATE)
+    gr.on([first.input, second.input], show, chosen, output, api_name="found_by", **PRIVATE)
     high, low, labels = voices_of(explorer, kinds[0])
     first.choices, first.value, first.label = [(n, n) for n in high], high[0], labels[0]
     second.choices, second.value, second.label = [(n, n) for n in low], low[-1], labels[1]

@@ -15,6 +15,7 @@ from explorer.plans import SEMANTIC_MAP, Plan
 from explorer.ratings import SCORES, Ratings
 from schemas.errors import InputError
 from schemas.files import write_text
+from schemas.output import refuse_file, starting
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers")
@@ -25,10 +26,11 @@ Table = Mapping[str, Mapping[int, int]]  # reviewer -> item -> score
 
 def export(ratings: Ratings, out: Path) -> int:
     """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and by how many it was
-    rated; returns its rows. InputError when nothing has been rated."""
+    rated; returns its rows. InputError when nothing has been rated, and for a file at `out` that is something else."""
     text, rows = judgements_csv(ratings)
     if not rows:
         raise InputError("nothing has been rated", file=ratings.folder, remedy="review first: capgrade explore")
+    refuse_file(out, "CSV of judgements", starting(",".join(HEADER).encode()))
     write_text(out, text)
     return rows
 

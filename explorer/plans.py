@@ -15,6 +15,7 @@ from explorer.pairs import Pairs, rank_share, ranked
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import canonical, read_json, write_json
+from schemas.output import refuse_foreign
 
 if TYPE_CHECKING:
     from explorer.models import ModelVoice  # which loads torch
@@ -101,8 +102,10 @@ def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int,
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """InputError when the folder holds another plan: its ratings would be of other pairs."""
-    if (folder / FILE).exists() and read_plan(folder).key != plan.key:
+    """InputError when the folder holds another plan, its ratings would be of other pairs; or anything else."""
+    if not (folder / FILE).exists():
+        refuse_foreign(folder, "review")
+    elif read_plan(folder).key != plan.key:
         raise InputError("holds another review", file=folder, remedy="give another folder")
     write_json(folder / FILE, {**asdict(plan), "kind": "review"})
 

@@ -19,6 +19,7 @@ from schemas.files import writing
 
 SCORES = range(6)
 LONGEST_NAME = 64
+LARGEST = 4 * 2**20  # bytes of a reviewer's file, some thirty thousand clicks
 
 
 def reviewer_name(name: str) -> str:
@@ -43,7 +44,7 @@ class Ratings:
     def rate(self, reviewer: str, item: int, score: int) -> None:
         """Keep a rating; it is on the disk on return. A later one of the same pair replaces it.
 
-        InputError for a score outside 0..5, an unknown item, and a disk that is full.
+        InputError for a score outside 0..5, an unknown item, more clicks than a person makes, and a full disk.
         """
         if score not in SCORES or not 0 <= item < len(self.plan.items):
             raise InputError(f"rating {score} of item {item}", remedy=f"rate 0 to 5, one of {len(self.plan.items)}")
@@ -52,6 +53,8 @@ class Ratings:
         path = self._file(reviewer)
         with writing(path), path.open("ab+") as f, _alone(f.fileno()):
             f.seek(0, os.SEEK_END)
+            if f.tell() > LARGEST:
+                raise InputError("too many ratings of one reviewer", file=path, remedy="go on under another name")
             if f.tell() and os.pread(f.fileno(), 1, f.tell() - 1) != b"\n":
                 f.write(b"\n")  # after a line that a crash cut short
             f.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

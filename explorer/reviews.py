@@ -9,6 +9,7 @@ from pathlib import Path
 from explorer.answers import Explorer
 from explorer.plans import FILE, Plan, most_informative, write_plan
 from explorer.ratings import Ratings
+from explorer.reviewers import admitted
 from schemas.errors import InputError
 
 PAIRS, SEED = 100, 0  # of a review that nobody planned
@@ -35,6 +36,10 @@ class Review:
     def _new_plan(self) -> Plan:
         corpus = self.explorer.corpus
         return most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, PAIRS, SEED)
+
+    def admitted(self, name: str, key: str) -> tuple[str, str]:
+        """`reviewers.admitted` in this review's folder, which is made by then."""
+        return admitted(self.ratings.folder, name, key)
 
     def pair(self, item: int) -> tuple[int, int]:
         """Image and caption of an item, by number."""

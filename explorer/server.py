@@ -15,17 +15,18 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from explorer.answers import Explorer
 from explorer.app import CSS, THEME, TITLE, build
+from explorer.gate import LARGEST_UPLOAD, Gate
 from explorer.judgements import judgements_csv
 from explorer.reviews import Review
 from schemas.errors import InputError
 
-LARGEST_UPLOAD = "20mb"
 
 
 def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
-    """The page, its pictures and the export. On loopback, requests under other host names are refused: a page
-    elsewhere cannot reach in by a name that it points here."""
+    """The page, its pictures and the export, and nothing else that Gradio would serve (`Gate`). On loopback, requests
+    under other host names are refused: a page elsewhere cannot reach in by a name that it points here."""
     app = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Gate, uploads=explorer.looks_at_pictures)
     if is_loopback(host):
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", host])
 
@@ -46,7 +47,7 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
 
     return gr.mount_gradio_app(
         app, build(explorer, review), path="", server_name=host, footer_links=[], css_paths=CSS, theme=THEME,
-        ssr_mode=False, show_error=True, max_file_size=LARGEST_UPLOAD, pwa=False, mcp_server=False,
+        ssr_mode=False, show_error=True, max_file_size=LARGEST_UPLOAD, run_history=False, pwa=False, mcp_server=False,
         enable_monitoring=False,
     )  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.agree import pair_values
 from pipelines.measures import MEASURES, Fitted, choose
+from pipelines.measures.pairs import pair_values
 from pipelines.measures.typed import Typed, typed
 from schemas.captions import Captions
 from schemas.params import MeasuresParams

@@ -8,24 +8,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
 from pipelines.measures import choose
-from pipelines.measures.meteor.java import FittedMeteorJava
-from pipelines.measures.spice import FittedSpice
+from pipelines.measures.pairs import pair_values
 from pipelines.mixing import mix
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import with_metadata, write_arrow
+from schemas.output import arrow_of, refuse_file
 from schemas.params import MeasuresParams
-from schemas.progress import progress
 from schemas.relevance import read_relevance
 
-BLOCK = 64
+JUDGED = "judged"
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
 _CXC_IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
 
@@ -120,8 +118,10 @@ def agree(
     not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
     alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
     other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, a row a judged pair.
-    Raises InputError for ids or values that do not fit.
+    Raises InputError for ids or values that do not fit, and for a file at `pairs` that is something else.
     """
+    if pairs:
+        refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
     captions = read_captions(captions_dir, split)
     people = read_judgements(judgements, captions)
     original = captions.owner[people.caption] == people.image
@@ -150,26 +150,9 @@ def _write_pairs(
         **{name: pa.array(values, pa.float32()) for name, values in labels.items()},
     }
     table = pa.table(columns)
-    facts = {"kind": "judged", "captions": captions.digest, "split": captions.split, "measures": list(labels)}
+    facts = {"kind": JUDGED, "captions": captions.digest, "split": captions.split, "measures": list(labels)}
     schema = with_metadata(table.schema, facts)
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
-
-
-def pair_values(fitted: Any, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-    """A fitted measure on single pairs, a block of images at a time: float32 [n] from int64 numbers [n]."""
-    if isinstance(fitted, FittedSpice | FittedMeteorJava):  # no blocks: a pair costs too much
-        return fitted.pairs(image, caption)
-    values = np.empty(len(image), np.float32)
-    images, row = np.unique(image, return_inverse=True)
-    order = np.argsort(row, kind="stable")
-    with progress("scoring pairs", len(images)) as advance:
-        for at in range(0, len(images), BLOCK):
-            block = images[at : at + BLOCK]
-            pairs = order[np.searchsorted(row[order], at) : np.searchsorted(row[order], at + len(block))]
-            captions, column = np.unique(caption[pairs], return_inverse=True)
-            values[pairs] = fitted.score(block, captions)[row[pairs] - at, column]
-            advance(len(block))
-    return values
 
 
 def _coefficients(values: np.ndarray, score: np.ndarray, original: np.ndarray) -> dict[str, dict[str, float]]:

@@ -112,7 +112,7 @@ class Job:
 
     def finished(self, block: int, group: int | None = None) -> bool:
         try:
-            parts = json.loads(self.receipt(block, group).read_text())
+            parts = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
             return all(digest(self.part(block, table, group)) == sha for table, sha in parts.items())
         except (OSError, ValueError, AttributeError):
             return False
@@ -133,14 +133,14 @@ class Job:
     def read(self, block: int, group: int) -> Batches:
         if self.remote:
             self.fetch(block, group)
-        tables = json.loads(self.receipt(block, group).read_text())
+        tables = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
         return {table: open_arrow(self.part(block, table, group)).get_batch(0) for table in tables}
 
     def fetch(self, block: int, group: int | None = None) -> None:
         """Bring a block's parts here. InputError when they are not what the worker wrote."""
         remote = Remote(cast(str, self.remote))
         remote.get(self.name(self.receipt(block, group)), self.work)
-        for table in json.loads(self.receipt(block, group).read_text()):
+        for table in json.loads(self.receipt(block, group).read_text(encoding="utf-8")):
             remote.get(self.name(self.part(block, table, group)), self.work)
         if not self.finished(block, group):
             problem = f"{self.name(self.receipt(block, group))} and its parts do not fit"
@@ -227,7 +227,7 @@ def place(device: str, url: str | None, work: Path) -> tuple[str, str | None]:
     """The device, and the folder of this run at the URL. InputError, before anything is computed, when there is no such
     device or no way to such a URL."""
     device_of(device)
-    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text()[:16]}"
+    exchange = None if url is None else f"{url.rstrip('/')}/{(work / 'key').read_text(encoding='utf-8')[:16]}"
     if exchange:
         Remote(exchange)
     return device, exchange
@@ -283,6 +283,9 @@ def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
 
 def _arguments(options: Sequence[str]) -> list[str]:
     """Beam's options: the runner by the name that serves, and one element a partition of Dask, as each is much work."""
+    if "--runner" in options[:-1]:  # its value follows as a word of its own
+        at = list(options).index("--runner")
+        options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
     runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
     others = [option for option in options if option != runner]
     if runner == "--runner=DaskRunner" and not any(option.startswith("--dask_partition") for option in others):

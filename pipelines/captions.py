@@ -13,7 +13,8 @@ from pipelines.measures.tokens import tokenize
 from pipelines.sources import SOURCES
 from schemas.captions import FILE, SCHEMA, Caption
 from schemas.errors import InputError
-from schemas.files import digest, with_metadata, write_arrow, write_manifest
+from schemas.files import digests, with_metadata, write_arrow, write_manifest
+from schemas.output import output_folder
 from schemas.params import CaptionsParams
 
 BATCH = 65_536
@@ -24,8 +25,14 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     images and the truth behind them. Returns the manifest.
 
     Raises InputError, naming file and row, for whatever the source cannot vouch for: duplicate caption ids, an image
-    in two splits, empty captions (unless `empty: drop`), an image left without captions.
+    in two splits, empty captions (unless `empty: drop`), an image left without captions; and for an `out` that another
+    stage wrote.
     """
+    with output_folder(out, "captions"):
+        return _captions(out, params)
+
+
+def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     if params.source == "scenes":
         from pipelines.sources import scenes
 
@@ -108,7 +115,7 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file the source read, by name; of a SCAN folder only its text files, not the features."""
+    """SHA-256 of each file the source read, by name; of a SCAN folder the text files of the splits, no features."""
     given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
     files = [p for path in given for p in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if p.is_file()]
-    return {path.name: digest(path) for path in files}
+    return digests(files)

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from schemas.errors import InputError
-from schemas.files import read_arrow
+from schemas.files import atomic, read_arrow
+from schemas.output import SIGNATURE
 from schemas.pictures import SUFFIXES, decode_image, open_picture
 from schemas.regions import well_formed
 
@@ -142,3 +144,11 @@ def _check_ids(pictures: Iterable[Picture]) -> None:
         if not well_formed(picture.image_id):
             problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
             raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
+
+
+def write_png(path: Path, image: Image.Image) -> None:
+    """A picture that says that it is ours, by which a later run knows that it may replace it."""
+    text = PngInfo()
+    text.add_text("Software", SIGNATURE)
+    with atomic(path) as temporary:
+        image.save(temporary, "PNG", optimize=True, pnginfo=text)

@@ -36,7 +36,7 @@ class Place:
 
 
 @contextmanager
-def together(place: Place) -> Iterator[Callable[[], None]]:
+def together(place: Place, backend: str = "gloo") -> Iterator[Callable[[], None]]:
     """Yields a function that returns when every process has called it."""
     if place.world == 1:
         yield lambda: None
@@ -44,7 +44,7 @@ def together(place: Place) -> Iterator[Callable[[], None]]:
     from torch import distributed
 
     with _one_of_us_stopped():
-        distributed.init_process_group("gloo", timeout=LONGEST)
+        distributed.init_process_group(backend, timeout=LONGEST)
     try:
         yield lambda: _wait(distributed.barrier)
     finally:

@@ -11,8 +11,9 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from pipelines.detectors.ops import iou
-from pipelines.pictures import opener
+from pipelines.pictures import opener, write_png
 from schemas.errors import InputError
+from schemas.output import refuse_picture
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
 
@@ -38,8 +39,10 @@ class Names:
 def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) -> int:
     """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes; returns how many.
 
-    Raises InputError for regions without boxes, and when an image of theirs is not among `images`.
+    Raises InputError for regions without boxes, when an image of theirs is not among `images`, and for a file at `out`
+    that is no picture of ours.
     """
+    refuse_picture(out)
     store = RegionStore(folder)
     names = Names(store.manifest.get("classes"), store.manifest.get("attributes"))
     opened = opener(images)
@@ -47,7 +50,7 @@ def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) ->
     tiles = []
     for regions in (store[k] for k in chosen):
         tiles.append(_tile(opened(regions.image_id), regions, names, top, folder))
-    _sheet(tiles).save(out, optimize=True)
+    write_png(out, _sheet(tiles))
     return len(tiles)
 
 

@@ -30,10 +30,11 @@ from pipelines.processes import Place, together
 from pipelines.work import work_folder
 from schemas.devices import device_of
 from schemas.errors import InputError
-from schemas.files import MANIFEST, digest, write_json, write_manifest
+from schemas.files import digest, write_json, write_manifest
+from schemas.output import claim_all
 from schemas.params import RegionsParams
 from schemas.progress import progress
-from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, remove_stale, shard_name, write_shard
+from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes
@@ -119,7 +120,8 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     schema = region_schema(detector.n_features, params.dtype, made_with)
     job = Job(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
-    with together(place) as wait, _unfinished(out, key, place, wait):
+    shards = [shard_name(k) for k in range(job.n_shards)]
+    with together(place) as wait, _unfinished(out, key, shards, place, wait):
         detect_all(job, detector, params, place)
         wait()
         return finish(job, detector, params, made_with, inputs) if place.rank == 0 else None
@@ -132,10 +134,11 @@ def _shard_images(params: RegionsParams, n_features: int) -> int:
 
 
 @contextmanager
-def _unfinished(out: Path, key: Any, place: Place, wait: Callable[[], None]) -> Iterator[None]:
-    """The work folder, opened by the first process before any other goes on; `out` has no manifest meanwhile."""
-    with work_folder(out, key) if place.rank == 0 else nullcontext():
-        (out / MANIFEST).unlink(missing_ok=True)
+def _unfinished(out: Path, key: Any, shards: list[str], place: Place, wait: Callable[[], None]) -> Iterator[None]:
+    """The work folder, opened by the first process for these shards before any other process goes on; `out` has no
+    manifest meanwhile."""
+    with work_folder(out, KIND, key) if place.rank == 0 else nullcontext():
+        claim_all(out, shards)
         wait()
         yield
 
@@ -226,7 +229,6 @@ def finish(
         raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
     if left_out:
         log.info("left out: %s", _named(left_out, sum(rows.values())))
-    remove_stale(job.out, rows)
     pictures = _sha256(receipt.pictures for receipt in receipts)
     return write_manifest(
         job.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,

@@ -52,7 +52,7 @@ def relevance(
     captions = read_captions(captions_dir, params.split)
     made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
-    with work_folder(out, [made_with, inputs]) as work:
+    with work_folder(out, "relevance", [made_with, inputs]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}

@@ -15,7 +15,9 @@ import numpy as np
 
 from pipelines import sampling as kernel
 from pipelines.sampling import ANY, STEP, mix_all
+from schemas.errors import InputError
 
+MOST_MEASURES = 15  # of two bits each, beside two
 OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
 
 
@@ -49,7 +51,13 @@ class Plan:
 
 
 def reason_names(measures: Sequence[str]) -> list[str]:
-    """Name of each bit of `reasons`, from the lowest: own, uniform, then top and window of each measure."""
+    """Name of each bit of `reasons`, from the lowest: own, uniform, then top and window of each measure.
+
+    InputError for more measures than 32 bits have room for.
+    """
+    if len(measures) > MOST_MEASURES:
+        problem = f"{len(measures)} measures, where the reasons of a shard have bits for {MOST_MEASURES}"
+        raise InputError(problem, remedy="name fewer, or make shards twice")
     return ["own", "uniform", *(f"{kind}_{name}" for name in measures for kind in ("top", "window"))]
 
 

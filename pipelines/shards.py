@@ -109,12 +109,13 @@ def shards(
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
     as `relevance` does.
     """
+    reasons = reason_names(params.measures)
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
     how = {"group_captions", "exchange"}  # of no effect on what is written
     made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
     inputs = {"captions": captions.digest, "split": captions.split}
-    with work_folder(out, [made_with, inputs, params.group_captions]) as work:
+    with work_folder(out, "shards", [made_with, inputs, params.group_captions]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         (work / "keys").mkdir(exist_ok=True)
@@ -129,7 +130,7 @@ def shards(
             **inputs,
             "tokenizer": captions.tokenizer,
             "n_captions": captions.n_captions,
-            "reasons": reason_names(params.measures),
+            "reasons": reasons,
             "params": made_with,
         }
         schema = shard_schema(params.measures, metadata)

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from pipelines.pictures import write_png
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import read_arrow, read_manifest
+from schemas.output import refuse_picture
 from schemas.pictures import decode_image
 from schemas.relevance import Relevance, read_relevance
 
@@ -67,7 +69,8 @@ def _match(captions: Captions, values: dict[str, np.ndarray], column: int, image
 
 def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
     """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
-    folder has no images (only `scenes` writes them)."""
+    folder has no images (only `scenes` writes them), and for a file at `out` that is no such picture."""
+    refuse_picture(out)
     path = captions_dir / "images.arrow"
     if not path.is_file():
         raise InputError("no images beside these captions", file=path, remedy="leave out --picture")
@@ -86,4 +89,4 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
             pen.rectangle((left - 2, 42, left + SIDE + 1, 45 + SIDE), outline="#1a7f37", width=3)
         for line, (name, value) in enumerate(match.relevance.items()):
             pen.text((left, below + 18 * line), f"{name} {value:.2f}", "#333333", small)
-    canvas.save(out, optimize=True)
+    write_png(out, canvas)

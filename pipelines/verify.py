@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,8 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from schemas.claims import read_claims, temporaries
 from schemas.errors import InputError
-from schemas.files import COMMAND, MANIFEST, MOST_BYTES, WORK, check_size, digest, open_arrow, parse_manifest
+from schemas.files import (
+    COMMAND,
+    MANIFEST,
+    MOST_BYTES,
+    WORK,
+    check_size,
+    digest,
+    metadata_of,
+    open_arrow,
+    parse_manifest,
+)
 from schemas.lock import LOCK, holder
 
 RUN, EVALUATION = "config.json", "metrics.json"
@@ -21,6 +33,8 @@ NAMES = {
     EVALUATION: "evaluation",
 }  # where there is no manifest: by an earlier version, or unfinished
 TABLES = (".arrow", ".parquet")
+ALONE = {"judged": "agree", "document_frequencies": "frequencies"}  # tables that need no manifest, and what writes them
+AGAIN = "run its command again"
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,8 @@ def verify(root: Path) -> Report:
     """Check every folder at and below `root` that a stage wrote.
 
     Manifests: their own SHA-256, and of each file the size, SHA-256, that it can be read, and its rows. Of training
-    runs and evaluations without one the files are opened. An index is compared with the model it was made from.
+    runs and evaluations without one the files are opened, and so are judged pairs and document frequencies. An index is
+    compared with the model it was made from.
     Raises InputError when there is no such folder, or nothing of capgrade in it.
     """
     if not root.is_dir():
@@ -81,6 +96,9 @@ def verify(root: Path) -> Report:
             sizes = [path.stat().st_size for path in files]
             report.usable.append(Found(str(folder), name, len(files), sum(sizes)))
         report.problems += problems
+        for alone, wrong in _alone(folder):
+            report.usable += [alone] if alone else []
+            report.problems += wrong
     if not report.usable and not report.problems:
         raise InputError("nothing that capgrade wrote in it", file=root, remedy="give a folder that capgrade wrote")
     return report
@@ -109,30 +127,65 @@ def _leftovers(folder: Path) -> Iterator[Problem]:
     if process is not None:
         yield Problem(str(folder), f"a run is writing here (process {process})", "wait until it has ended")
         return
+    claimed = _claimed(folder)
     if (folder / WORK).is_dir() and (folder / MANIFEST).is_file():
-        yield Problem(str(folder / WORK), "left by a run that was stopped after it had finished", "delete it")
-    elif (folder / WORK).is_dir():
+        yield Problem(str(folder / WORK), "left by a run that was stopped after it had finished", AGAIN)
+    elif claimed is not None and not (folder / MANIFEST).is_file():
         done = len(list((folder / WORK / "parts").glob("*.json")))
-        yield Problem(str(folder), f"an unfinished run, {done} parts done", "run its command again, it goes on")
+        what = f"an unfinished run of `capgrade {COMMAND.get(claimed[0], claimed[0])}`"
+        yield Problem(str(folder), what + (f", {done} parts done" if done else ""), f"{AGAIN}, it goes on")
     elif (folder / LOCK).exists():
-        yield Problem(str(folder / LOCK), "left by a run that was killed", "run its command again, or delete it")
-    for path in sorted(folder.glob(".*.tmp")):
-        yield Problem(str(path), "a partial file of a run that was killed", "run its command again, or delete it")
+        yield Problem(str(folder / LOCK), "left by a run that was killed", AGAIN)
+    for path in temporaries(folder, claimed[1]) if claimed else ():
+        yield Problem(str(path), "a partial file of a run that was killed", AGAIN)
+
+
+def _claimed(folder: Path) -> tuple[str, set[str]] | None:
+    """The stage of an unfinished run and its files."""
+    try:
+        return read_claims(folder)
+    except InputError:
+        return "", set()
 
 
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
-    if (folder / WORK).is_dir():
+    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither is to be relied on. Others'
+    tables in others' folders, and tables that need no manifest, are none of that."""
+    if _claimed(folder) is not None:
         return
+    finished = (folder / MANIFEST).is_file()
     for path in sorted(folder.iterdir()):
         if path.suffix in TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
-            problem = f"in no {MANIFEST}: of an earlier or unfinished run"
-            yield Problem(str(path), problem, "delete it, or run its command again")
+            kind = _table_kind(path)
+            if kind not in ALONE and (finished or kind is not None):
+                problem = f"in no {MANIFEST}: of a run that did not end, or not written by capgrade"
+                yield Problem(str(path), problem, "move it elsewhere, or make the folder again under another name")
+
+
+def _table_kind(path: Path) -> str | None:
+    """What an Arrow file of ours says that it is, a damaged one too: its schema stands at its beginning."""
+    try:
+        return metadata_of(open_arrow(path).schema).get("kind")
+    except InputError:
+        with path.open("rb") as file:
+            head = file.read(2**16)
+        found = re.search(rb'"kind": "(\w+)"', head) if b"capgrade" in head else None
+        return found[1].decode() if found else None
+
+
+def _alone(folder: Path) -> Iterator[tuple[Found | None, list[Problem]]]:
+    """Tables of ours that stand by themselves, such as judged pairs."""
+    for path in sorted(folder.glob("*.arrow")):
+        kind = _table_kind(path)
+        if kind in ALONE:
+            _, problems = _opened(folder, [path.name], [], f"run `capgrade {ALONE[kind]}` again")
+            yield None if problems else Found(str(path), kind, 1, path.stat().st_size), problems
 
 
 def _check_manifest(folder: Path) -> tuple[list[Path], list[Problem]]:
     path = folder / MANIFEST
     try:
-        manifest = parse_manifest(path, "run the command that wrote this folder again")
+        manifest = parse_manifest(path, "run the command that wrote this folder again, with another --out")
     except InputError as error:
         return sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [_problem(path, error)]
     kind = manifest["kind"]

@@ -15,28 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, WORK, canonical, package_version, remove_temporaries, writing
-from schemas.lock import only_run
+from schemas.files import WORK, canonical, package_version, remove_temporaries, writing
+from schemas.output import begin, output_folder
 
 
 @contextmanager
-def work_folder(out: Path, key: Any) -> Iterator[Path]:
+def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
     """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` says another run.
 
     No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
-    Raises InputError when another run is writing there, when a worker was killed, when the disk is full, or when it
-    may not be written.
+    Raises InputError when another stage wrote `out` or another run is writing there, when a worker was killed, when the
+    disk is full, or when it may not be written.
     """
     work = out / WORK
     name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
     marker = work / "key"
-    with writing(out), only_run(out), _workers_watched(out), _said_once():
+    with writing(out), output_folder(out, stage), _workers_watched(out), _said_once():
         remove_temporaries(out)
-        (out / MANIFEST).unlink(missing_ok=True)
+        begin(out)
         if not marker.is_file() or marker.read_bytes() != name.encode():
             shutil.rmtree(work, ignore_errors=True)
             (work / "parts").mkdir(parents=True)
-            marker.write_text(name)
+            marker.write_text(name, encoding="utf-8")
         yield work
 
 
@@ -73,7 +73,7 @@ def _end_workers(process: int) -> None:
     Beam waits for them. Only where there is /proc."""
     for listing in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):  # threads and processes end meanwhile
-            for child in map(int, listing.read_text().split()):
+            for child in map(int, listing.read_text(encoding="ascii").split()):
                 _end_workers(child)
                 if b"sdk_worker_main" in Path(f"/proc/{child}/cmdline").read_bytes():
                     os.kill(child, signal.SIGKILL)

@@ -128,10 +128,11 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
     split = known[0] if split is None else split
-    for part in split.split("+"):
+    parts = [split] if split in known else split.split("+")  # a split may itself be called train+restval
+    for part in parts:
         if part not in known:
             raise InputError(f"no split '{part}'", file=folder, remedy=f"choose from: {', '.join(known)}")
     if len(known) > 1:
-        table = table.filter(pc.is_in(table["split"], pa.array(split.split("+"))))
+        table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     tokenizer = metadata_of(table.schema)["tokenizer"]
     return Captions(table.combine_chunks(), split, tokenizer, manifest["files"][FILE]["sha256"])

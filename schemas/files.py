@@ -15,11 +15,12 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
 from schemas.errors import InputError
 from schemas.lock import first_process, only_run
 
@@ -29,8 +30,10 @@ COMMAND = {
     "embeddings": "embed",
     "run": "train",
     "evaluation": "evaluate",
+    "alignment": "align",
+    "pictures": "report --pictures",
+    "npz": "regions export --format npz",
 }  # kinds that are not called as their command is
-MANIFEST, WORK = "manifest.json", ".work"
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -50,6 +53,17 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+def digests(paths: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of files by their names, each with as many of the folders above it as tell it from the others."""
+    files = list(dict.fromkeys(path.resolve() for path in paths))
+    return {_own_name(path, files): digest(path) for path in files}
+
+
+def _own_name(path: Path, files: list[Path]) -> str:
+    ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
+    return "/".join(next(end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1))
+
+
 def canonical(value: Any) -> str:
     """JSON with sorted keys: the same text for the same value, fit for digests and metadata."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -57,9 +71,13 @@ def canonical(value: Any) -> str:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise."""
+    """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.
+
+    In an output folder that is open, the file counts as this run's; InputError where somebody else's stands.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
+        claim(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
@@ -91,9 +109,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed run was writing when it was killed; call it only under `only_run`. Of the processes of one
-    launcher the first does it."""
-    for path in folder.glob(".*.tmp") if first_process() else ():
+    """Delete what a killed run was writing when it was killed, in an output folder that is open. Of the processes of
+    one launcher the first does it."""
+    claims = opened(folder)
+    for path in temporaries(folder, claims.names) if claims and first_process() else ():
         path.unlink(missing_ok=True)
 
 
@@ -196,7 +215,8 @@ def write_manifest(
     folder: Path, kind: str, *, params: Any, inputs: dict[str, str], rows: dict[str, int], **facts: Any
 ) -> dict[str, Any]:
     """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last. What an unfinished
-    run kept for itself goes only then: stopped before, it goes on from there.
+    run kept for itself goes only then: stopped before, it goes on from there. So do the files of an earlier run in an
+    open output folder that `rows` does not name.
 
     `inputs` maps a name to the SHA-256 of what the stage read; `facts` are counts worth knowing.
     """
@@ -211,6 +231,7 @@ def write_manifest(
     manifest[SELF] = self_digest(manifest)
     with only_run(folder):
         write_json(folder / MANIFEST, manifest)
+        finish_claims(folder, set(files))
         if (folder / WORK).exists():
             shutil.rmtree(folder / WORK)
     return manifest
@@ -258,14 +279,9 @@ def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
     if not files or not whole or not isinstance(kind, str):
         raise InputError("not a manifest (its files lack sizes, rows or digests)", file=path, remedy=remedy)
     for name in files:
-        if not _inside(name):
+        if not inside(name):
             raise InputError(f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy)
     return manifest
-
-
-def _inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
 
 
 def check_size(path: Path, size: int, remedy: str) -> None:

@@ -297,6 +297,7 @@ class TrainParams(Block):
     loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
     measure: str = "sbert"  # relevance, where a loss asks for it
     relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
+    relevance_of: Literal["image_set", "caption"] = "image_set"  # to all captions of the image, or to the paired one
     split: str = "train"
     validation: str | None = "val"  # None: no validation, the last epoch is kept
     images: Share = 1.0  # share of the images of the split
@@ -311,14 +312,20 @@ class TrainParams(Block):
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products; tf32: on a GPU
     compile: bool = False
     best_by: Literal["rsum", "ndcg"] = "rsum"
     patience: Positive | None = None  # epochs without a better validation
-    workers: Natural = 1  # threads that read batches ahead
+    workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     tensorboard: bool = False  # epochs to `tensorboard` in the run's folder; the package must be installed
+
+    @model_validator(mode="after")
+    def _shards_hold_it(self) -> TrainParams:
+        if (self.relevance, self.relevance_of) == ("shards", "caption"):
+            raise ValueError("shards hold no relevance between captions: set train.relevance_of=image_set, or exact")
+        return self
 
 
 class EvaluateParams(Block):

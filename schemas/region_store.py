@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import metadata_of, open_arrow, read_manifest
 from schemas.regions import KIND, LISTS, Regions, region_schema
@@ -56,6 +57,13 @@ class RegionStore:
         b = int(np.searchsorted(self._ends, k, side="right"))
         first = int(self._ends[b]) - self._batches[b].rows
         return self._batches[b].row(k - first)
+
+    def require(self, captions: Captions) -> None:
+        """InputError for regions of another split whose image ids are row numbers: every split has these."""
+        split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
+        if split and split not in (captions.split, *captions.split.split("+")) and set(self.ids) == numbers:
+            problem = f"regions of split '{split}' for captions of '{captions.split}', and ids that are row numbers"
+            raise InputError(problem, file=self.folder, remedy="give the regions of the captions' split")
 
     def index(self, image_id: str) -> int:
         """The number of an image by its id."""

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, metadata_of, with_metadata, write_arrow, write_manifest
+from schemas.files import metadata_of, with_metadata, write_arrow, write_manifest
+from schemas.output import output_folder
 
 KIND = "regions"
 BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
@@ -187,39 +188,36 @@ def write_regions(
     target_mb: int = 512,
     metadata: dict[str, Any] | None = None,
     inputs: dict[str, str] | None = None,
+    stage: str = KIND,
 ) -> dict[str, Any]:
     """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
 
+    `stage` says what wrote the folder: only the same may replace it (`output_folder`).
+
     Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
-    Raises InputError for no image, an image id that comes twice, and whatever `Regions.check` refuses.
+    Raises InputError for no image, an image id that comes twice, a folder of another stage, and whatever
+    `Regions.check` refuses.
     """
     if dtype not in ("float16", "float32") or target_mb < 1:
         raise InputError(f"dtype {dtype}, target_mb {target_mb}", remedy="choose float16 or float32, at least 1 MB")
-    source = iter(images)
-    first = next(source, None)
-    if first is None:
-        raise InputError("no image to write", file=out, remedy="check the input")
-    schema = region_schema(first.check().features.shape[1], dtype, metadata)
-    (out / MANIFEST).unlink(missing_ok=True)  # with the first new shard the folder is no longer what it says
-    rounding, counts = Rounding(), {"regions": 0}
-    target = target_mb * 2**20
-    batches = _batches(_counted(chain([first], source), counts), schema, rounding, min(target, BATCH_BYTES))
-    rows = {}
-    for k, batch in enumerate(batches):
-        name = shard_name(k)
-        rows[name] = write_arrow(out / name, schema, _up_to(target, chain([batch], batches)))
-    remove_stale(out, rows)
-    params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
-    return write_manifest(
-        out, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
-        rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
-    )  # fmt: skip
-
-
-def remove_stale(out: Path, names: Iterable[str]) -> None:
-    """Delete the shards of an earlier run that these do not replace."""
-    for stale in set(out.glob("regions-*.arrow")) - {out / name for name in names}:
-        stale.unlink()
+    with output_folder(out, stage):
+        source = iter(images)
+        first = next(source, None)
+        if first is None:
+            raise InputError("no image to write", file=out, remedy="check the input")
+        schema = region_schema(first.check().features.shape[1], dtype, metadata)
+        rounding, counts = Rounding(), {"regions": 0}
+        target = target_mb * 2**20
+        batches = _batches(_counted(chain([first], source), counts), schema, rounding, min(target, BATCH_BYTES))
+        rows = {}
+        for k, batch in enumerate(batches):
+            name = shard_name(k)
+            rows[name] = write_arrow(out / name, schema, _up_to(target, chain([batch], batches)))
+        params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
+        return write_manifest(
+            out, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
+            stage=stage, rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
+        )  # fmt: skip
 
 
 def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regions]:

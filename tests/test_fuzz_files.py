@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import zipfile
@@ -18,6 +19,9 @@ from features.made import made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.detectors.bottom_up import BottomUpConfig
+from pipelines.detectors.caffemodel import read_caffemodel
+from pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
 from pipelines.features import READERS, WRITERS
 from pipelines.features.npz import MOST_BYTES
 from pipelines.measures.imported import Imported
@@ -30,6 +34,7 @@ from schemas.region_store import RegionStore
 from schemas.regions import write_regions
 from schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from schemas.shards import read_shards
+from trainer.scores import read_similarity
 
 QUICK = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -159,6 +164,7 @@ def test_headers_that_lie(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t_ids.txt").write_text("0\n1\n")
     assert isinstance(held(lambda: list(READERS["scan"](tmp_path / "t_ims.npy"))), InputError)
     assert isinstance(held(lambda: Imported("x", str(tmp_path / "t_ims.npy")).fit(CAPTIONS)), InputError)
+    assert isinstance(held(lambda: read_similarity(tmp_path / "t_ims.npy", CAPTIONS)), InputError)
     region_files("teran", tmp_path)
     (tmp_path / "bu_box" / "0.npy").write_bytes(content)
     assert isinstance(held(lambda: list(READERS["teran"](tmp_path))), InputError)
@@ -177,6 +183,75 @@ def test_an_archive_made_to_fill_the_memory(tmp_path: Path) -> None:
             member.write(bytes(2**24))
     error = held(lambda: list(READERS["teran"](tmp_path)))
     assert isinstance(error, InputError) and "bytes when unpacked" in error.problem
+
+
+def test_a_row_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.features.tsv.MOST_BYTES", 2**16)
+    path, _ = region_files("tsv", tmp_path)
+    assert len(list(READERS["tsv"](path))) == 2
+    with path.open("ab") as file:
+        file.truncate(2**32)  # of zeros, on no disk
+    error = held(lambda: list(READERS["tsv"](path)))
+    assert isinstance(error, InputError) and "a row of more than" in error.problem
+
+
+def test_h5_chunks_made_to_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "t.h5"
+    (tmp_path / "t_ids.txt").write_text("0\n1\n")
+    with h5py.File(path, "w") as file:
+        file.create_dataset(
+            "feat", (2, 3, 4), "f4", chunks=(2**20, 64, 8), maxshape=(None, None, None), compression="gzip"
+        )
+    error = held(lambda: list(READERS["h5"](path)))
+    assert isinstance(error, InputError) and "chunks of shape" in error.problem
+
+
+def test_h5_of_objects_makes_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.h5"
+    (tmp_path / "t_ids.txt").write_text("0\n1\n")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("feat", (2, 3, 4), h5py.vlen_dtype(np.dtype("f4")))
+    error = held(lambda: list(READERS["h5"](path)))
+    assert isinstance(error, InputError) and "of type object" in error.problem
+
+
+@pytest.mark.parametrize("dims", [[0, 2**69], [2**63, 2, 0], [3], [2**64 - 1]])
+def test_caffe_shapes_that_lie(dims: list[int], tmp_path: Path) -> None:
+    def field(number: int, data: bytes) -> bytes:
+        return varint(number << 3 | 2) + varint(len(data)) + data
+
+    def varint(value: int) -> bytes:
+        return (bytes([value & 127 | 128]) + varint(value >> 7)) if value > 127 else bytes([value])
+
+    blob = field(7, field(1, b"".join(map(varint, dims)))) + field(5, b"")
+    (tmp_path / "w").write_bytes(field(100, field(1, b"conv") + field(7, blob)))
+    assert isinstance(held(lambda: read_caffemodel(tmp_path / "w")), InputError)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": {"dtype": "F32", "shape": [2**61], "data_offsets": [0, 16]}},
+        {"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 2**40]}},
+        {"a": {"dtype": "F32", "shape": [4], "data_offsets": [16, 0]}},
+        {n: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} for n in "ab"},
+        {"a": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}},
+    ],
+)
+def test_safetensors_headers_that_lie(header: dict[str, Any], tmp_path: Path) -> None:
+    text = json.dumps(header).encode()
+    (tmp_path / "w").write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
+    assert isinstance(held(lambda: read_safetensors(tmp_path / "w")), InputError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"blocks": [3, 10**9, 4, 3]}, {"blocks": [0, 1, 1, 1]}, {"width": 1e30}, {"pooler": "os"}, {"n_classes": 2**62}],
+)
+def test_a_configuration_that_no_model_has(change: dict[str, Any], tmp_path: Path) -> None:
+    facts = {"config": json.dumps({**dataclasses.asdict(BottomUpConfig()), **change})}
+    error = held(lambda: read_checkpoint({}, facts, tmp_path / "w"))
+    assert isinstance(error, InputError) and "configuration" in error.problem
 
 
 @pytest.mark.parametrize("name", ["a/b", "../x", "..", ".hidden", "a\\b", "a\0b", "a\nb"])

@@ -96,16 +96,18 @@ def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> Non
 
 
 def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> None:
-    with work_folder(tmp_path, "key") as work:
+    with work_folder(tmp_path, "shards", "key") as work:
         write_text(work / "parts" / "0.json", "{}")
         write_text(tmp_path / "a.csv", "x\n")
-        write_text(tmp_path / ".b.arrow.17.tmp", "of a killed run")
-    with work_folder(tmp_path, "key") as work:
+        write_text(tmp_path / "b.arrow", "x")
+        for name in (".b.arrow.17.tmp", ".c.arrow.17.tmp"):
+            (tmp_path / name).write_text("of a killed run, or of somebody else")
+    with work_folder(tmp_path, "shards", "key") as work:
         assert (work / "parts" / "0.json").is_file()
-        assert not (tmp_path / ".b.arrow.17.tmp").exists()
+        assert not (tmp_path / ".b.arrow.17.tmp").exists() and (tmp_path / ".c.arrow.17.tmp").exists()
     write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.csv": 1})
-    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "manifest.json"}
-    with work_folder(tmp_path, "another key") as work:
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "manifest.json", ".c.arrow.17.tmp"}
+    with work_folder(tmp_path, "shards", "another key") as work:
         assert not list((work / "parts").iterdir())
         with pytest.raises(InputError, match="not a finished shards folder"):
             read_manifest(tmp_path, "shards")  # its files may be replaced from now on

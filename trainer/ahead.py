@@ -12,8 +12,9 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def ahead(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1, depth: int = 2) -> Iterator[_Out]:
-    """`make` of each item, in order, `depth` of them made ahead by `workers` threads; without workers, when asked.
+def ahead(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1) -> Iterator[_Out]:
+    """`make` of each item, in order, by `workers` threads, one more made ahead than there are threads; without
+    workers, when asked.
 
     An error comes out at its item's turn. Closing the iterator leaves what has not been begun undone.
     """
@@ -23,7 +24,7 @@ def ahead(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1, d
     rest, waiting = iter(items), deque[Future[_Out]]()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            waiting.extend(pool.submit(make, item) for item in islice(rest, depth))
+            waiting.extend(pool.submit(make, item) for item in islice(rest, workers + 1))
             while waiting:
                 made = waiting.popleft().result()
                 waiting.extend(pool.submit(make, item) for item in islice(rest, 1))

@@ -12,16 +12,20 @@ from PIL import Image
 
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
-from schemas.files import write_json
+from schemas.files import digest, write_json, write_manifest
+from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from trainer.alignment import Aligned, Phrase, Pointed, aligned, has_truth, pointing, read_phrases
 from trainer.alignment_picture import picture
-from trainer.checkpoint import load_run
+from trainer.checkpoint import MODEL, load_run
 from trainer.data import Pairs
 from trainer.encode import SIZE, encode_captions, encode_images, rows
 from trainer.models.base import RetrievalModel
 from trainer.models.tern import TERAN
 from trainer.models.text_encoder import word_pieces
+
+PICTURE, POINTING = "alignment.png", "pointing.json"
+Decode = Callable[[str], Image.Image]
 
 
 def align(
@@ -30,25 +34,36 @@ def align(
     regions_dir: Path,
     split: str | None,
     out: Path,
-    decode: Callable[[str], Image.Image],
+    decode: Decode,
     count: int = 6,
 ) -> dict[str, Any] | None:
     """Write alignment.png, `count` images spread over the split, each with its first caption; `decode` gives an image
     by its id. Where the captions have true boxes, also pointing.json: its content is returned, else None.
 
-    Raises InputError for a model that aligns no words, and for a run, captions and regions that do not fit together.
+    Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and for a run, captions
+    and regions that do not fit together.
     """
+    with output_folder(out, "alignment"):
+        found = _align(run, captions_dir, regions_dir, split, out, decode, count)
+        names = [PICTURE] if found is None else [PICTURE, POINTING]
+        inputs = {"model": digest(run / MODEL)}
+        write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
+        return found
+
+
+def _align(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int
+) -> dict[str, Any] | None:
     model, tokens, _ = load_run(run)
     captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
     own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
     shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
     first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
-    out.mkdir(parents=True, exist_ok=True)
-    picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / "alignment.png")
+    picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
     if not has_truth(captions_dir):
         return None
     found = {kind: asdict(one) for kind, one in play(own, captions, captions_dir).items()}
-    write_json(out / "pointing.json", found)
+    write_json(out / POINTING, found)
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from schemas.files import atomic
 from trainer.alignment import Aligned
 
 SIDE = 420  # pixels of the longer side of an image
@@ -31,7 +32,8 @@ def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: in
         for k, one in enumerate(row):
             canvas.paste(one, (MARGIN + k * (SIDE + MARGIN), top))
         top += height + MARGIN
-    canvas.save(out, optimize=True)
+    with atomic(out) as temporary:
+        canvas.save(temporary, "PNG", optimize=True)
 
 
 def panel(image: Image.Image, given: Aligned) -> Image.Image:

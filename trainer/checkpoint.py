@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,43 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, atomic, package_version, read_json, write_json, write_manifest
+from schemas.files import (
+    MANIFEST,
+    atomic,
+    check_size,
+    package_version,
+    parse_manifest,
+    read_json,
+    write_json,
+    write_manifest,
+)  # fmt: skip
+from schemas.output import begin as begin_output
 from schemas.params import TrainParams
+from schemas.torch_files import read_torch
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
 from trainer.text import Tokens, load_tokens
 
 MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
 STATE, SUMMARY = "state.pt", "summary.json"
+STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"
+AFRESH = "start afresh with --restart"
+
+
+def begin(out: Path, afresh: bool) -> None:
+    """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
+    so that a stop at any time leaves nothing that speaks for another run."""
+    begin_output(out)  # the manifest goes
+    for name in (SUMMARY, *((STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ())):
+        (out / name).unlink(missing_ok=True)
+    for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
+        events.unlink()
 
 
 def save_config(
     out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str]
 ) -> None:
-    """What a run is, written once at its start: parameters, vocabulary, and the digests of what it reads."""
-    (out / MANIFEST).unlink(missing_ok=True)  # of an earlier run
+    """What a run is, written when it starts and goes on: parameters, vocabulary, and the digests of what it reads."""
     tokens.save(out / VOCABULARY)
     found = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
     write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})
@@ -66,27 +87,39 @@ def save_state(out: Path, state: dict[str, Any]) -> None:
 
 
 def finished(out: Path, key: str) -> dict[str, Any] | None:
-    """The summary of a finished run of this key, None where there is none. InputError for a run of another."""
-    if not (out / SUMMARY).is_file():
+    """The summary of a finished run of this key, None where none has ended. InputError for a run of another key, and
+    for one whose files are not all there."""
+    if not (out / MANIFEST).is_file():  # written last
         return None
+    manifest = parse_manifest(out / MANIFEST, AFRESH)
+    if manifest["kind"] != "run":
+        raise InputError(f"this folder holds {manifest['kind']}", file=out, remedy="give another --out")
+    for name, entry in manifest["files"].items():
+        check_size(out / name, entry["bytes"], AFRESH)
     summary = read_json(out / SUMMARY)
     _require(key, summary.get("key"), out / SUMMARY)
     return summary
 
 
+def same_length(out: Path, params: TrainParams) -> bool:
+    """Was the finished run in `out` asked to go on as long as `params` say?"""
+    asked = read_json(out / CONFIG)["params"]
+    return (asked["epochs"], asked["patience"]) == (params.epochs, params.patience)
+
+
 def finish(out: Path, summary: dict[str, Any]) -> None:
-    """A run has ended: its summary, the digests of its files, and no state to go on from."""
+    """A run has ended: its summary, and the digests of its files. The state stays, for more epochs; no manifest lists
+    it, as whoever wants none may delete it."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
     tables = sorted(path.name for path in out.glob("*.csv"))
     rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, *tables), 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
-    (out / STATE).unlink(missing_ok=True)
 
 
 def _require(key: str, found: Any, path: Path) -> None:
     if found != key:
-        remedy = "give another --out, or start afresh with --restart"
+        remedy = f"give another --out, or {AFRESH}"
         raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
 
 
@@ -96,10 +129,9 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = read_torch(path)
         found = state["key"]
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
-        remedy = "start afresh with --restart"
-        raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=remedy) from error
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
     _require(key, found, path)
     return state

@@ -38,12 +38,13 @@ class Batch:
 class Pairs:
     """The pairs of a split: its captions as numbers, its images as regions read from their store when asked for.
 
-    Raises InputError when the store lacks an image.
+    Raises InputError when the store lacks an image, or is of another split.
     """
 
     def __init__(
         self, captions: Captions, store: RegionStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
     ) -> None:
+        store.require(captions)
         self.captions, self.store, self.tokens = captions, store, tokens
         self.rows = np.arange(captions.n_captions) if rows is None else rows  # captions that are learnt from
         wanted = np.unique(captions.owner[self.rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import MANIFEST, atomic, write_json, write_manifest
+from schemas.files import atomic, write_json, write_manifest
+from schemas.output import output_folder
 from schemas.params import EvaluateParams
 from trainer.curves import curves
 from trainer.metrics.asp import asp_ceiling
@@ -22,7 +24,7 @@ from trainer.metrics.semantic_recall import extension_images
 from trainer.metrics.uncertainty import PairedTest, paired_test, resampled_means, resampled_medians
 from trainer.task import DIRECTIONS, Task, queries_of
 
-RSUM = (1, 5, 10)  # the cut-offs of rsum and nsum
+RSUM = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,15 @@ class Evaluation:
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Scored]
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]  # direction -> metric -> (low, high)
-    sums: Mapping[str, float]  # rsum, nsum
+    sums: Mapping[str, float]  # rsum, nsum, 0 to 600
     sum_intervals: Mapping[str, tuple[float, float]]
     counts: Mapping[str, Any]
     collapse: Mapping[str, Collapse] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions; `intervals` beside the values, under the same keys; null where no query has a value."""
+        """Fractions, but for rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
+        value."""
         values = {
             way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
             for way, scored in self.scored.items()
@@ -209,12 +212,12 @@ def _folds(task: Task, size: int) -> list[Task]:
 
 
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """rsum and nsum where both directions have all three cut-offs; of numbers or of draws."""
+    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
     out = {}
     for name, base in (("rsum", "recall"), ("nsum", "ncs")):
         keys = [f"{base}@{k}" for k in RSUM]
         if found and all(key in values for values in found.values() for key in keys):
-            out[name] = sum(values[key] for values in found.values() for key in keys)
+            out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
     return out
 
 
@@ -236,11 +239,14 @@ def _counts(task: Task, scored: Mapping[str, Scored], folds: int) -> dict[str, A
 
 
 def evaluate(task: Task, settings: Settings, *, notes: Sequence[str] = (), out: Path | None = None) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write what `write` writes."""
-    found = [score(task, settings, notes=notes)]
-    found += [score(replace(task, human={}), settings, fold=size) for size in settings.folds]
-    if out is not None:
-        write(out, task, settings, found)
+    """Score the whole set and then each size of folds; with `out`, write what `write` writes.
+
+    InputError for an `out` that another stage wrote."""
+    with nullcontext() if out is None else output_folder(out, "evaluation"):
+        found = [score(task, settings, notes=notes)]
+        found += [score(replace(task, human={}), settings, fold=size) for size in settings.folds]
+        if out is not None:
+            write(out, task, settings, found)
     return found
 
 
@@ -251,7 +257,6 @@ def as_json(found: Sequence[Evaluation]) -> dict[str, Any]:
 
 def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
-    (out / MANIFEST).unlink(missing_ok=True)
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
         values = found[0].scored
         np.savez_compressed(

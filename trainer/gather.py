@@ -15,7 +15,7 @@ class _Gather(torch.autograd.Function):
     """[n, ...] of each rank, equal shapes -> [world n, ...] in order of rank; backward sums over ranks.
 
     Every rank computes the same loss of the whole batch, so the sum is world times the gradient of its part, and the
-    mean over ranks that DistributedDataParallel takes of parameters' gradients gives the gradient of that loss.
+    mean over ranks that `mean_gradients` takes of parameters' gradients gives the gradient of that loss.
     """
 
     @staticmethod
@@ -26,7 +26,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        total = grads[0].contiguous()
+        total = grads[0].clone(memory_format=torch.contiguous_format)  # autograd may give it to others too
         dist.all_reduce(total)
         return total.chunk(dist.get_world_size())[dist.get_rank()]
 

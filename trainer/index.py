@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pipelines.measures.embeddings import EMBEDDED
@@ -14,6 +15,7 @@ from pipelines.measures.embeddings import embed as sentence_vectors
 from schemas.captions import read_captions
 from schemas.errors import InputError
 from schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
+from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
 from trainer.checkpoint import MODEL, load_run
@@ -31,8 +33,14 @@ def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, o
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
 
-    Raises InputError when the run, the captions and the regions do not fit together.
+    Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
+    stage wrote.
     """
+    with output_folder(out, KIND):
+        return _embed(run, captions_dir, regions_dir, split, out)
+
+
+def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
     model, tokens, config = load_run(run)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)
@@ -87,10 +95,15 @@ class Index:
 def read_index(folder: Path) -> Index:
     """InputError when it is unfinished or damaged."""
     read_manifest(folder, KIND)
-    tensors, items = load_file(folder / ENCODINGS), read_json(folder / ITEMS)
+    items = read_json(folder / ITEMS)
+    try:
+        tensors = load_file(folder / ENCODINGS)
+        ids, owner = (items["image_ids"], items["caption_ids"], items["captions"]), np.array(items["owner"], np.int64)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        problem = f"damaged: {' '.join(str(error).split())}"
+        raise InputError(problem, file=folder, remedy="run `capgrade embed` again") from error
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
-    ids = items["image_ids"], items["caption_ids"], items["captions"]
-    return Index(images, captions, *ids, np.array(items["owner"]))
+    return Index(images, captions, *ids, owner)
 
 
 @dataclass(frozen=True)

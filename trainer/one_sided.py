@@ -1,4 +1,4 @@
-"""Relevance between captions and between images, which measures of captions to reference sets give too."""
+"""Relevance between captions, which measures of captions to reference sets give too."""
 
 from __future__ import annotations
 
@@ -41,20 +41,6 @@ def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
         return (one_way + one_way.T) / 2
 
     return block
-
-
-def between_images(fitted: Fitted, images: np.ndarray) -> np.ndarray:
-    """Relevance between images int64 [n]: float32 [n, n].
-
-    (a(i, j) + a(j, i)) / 2, where a(i, j) is the mean relevance of image j's captions to image i's references.
-    """
-    known = _ours(fitted)
-    found, back = np.unique(images, return_inverse=True)
-    sizes = known.ref_ptr[found + 1] - known.ref_ptr[found]
-    captions = np.concatenate([known.refs[known.ref_ptr[i] : known.ref_ptr[i + 1]] for i in found])
-    starts = np.cumsum(sizes) - sizes
-    one_way = np.add.reduceat(known.score(found, captions), starts, axis=1) / sizes.astype(np.float32)
-    return ((one_way + one_way.T) / 2)[np.ix_(back, back)]
 
 
 def own_spread(fitted: Fitted, captions: Captions) -> float:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import hashlib
+from dataclasses import replace
+from typing import Literal, Protocol
 
 import numpy as np
 from numba import njit
 
-from pipelines.measures import Fitted
+from pipelines.measures import Measure
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.shards import Shards, pair_columns
-from trainer.one_sided import against_captions, between_images, own_spread
+from trainer.one_sided import against_captions, own_spread
 
-__all__ = ["BatchRelevance", "ExactRelevance", "SampledRelevance", "own_spread"]
+__all__ = ["BatchRelevance", "ExactRelevance", "RelevanceOf", "SampledRelevance", "learnt_from", "own_spread"]
+
+RelevanceOf = Literal["image_set", "caption"]
 
 
 class BatchRelevance(Protocol):
-    """Relevance between any images and captions of one split."""
+    """Relevance between the images and captions of a batch; values are in low..high."""
+
+    low: float
+    high: float
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Image numbers [n] and caption rows [m], int64 -> float32 [n, m] and where it is known (None: everywhere)."""
@@ -44,7 +51,8 @@ def _look_up(images, captions, start, kept, stored, values, known):
 class SampledRelevance:
     """The pairs that `capgrade shards` kept, with one of its measures; an image's own captions are always among them.
 
-    9 bytes a pair in memory. InputError for shards of other captions, and a measure they do not have.
+    Relevance is to all captions of an image. 9 bytes a pair in memory. InputError for shards of other captions, and a
+    measure they do not have.
     """
 
     def __init__(self, shards: Shards, captions: Captions, measure: str) -> None:
@@ -66,6 +74,7 @@ class SampledRelevance:
         self.folder = shards.folder
         self.start = np.concatenate([[0], np.cumsum(np.concatenate(sizes), dtype=np.int64)])
         self.captions, self.values = np.concatenate(kept), np.concatenate(values)
+        self.low, self.high = float(self.values.min()), float(self.values.max())
         self._brings = np.concatenate(brings)
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -89,19 +98,36 @@ def _bits(names: list[str], *wanted: str) -> np.uint32:
     return np.uint32(sum(1 << k for k, name in enumerate(names) if name in wanted))
 
 
-class ExactRelevance:
-    """Computed from a measure fitted on the split: every pair is known."""
+def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:
+    """The table of these caption rows alone: what a measure is fitted on, so that no label tells of the others."""
+    if len(rows) == captions.n_captions:
+        return captions
+    told = hashlib.sha256(f"{captions.digest} rows ".encode() + rows.astype(np.int64).tobytes()).hexdigest()
+    return replace(captions, table=captions.table.take(rows), digest=told)
 
-    def __init__(self, fitted: Fitted) -> None:
-        self.fitted = fitted
+
+class ExactRelevance:
+    """Computed from a measure fitted on the captions that are learnt from (`rows`, None: all): every pair is known.
+
+    image_set: of caption j to the reference set of image i. caption: of caption j to caption i, the one that stands
+    for image i in the batch, see `against_captions`; with Sentence-BERT the label of BCLS. Each caption is an image's
+    own there, so captions of one image have the relevance that the measure gives them, and 1 stands on the diagonal.
+    """
+
+    def __init__(
+        self, measure: Measure, captions: Captions, rows: np.ndarray | None = None, of: RelevanceOf = "image_set"
+    ) -> None:
+        rows = np.arange(captions.n_captions) if rows is None else rows
+        self.captions = learnt_from(captions, rows)
+        self.fitted = measure.fit(self.captions)
+        self.low, self.high = measure.low, measure.high
+        self._row = np.full(captions.n_captions, -1)
+        self._image = np.full(captions.n_images, -1)
+        self._row[rows], self._image[captions.owner[rows]] = np.arange(len(rows)), self.captions.owner
+        self._between = against_captions(self.fitted) if of == "caption" else None
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        return self.fitted.score(images, captions), None
-
-    def caption_block(self, captions: np.ndarray) -> np.ndarray:
-        """Relevance between captions, see `against_captions`: float32 [n, n]."""
-        return against_captions(self.fitted)(captions)
-
-    def image_block(self, images: np.ndarray) -> np.ndarray:
-        """Relevance between images, see `between_images`: float32 [n, n]."""
-        return between_images(self.fitted, images)
+        """As `BatchRelevance.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
+        rows = self._row[captions]
+        assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
+        return (self.fitted.score(self._image[images], rows) if self._between is None else self._between(rows)), None

@@ -12,13 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from schemas.errors import InputError
-from schemas.files import write_text
+from schemas.files import digest, write_manifest, write_text
+from schemas.output import output_folder
 from trainer.evaluate import Evaluation
 from trainer.metrics.catalogue import CATALOGUE, Metric
 from trainer.task import DIRECTIONS
 
 HEADER = "percent; tau, cosine (lambda) and rank as they are; [low, high] is the interval over queries"
 FORMATS = ("markdown", "latex")
+SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
 
 
 def _unit(name: str) -> str:
@@ -32,11 +34,17 @@ def smaller_is_better(name: str) -> bool:
 
 
 def shown(name: str, value: float) -> str:
-    """A number as the field prints it: percent of a fraction to one decimal, tau and cosine to three."""
+    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
     if value != value:
         return "-"
-    unit = _unit(name)
-    return f"{value:.1f}" if unit == "rank" else f"{value:.3f}" if unit in ("tau", "cosine") else f"{100 * value:.1f}"
+    unit = "sum" if name in SUMS else _unit(name)
+    return (
+        f"{value:.1f}"
+        if unit in ("rank", "sum")
+        else f"{value:.3f}"
+        if unit in ("tau", "cosine")
+        else f"{100 * value:.1f}"
+    )
 
 
 def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:
@@ -83,7 +91,7 @@ def _read_run(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     try:
-        return dict(json.loads(file.read_text()))
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     except ValueError as error:
         raise InputError(f"not JSON ({error})", file=file, remedy="evaluate the run again") from error
 
@@ -95,7 +103,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
     """
     if style not in FORMATS:
         raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
-    columns = [(way, name) for name in metrics for way in (("",) if name in ("rsum", "nsum") else DIRECTIONS)]
+    columns = [(way, name) for name in metrics for way in (("",) if name in SUMS else DIRECTIONS)]
     values = {label: [_value(_read_run(path), path, *column) for column in columns] for label, path in runs.items()}
     rows = [
         [label, *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
@@ -140,10 +148,15 @@ def evaluations_in(folder: Path) -> dict[str, Path]:
 
 
 def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. InputError without runs."""
+    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, and for an `out` that another
+    stage wrote."""
     if not runs:
         raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
     text = side_by_side(runs, metrics, "markdown")
-    write_text(out / "runs.md", text)
-    write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+    with output_folder(out, "tables"):
+        write_text(out / "runs.md", text)
+        write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+        inputs = {label: digest(path / "metrics.json" if path.is_dir() else path) for label, path in runs.items()}
+        rows = {"runs.md": 0, "runs.tex": 0}
+        write_manifest(out, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
     return text

@@ -79,17 +79,22 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str) -> Array:
         return _read_arrow(path, ids, column)
     try:
         matrix = _read_torch(path) if path.suffix in (".pt", ".pth") else np.load(path, mmap_mode="r")
-    except (ValueError, OSError, EOFError, RuntimeError) as error:
-        raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {FORMATS}") from error
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
-        raise InputError("holds no matrix", file=path, remedy="save one two-dimensional array")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+        raise InputError(problem, file=path, remedy=f"give {FORMATS}") from error
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
     return matrix
 
 
 def _read_torch(path: Path) -> Array:
     import torch
 
-    tensor = torch.load(path, map_location="cpu", weights_only=True)
+    from schemas.torch_files import read_torch
+
+    tensor = read_torch(path)
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"a {type(tensor).__name__}, not a tensor")
     return np.asarray(tensor.detach().float().numpy())

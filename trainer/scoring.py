@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from schemas.errors import InputError
 from trainer.data import Batch
 from trainer.encode import moved
 from trainer.gather import gather
 from trainer.losses.base import ScoredBatch
 from trainer.models.base import Encoded, RetrievalModel
 from trainer.models.single_stream import SingleStream
-from trainer.relevance import BatchRelevance, ExactRelevance
+from trainer.relevance import BatchRelevance
 
 
 def scored_batch(
@@ -25,7 +24,7 @@ def scored_batch(
     device = next(scorer.parameters()).device
     images, captions = map(gather, model(moved(batch.images, device), moved(batch.texts, device)))
     owner = torch.from_numpy(batch.image_numbers).to(device)
-    known = {} if relevance is None else _relevance(relevance, batch, needs)
+    known = {} if relevance is None else _relevance(relevance, batch)
     return ScoredBatch(
         scorer.scores(images, captions),
         torch.from_numpy(batch.own).to(device),
@@ -35,17 +34,9 @@ def scored_batch(
     )
 
 
-def _relevance(relevance: BatchRelevance, batch: Batch, needs: frozenset[str]) -> dict[str, np.ndarray]:
-    found = {}
-    if "relevance" in needs:
-        values, known = relevance.block(batch.image_numbers, batch.caption_rows)
-        found = {"relevance": values} if known is None else {"relevance": values, "known": known}
-    if "image_relevance" in needs or "caption_relevance" in needs:
-        if not isinstance(relevance, ExactRelevance):
-            raise InputError("shards hold images with captions only", remedy="set train.relevance to exact")
-        found |= {"image_relevance": relevance.image_block(batch.image_numbers)}
-        found |= {"caption_relevance": relevance.caption_block(batch.caption_rows)}
-    return found
+def _relevance(relevance: BatchRelevance, batch: Batch) -> dict[str, np.ndarray]:
+    values, known = relevance.block(batch.image_numbers, batch.caption_rows)
+    return {"relevance": values} if known is None else {"relevance": values, "known": known}
 
 
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:

@@ -12,19 +12,22 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.measures import choose
+from pipelines.measures.inputs import content_digest, input_digests
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
-from schemas.files import MANIFEST, canonical, digest
+from schemas.files import MANIFEST, canonical, digest, package_version
 from schemas.params import MeasuresParams, TrainParams
 from schemas.region_store import RegionStore
 from schemas.shards import read_shards
 from trainer.data import BatchPlan, DataShare, Pairs
-from trainer.losses import make_loss, needs
+from trainer.losses import check_scale, make_loss, needs
 from trainer.losses.base import ScoredBatch
 from trainer.models import Config, build, configure, make_tokens
 from trainer.models.base import RetrievalModel
-from trainer.relevance import BatchRelevance, ExactRelevance, SampledRelevance, own_spread
+from trainer.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from trainer.text import Tokens
+
+FORMAT = 2  # of what a stopped run keeps; 1 counted rsum as 0 to 6
 
 
 @dataclass(frozen=True)
@@ -66,41 +69,73 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, asked = store.metadata["dim"], needs(params.loss)
+    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
-    shards = None if data.shards is None else SampledRelevance(read_shards(data.shards), captions, params.measure)
-    relevance = _relevance(params, measures, captions, shards) if any("relevance" in a for a in asked) else None
+    shards = _shards(data, params, captions, asked)
+    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in asked else None
+    if relevance is not None:
+        check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
-    inputs = data.digests()
+    inputs = {**data.digests(), **input_digests([params.measure], measures), **_model_files(params)}
     return Setup(
         build(params.model.name, config, dim, tokens.size),
         config,
         tokens,
         dim,
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
-        make_loss([_with_alpha(term, params, measures, captions) for term in params.loss]),
+        loss,
         asked,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
         None if held_out is None else _dense(params, measures, held_out),
         inputs,
-        hashlib.sha256(canonical([_lasting(params), inputs]).encode()).hexdigest(),
+        _key(params, measures, inputs),
     )
 
 
-def _lasting(params: TrainParams) -> dict[str, Any]:
-    """What the result depends on: not where it is computed, nor how long it goes on."""
-    return params.model_dump(mode="json", exclude={"device", "tensorboard", "workers"})
+def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) -> str:
+    """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
+    passing = {"device", "tensorboard", "workers", "epochs", "patience"}
+    lasting = params.model_dump(mode="json", exclude=passing)
+    content = [FORMAT, package_version(), lasting, measures.used([params.measure]), inputs]
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _model_files(params: TrainParams) -> dict[str, str]:
+    """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
+    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
+    return {
+        f"{name}: {path}": content_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()
+    }
+
+
+def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:
+    """The shards that were given. InputError when this run would not read them."""
+    if data.shards is None:
+        return None
+    looked_up = params.relevance == "shards" and "relevance" in asked
+    if not looked_up and params.composition != "seeded":
+        problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
+        remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
+        raise InputError(problem, file=data.shards, remedy=remedy)
+    return SampledRelevance(read_shards(data.shards), captions, params.measure)
 
 
 def _relevance(
-    params: TrainParams, measures: MeasuresParams, captions: Captions, shards: SampledRelevance | None
+    params: TrainParams, measures: MeasuresParams, captions: Captions, rows: np.ndarray, shards: SampledRelevance | None
 ) -> BatchRelevance:
-    if params.relevance == "exact":
-        return ExactRelevance(choose([params.measure], measures)[params.measure].fit(captions))
-    if shards is None:
+    """Labels of the captions that are learnt from, `rows`. InputError where the source knows of others too."""
+    whole = len(rows) == captions.n_captions
+    if params.relevance == "exact" and (whole or params.measure not in measures.imported):
+        return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, params.relevance_of)
+    if params.relevance == "shards" and shards is None:
         raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    if not whole:
+        problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
+        raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")
+    assert shards is not None
     return shards
 
 

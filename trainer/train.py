@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import set_seed
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
+from pipelines.processes import Place, together
 from schemas.errors import InputError
 from schemas.files import remove_temporaries
-from schemas.lock import only_run
+from schemas.output import output_folder
 from schemas.params import MeasuresParams, TrainParams
 from schemas.progress import progress
+from trainer.arithmetic import autocast, precision_of
 from trainer.board import write_epoch
-from trainer.checkpoint import finish, finished, load_state, save_config, save_model
-from trainer.data import ahead
+from trainer.checkpoint import (
+    AFRESH,
+    MODEL,
+    STATE,
+    begin,
+    finish,
+    finished,
+    load_state,
+    same_length,
+    save_config,
+    save_model,
+)  # fmt: skip
+from trainer.data import Batch, ahead
 from trainer.history import History
+from trainer.models.base import RetrievalModel
 from trainer.optimiser import make_optimiser, make_schedule
+from trainer.processes import backend_of, device_of_process, from_first, mean_gradients, same_on_all
 from trainer.scoring import scored_batch
-from trainer.setup import Data, prepare
+from trainer.setup import Data, Setup, prepare
 from trainer.unfit import stop_at_nan
 from trainer.validation import validate
 
@@ -32,70 +50,137 @@ def train(
 ) -> dict[str, Any]:
     """Train; write the best model (`load_run`), steps.csv, epochs.csv and summary.json, which is returned.
 
-    A run that was stopped goes on after its last finished epoch, and ends as one that was not; a finished one is left
-    as it is, unless `restart`. Started on several
-    processes by `accelerate launch` or `torchrun`, each encodes its part of a batch and all see the whole.
-    Raises InputError for data that do not fit together, when the loss is no longer a number, and while another run
-    writes to `out`.
+    A run that was stopped goes on after its last finished epoch, and ends as one that was not; so does a finished one
+    that is asked for more epochs, and else it is left as it is, unless `restart`. Started on several processes by
+    `torchrun` or `accelerate launch`, each encodes its part of a batch and all see the whole; of the environment only
+    what torchrun sets is read, and the first process alone writes.
+    Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
+    number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
     """
-    with only_run(out):
+    place = Place.here()
+    device = device_of_process(params.device, place)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with output_folder(out, "run"), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
         remove_temporaries(out)
-        return _train(data, out, params, measures, restart)
+        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, place))
+        wait()
+        return summary
 
 
-def _train(data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool) -> dict[str, Any]:
-    accelerator = Accelerator(cpu=params.device == "cpu")
-    set_seed(params.seed)  # the same on every process: all draw the same negatives
+@dataclass(frozen=True)
+class Run:
+    """What a process trains, and with what."""
+
+    out: Path
+    params: TrainParams
+    setup: Setup
+    device: torch.device
+    part: slice  # of a batch, that this process encodes
+    scorer: RetrievalModel
+    model: nn.Module  # the scorer, compiled or not
+    optimiser: Optimizer
+    schedule: LRScheduler
+    history: History
+
+
+def _train(
+    data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool, device: torch.device,
+    part: slice,
+) -> dict[str, Any]:  # fmt: skip
+    torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
     setup = prepare(data, params, measures)
-    plan, batch_size = setup.plan, params.batch_size
-    part = _part(batch_size, accelerator.process_index, accelerator.num_processes)
-    optimiser = make_optimiser(setup.model, params)
-    schedule = make_schedule(optimiser, params, plan.batches_an_epoch)
-    done = None if restart else finished(out, setup.key)
-    if done is not None:
+    done, state = (None, None) if restart else from_first(lambda: _earlier(out, setup.key, params))
+    history = History(out, setup.key, state)
+    if done is not None and (state is None or history.over(params)):
         return done
-    history = History(out, setup.key, None if restart else load_state(out, setup.key))
-    scorer = setup.model.to(accelerator.device)
-    history.restore(scorer, optimiser, schedule)
-    model = accelerator.prepare(torch.compile(scorer) if params.compile else scorer)
-    if accelerator.is_main_process and not history.epoch:
-        save_config(out, params, setup.config, setup.tokens, setup.feature_dim, setup.inputs)
-    with progress("training", params.epochs * plan.batches_an_epoch * batch_size, "pairs") as advance:
-        advance(len(history.steps) * batch_size)
-        while history.epoch < params.epochs and not history.stale(params.best_by, params.patience):
-            scorer.train()
-            start = time.perf_counter()
-            batches = ahead(lambda rows: plan.pairs.collate(rows, part), plan.epoch(history.epoch), params.workers)
-            for batch in batches:
-                with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=params.precision == "bf16"):
-                    loss = setup.loss(scored_batch(model, scorer, batch, setup.relevance, setup.needs))
-                stop_at_nan(loss, batch, plan.pairs.captions, history, out)
-                accelerator.backward(loss)
-                if params.clip is not None:
-                    clip_grad_norm_(scorer.parameters(), params.clip)
-                optimiser.step()
-                schedule.step()
-                optimiser.zero_grad(set_to_none=True)
-                history.step(loss.item(), float(schedule.get_last_lr()[0]))
-                advance(batch_size)
-            rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)
-            found = validate(scorer, setup.validation, setup.validation_relevance)
-            better = history.finish_epoch(found, rate, params.best_by)
-            if accelerator.is_main_process:
-                if better:
-                    save_model(out, scorer)
-                history.save(scorer, optimiser, schedule)
-                if params.tensorboard:
-                    write_epoch(out, history.epochs[-1])
+    history.over(params)  # before anything is changed: it may have more epochs than are asked for
+    run = _started(out, params, setup, device, part, history)
+    from_first(lambda: _open(run))
+    steps = setup.plan.batches_an_epoch
+    with progress("training", params.epochs * steps * params.batch_size, "pairs") as advance:
+        advance(history.epoch * steps * params.batch_size)
+        while not history.over(params):
+            better = history.finish_epoch(_epoch(run, advance), params.best_by)
+            from_first(lambda better=better: _keep(run, better))  # type: ignore[misc]
     summary = history.summary(params)
-    if accelerator.is_main_process:
-        finish(out, summary)
-    accelerator.wait_for_everyone()
+    from_first(lambda: finish(out, summary))
     return summary
 
 
-def _part(batch: int, rank: int, world: int) -> slice:
+def _earlier(out: Path, key: str, params: TrainParams) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The summary of a finished run of this key, and the state that it or a stopped one goes on from."""
+    done, state = finished(out, key), load_state(out, key)
+    if done is not None and state is None and not same_length(out, params):
+        remedy = f"ask for its epochs and patience, give another --out, or {AFRESH}"
+        raise InputError("without its state a finished run cannot go on", file=out / STATE, remedy=remedy)
+    return done, state
+
+
+def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device, part: slice, history: History) -> Run:
+    scorer = setup.model.to(device)
+    optimiser = make_optimiser(scorer, params)
+    schedule = make_schedule(optimiser, params, setup.plan.batches_an_epoch)
+    history.restore(scorer, optimiser, schedule, device)
+    same_on_all(scorer.state_dict().values())
+    model = torch.compile(scorer) if params.compile else scorer
+    return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, history)
+
+
+def _open(run: Run) -> None:
+    """The folder as it is while a run trains: nothing in it says that one has ended, or is of another run."""
+    out, setup, history = run.out, run.setup, run.history
+    last = history.best_is_last(run.params.best_by)
+    if history.epoch and not last and not (out / MODEL).is_file():
+        raise InputError("the model of the best epoch is missing", file=out / MODEL, remedy=AFRESH)
+    begin(out, afresh=not history.epoch)
+    save_config(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs)
+    if last:  # the run may have been stopped after its state was written and before its model was
+        save_model(out, run.scorer)
+
+
+def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
+    """Train an epoch; its mean loss, validation and pairs a second, as the first process has them."""
+    plan, batch_size, history = run.setup.plan, run.params.batch_size, run.history
+    run.scorer.train()
+    start = time.perf_counter()
+    for batch in ahead(lambda rows: plan.pairs.collate(rows, run.part), plan.epoch(history.epoch), run.params.workers):
+        _step(run, batch)
+        advance(batch_size)
+    rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)
+    same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
+    found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance)
+    return from_first(lambda: {"loss": history.mean_loss(), **found, "pairs_per_s": rate})
+
+
+def _step(run: Run, batch: Batch) -> None:
+    with autocast(run.params.precision, run.device):
+        scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
+    loss = run.setup.loss(scored)
+    stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
+    loss.backward()
+    mean_gradients(run.scorer.parameters())
+    if run.params.clip is not None:
+        clip_grad_norm_(run.scorer.parameters(), run.params.clip)
+    run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
+    run.optimiser.step()
+    run.schedule.step()
+    run.optimiser.zero_grad(set_to_none=True)
+
+
+def _keep(run: Run, better: bool) -> None:
+    """The state first: a run that is stopped before its model is written makes that good when it goes on."""
+    run.history.save(run.scorer, run.optimiser, run.schedule, run.device)
+    if better:
+        save_model(run.out, run.scorer)
+    if run.params.tensorboard:
+        write_epoch(run.out, run.history.epochs[-1])
+
+
+def _part(batch: int, place: Place) -> slice:
     """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
-    if batch % world:
-        raise InputError(f"a batch of {batch} for {world} processes", remedy=f"set a batch_size that {world} divides")
-    return slice(rank * (batch // world), (rank + 1) * (batch // world))
+    if batch % place.world:
+        problem = f"a batch of {batch} for {place.world} processes"
+        raise InputError(problem, remedy=f"set a batch_size that {place.world} divides")
+    share = batch // place.world
+    return slice(place.rank * share, (place.rank + 1) * share)

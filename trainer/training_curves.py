@@ -13,10 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from schemas.errors import InputError
 from schemas.files import atomic
+from schemas.output import SIGNATURE, refuse_picture
 
 STEPS, EPOCHS = "steps.csv", "epochs.csv"
 SMOOTH = 0.02  # share of a run's steps over which its loss is averaged
-TITLES = {"rsum": "Validation rsum, of 6", "ndcg": "Validation NDCG", "asp": "Validation ASP"}
+TITLES = {"rsum": "Validation rsum, of 600", "ndcg": "Validation NDCG", "asp": "Validation ASP"}
 
 
 def runs_in(folder: Path) -> dict[str, Path]:
@@ -31,10 +32,12 @@ def draw(runs: Mapping[str, Path], out: Path, metric: str = "rsum") -> int:
     """Draw runs over the share of their training that was done, so that long and short ones compare; returns how many.
 
     Losses of different kinds have different sizes: each is drawn as a share of its first value. The format follows the
-    suffix of `out`. Raises InputError without runs, and for one that did not measure `metric`.
+    suffix of `out`. Raises InputError without runs, for one that did not measure `metric`, and for a file at
+    `out` that is no such picture.
     """
     if not runs:
         raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
+    refuse_picture(out)
     figure = Figure(figsize=(10, 4), layout="constrained")
     losses, validation = figure.subplots(1, 2)
     for label, folder in runs.items():
@@ -51,10 +54,15 @@ def draw(runs: Mapping[str, Path], out: Path, metric: str = "rsum") -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic(out) as temporary:
         try:
-            figure.savefig(temporary, format=out.suffix[1:], dpi=120)
+            figure.savefig(temporary, format=out.suffix[1:], dpi=120, metadata=_signature(out.suffix))
         except ValueError as error:
             raise InputError(f"cannot draw '{out.suffix}'", file=out, remedy="use .png, .svg or .pdf") from error
     return len(runs)
+
+
+def _signature(suffix: str) -> dict[str, str]:
+    """By which a later run knows the picture as ours."""
+    return {"Software" if suffix.lower() == ".png" else "Creator": SIGNATURE}
 
 
 def _losses(axes: Axes, label: str, values: np.ndarray) -> None:
@@ -67,7 +75,7 @@ def _column(path: Path, name: str) -> np.ndarray:
     """float64 [rows] of a CSV file. InputError when it is not there or lacks the column."""
     if not path.is_file():
         raise InputError("no such file", file=path, remedy="give folders of capgrade train")
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or name not in rows[0]:
         known = ", ".join(rows[0]) if rows else "nothing"

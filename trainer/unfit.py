@@ -10,10 +10,9 @@ from torch import Tensor
 from schemas.captions import Captions
 from schemas.errors import InputError
 from schemas.files import write_text
+from trainer.checkpoint import UNFIT
 from trainer.data import Batch
 from trainer.history import History
-
-FILE = "unfit_batch.json"
 
 
 def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:
@@ -24,7 +23,7 @@ def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History
     ids = {"captions": [captions.caption_ids[r] for r in rows]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
     found = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
-    write_text(out / FILE, json.dumps(found, indent=2) + "\n")
+    write_text(out / UNFIT, json.dumps(found, indent=2) + "\n")
     problem = f"the loss is {loss.item()} at step {found['step']}, epoch {found['epoch']}"
     remedy = "lower train.lr or the weight of a loss; the batch is in this file"
-    raise InputError(problem, file=out / FILE, remedy=remedy)
+    raise InputError(problem, file=out / UNFIT, remedy=remedy)

@@ -15,8 +15,8 @@ GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 
 
 def validate(model: RetrievalModel, pairs: Pairs | None, relevance: np.ndarray | None) -> dict[str, float]:
-    """rsum (0..6), and with relevance [n_images, n_captions] the means of both directions of NDCG@25, ASP and tau-b;
-    nothing without a split. The model is left in the mode it was in.
+    """rsum (0 to 600), and with relevance [n_images, n_captions] the means of both directions of NDCG@25, ASP and
+    tau-b; nothing without a split. The model is left in the mode it was in.
     """
     if pairs is None:
         return {}

@@ -17,6 +17,7 @@ from pipelines.cli.options import (
     ParamsFile,
     Sets,
     Split,
+    are_agreement,
     beam_options,
     load,
     names_of,
@@ -68,8 +69,11 @@ def frequencies(
     captions: CaptionsDir, out: Annotated[Path, typer.Option(help="File to write.")], split: Split = None
 ) -> None:
     """Save the document frequencies of a split, for `measures.cider.document_frequency`."""
-    from pipelines.measures.ngrams import document_frequencies
+    from pipelines.measures.ngrams import FREQUENCIES, document_frequencies
     from schemas.captions import read_captions
+    from schemas.output import arrow_of, refuse_file
+
+    refuse_file(out, "file of document frequencies", arrow_of(FREQUENCIES))
 
     counted = document_frequencies(read_captions(captions, split))
     counted.save(out)
@@ -160,7 +164,10 @@ def agree(
     from pipelines.agree import agree as stage
     from pipelines.tables import agreement_table
     from schemas.files import write_json
+    from schemas.output import json_with, refuse_file
 
+    if out:
+        refuse_file(out, "agreement figures", json_with(are_agreement))
     loaded = load(params, sets, imports)
     result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
     if out:

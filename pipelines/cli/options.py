@@ -35,6 +35,7 @@ Imports = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _B = TypeVar("_B", bound=Block)
+COEFFICIENTS = ("pearson", "spearman")
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 
 
@@ -73,12 +74,15 @@ def beam_options(context: typer.Context) -> list[str]:
 def agreement_of(path: Path) -> dict[str, Any]:
     """What `capgrade agree --out` wrote. InputError when it is something else."""
     found = read_json(path)
-    try:
-        for row in found.values():
-            row["pearson"].keys(), row["spearman"].keys()
-    except (AttributeError, KeyError, TypeError):
-        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote") from None
+    if not are_agreement(found):
+        raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote")
     return found
+
+
+def are_agreement(found: Any) -> bool:
+    """Whether JSON is what `capgrade agree --out` writes."""
+    rows = found.values() if isinstance(found, dict) else [None]
+    return all(isinstance(row, dict) and all(isinstance(row.get(k), dict) for k in COEFFICIENTS) for row in rows)
 
 
 def with_given(block: _B, **given: Any) -> _B:

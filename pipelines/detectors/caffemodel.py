@@ -22,7 +22,7 @@ def read_caffemodel(path: Path) -> dict[str, np.ndarray]:
         message = memoryview(path.read_bytes())
         layers = dict(_layer(_message(value)) for field, value in _fields(message) if field == LAYERS)
         older = any(field == V1_LAYERS for field, _ in _fields(message))
-    except (ValueError, IndexError, TypeError) as error:
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise InputError(f"not a whole caffemodel ({error})", file=path, remedy="fetch the file again") from error
     if older or not layers:
         remedy = "upgrade_net_proto_binary of Caffe brings older files up to date"

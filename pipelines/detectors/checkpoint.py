@@ -10,16 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from pipelines.detectors.pooling import POOLERS
 from schemas.errors import InputError
 from schemas.files import atomic, canonical
+from schemas.output import refuse_file
 
 LAYOUT = "capgrade"
 NAMED = 5  # tensors named in one message
+MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
+
+
+def refuse_weights(path: Path) -> None:
+    """InputError when a file is there that `save_bottom_up` did not write."""
+    refuse_file(path, "detector of capgrade", _is_ours)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with safe_open(path, "np") as file:
+            return (file.metadata() or {}).get("format") == LAYOUT
+    except SafetensorError:
+        return False
 
 
 def save_bottom_up(
@@ -71,7 +87,14 @@ def read_checkpoint(
         config = TypeAdapter(BottomUpConfig).validate_json(facts["config"])
         found = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
         names = TypeAdapter(dict[str, list[str]]).validate_python(found)
-    except (KeyError, ValueError, ValidationError) as error:
+        if not all(1 <= count <= MOST_BLOCKS for count in config.blocks):
+            raise ValueError(f"stages of {config.blocks} blocks")
+        if config.pooler not in POOLERS:
+            raise ValueError(f"no pooler {config.pooler!r}")
+        shapes_of(config)
+    except InputError:
+        raise
+    except Exception as error:  # a configuration that no model can have makes torch raise anything
         raise InputError(f"a configuration that cannot be read ({type(error).__name__})", file=path) from error
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
         if key in names and len(names[key]) != count:

@@ -13,19 +13,19 @@ from torch import Tensor
 
 from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from pipelines.detectors.caffemodel import read_caffemodel
-from pipelines.detectors.checkpoint import built, check_tensors, read_safetensors, shapes_of
+from pipelines.detectors.checkpoint import MOST_BLOCKS, built, check_tensors, read_safetensors, shapes_of
 from pipelines.detectors.conventions import CONVENTIONS
 from pipelines.detectors.layouts import BESIDE, CELL_ANCHORS, LAYOUTS, Layout
 from pipelines.detectors.rpn import make_anchors, make_exact_anchors
-from pipelines.detectors.unpickle import read_pickle, read_torch
 from schemas.errors import InputError
+from schemas.pickles import read_pickle
+from schemas.torch_files import read_torch
 
 REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTE_LAYERS = ("head.cls_embed", "head.attr_linear1", "head.attr_linear2")
 STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
-MOST_BLOCKS = 64  # looked for in a stage; ResNet-152 has 36
 ROUNDED = {"airsplay": "airsplay_rounded"}  # the same code with Caffe's anchors in the file
 SAME_ANCHOR = 1e-2  # pixels
 

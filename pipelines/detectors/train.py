@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from pipelines.detectors.annotated import Annotated, read_annotated
 from pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
+from pipelines.detectors.checkpoint import refuse_weights
 from pipelines.detectors.norm import freeze, unfreeze
 from pipelines.detectors.precision import measure
 from pipelines.detectors.preprocess import preprocess
@@ -93,8 +94,10 @@ def train(
 
 def train_and_measure(captions_dir: Path, out: Path, params: Training, device: str = "cpu") -> dict[str, Any]:
     """Train on the split `train` of a scenes folder, write the checkpoint with its names and figures on `test`, and
-    return the figures. InputError for a device that is not there, and a folder without pictures or either split."""
+    return the figures. InputError for a device that is not there, a folder without pictures or either split, and a
+    file at `out` that is something else."""
     place = device_of(device)
+    refuse_weights(out)
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
     model, history = train(data, params, device=place)
     found = {**dataclasses.asdict(measure(model, held_out)), "losses": history}

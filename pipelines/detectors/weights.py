@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, save_bottom_up
+from pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, refuse_weights, save_bottom_up
 from pipelines.detectors.published import layout_of, published, read_tensors
 from schemas.errors import InputError
 from schemas.files import digest
@@ -38,7 +38,9 @@ def convert(
     """Any checkpoint that `load_bottom_up` reads as one of ours, with names: layout, n_classes, n_attributes.
 
     The names are those of Visual Genome's objects_vocab.txt and attributes_vocab.txt, in the model's order.
+    InputError also for a file at `out` that is something else.
     """
+    refuse_weights(out)
     model, facts = load_bottom_up(source)
     classes = read_names(classes_file, facts["n_classes"]) if classes_file else facts["classes"]
     attributes = read_names(attributes_file, facts["n_attributes"]) if attributes_file else facts["attributes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from schemas.errors import InputError
 from schemas.regions import Regions
 
 DATASET = "feat"
+MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row
 
 
 def read_h5(path: Path) -> Iterator[Regions]:
@@ -36,4 +38,6 @@ def read_h5(path: Path) -> Iterator[Regions]:
         if not isinstance(found, h5py.Dataset):
             problem = f"no dataset {DATASET!r}: it has {listed(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
+        if found.chunks and math.prod(found.chunks) * found.dtype.itemsize > MOST_BYTES:
+            raise InputError(f"chunks of shape {found.chunks}", file=path, remedy="write it again in smaller chunks")
         yield from read_rows(found, ids_path, path)

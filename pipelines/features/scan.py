@@ -90,7 +90,8 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
-    ids, times = image_ids(ids_path, rows.shape[0])
+    feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
+    ids, times = image_ids(ids_path, rows.shape[0]) if ids_path.exists() else numbered(ids_path, rows.shape[0])
     for k, image_id in enumerate(ids):
         first = k * times
         with refused(path, f"[{first}]"):
@@ -118,6 +119,25 @@ def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
         raise InputError(problem, file=path, remedy="give one id a row, or the ids of this very array")
     _check_once(unique, path)
     return unique, rows // len(unique)
+
+
+def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
+    """`{split}-0`, `{split}-1`, ... where there is no ids file, as `captions --source precomp` calls these images; the
+    count of rows of `{split}_caps.txt` tells how many rows of features in turn are one image, as in SCAN's data.py.
+
+    InputError without that file either, and when its rows do not fit.
+    """
+    split = ids_path.name.removesuffix("_ids.txt")
+    captions = ids_path.with_name(f"{split}_caps.txt")
+    if not captions.is_file():
+        problem = f"no such file, and no {captions.name} that says how many rows are one image"
+        raise InputError(problem, file=ids_path, remedy="give the image ids, one a row of features")
+    count = captions.read_bytes().removesuffix(b"\n").count(b"\n") + 1
+    if rows not in (count, count / REPEAT) or count % REPEAT:
+        problem = f"{count} captions for {rows} rows of features"
+        raise InputError(problem, file=captions, remedy=f"give {ids_path.name}, one id a row of features")
+    images = count // REPEAT
+    return [f"{split}-{k}" for k in range(images)], rows // images
 
 
 def _check_once(ids: Sequence[str], path: Path) -> None:

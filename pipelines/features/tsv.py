@@ -21,6 +21,7 @@ LXMERT = (
     "num_boxes", "boxes", "features",
 )  # fmt: skip
 AGAIN = "download or make the file again, or delete this row"
+MOST_BYTES = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
 
 
 def read_tsv(path: Path) -> Iterator[Regions]:
@@ -89,7 +90,9 @@ def _read(path: Path, names: tuple[str, ...]) -> Iterator[Regions]:
 def _line(f: BinaryIO, path: Path, row: int) -> bytes:
     """A row with its line feed, or nothing at the end of the file."""
     with refused(path, row):
-        line = f.readline()
+        line = f.readline(MOST_BYTES)
+        if len(line) == MOST_BYTES:
+            raise ValueError(f"a row of more than {MOST_BYTES} bytes")
     if line and not line.endswith(b"\n"):
         remedy = f"{AGAIN}; if the row is whole, end it with a line feed"
         raise InputError("cut short: no line feed at its end", file=path, row=row, remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from pipelines.measures.base import ArrayState, Fitted, Measure
@@ -35,14 +36,22 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "sbert_mean": lambda params: Sbert(params.sbert_mean),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
+# Columns of shards, of judged and of published pairs; rows of the agreement.
+TAKEN = frozenset(
+    ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight", "score")
+    + ("binary", "mixture")
+)
 FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     """The named measures with their parameters: ours, those that `params.imported` names, and mixtures of them.
 
-    Raises InputError for an unknown or repeated name, listing the known ones.
+    Raises InputError for an unknown or repeated name, listing the known ones, and for one that no file or
+    column can have.
     """
+    for name in (*params.imported, *params.mixtures):
+        _check_name(name)
     known = _single(params)
     for name, weights in params.all_mixtures.items():
         if name in known:
@@ -54,6 +63,13 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
         if name in names[:k]:
             raise InputError(f"measure '{name}' is named twice")
     return {name: known[name](params) for name in names}
+
+
+def _check_name(name: str) -> None:
+    """InputError for a measure whose name cannot be one of a file and of a column."""
+    if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
+        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
+        raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
 
 
 def _single(params: MeasuresParams) -> dict[str, Callable[[MeasuresParams], Measure]]:

@@ -63,7 +63,7 @@ class ArrayState(ABC):
             if isinstance(value, np.ndarray):
                 np.save(folder / f"{name}.npy", value, allow_pickle=False)
         scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
-        (folder / "scalars.json").write_text(json.dumps(scalars))
+        (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`, for measures that score any rows equally fast."""
@@ -78,7 +78,7 @@ class ArrayState(ABC):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        scalars = json.loads((folder / "scalars.json").read_text())
+        scalars = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
         # Copy on write: kernels are compiled once, for writable arrays.
         arrays = {
             path.stem: np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))

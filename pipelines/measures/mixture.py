@@ -61,11 +61,11 @@ class FittedMixture:
         for name, part in self.parts.items():
             part.save(folder / name)  # type: ignore[attr-defined]
         kinds = {name: type(part).__name__ for name, part in self.parts.items()}
-        (folder / _PARTS).write_text(json.dumps({"kinds": kinds, "weights": dict(self.weights)}))
+        (folder / _PARTS).write_text(json.dumps({"kinds": kinds, "weights": dict(self.weights)}), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        saved = json.loads((folder / _PARTS).read_text())
+        saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         return cls({name: KINDS[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"])
 
 

@@ -14,7 +14,8 @@ from schemas.errors import InputError
 from schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 
 MAX_ORDER = 4
-FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.string()), pa.field("images", pa.int32())])
+FREQUENCIES = "document_frequencies"
+FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Ngrams:
     """Counts of n-grams (n = 1..4) by caption: compressed rows, ids ascending within a row.
 
     ptr int64 [n_captions + 1]; gram int32 and count int32 [nonzeros]; order int8 [n_grams] is n - 1;
-    text: string array [n_grams], the words joined by a space; words int64 [n_captions], the caption lengths.
+    text: large_string array [n_grams], the words joined by a space; words int64 [n_captions], the caption lengths.
     """
 
     ptr: np.ndarray
@@ -40,7 +41,7 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
     row = np.repeat(np.arange(len(words)), words)
     left = start[row + 1] - np.arange(len(flat))  # words from here to the caption's end
     codes = pc.dictionary_encode(flat)
-    word_text = codes.dictionary
+    word_text = codes.dictionary.cast(pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
     word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     prefix, texts, keys, orders, base = word.copy(), word_text, [], [], 0
     order_texts = []
@@ -64,12 +65,13 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
 def _extend(texts: pa.Array, words: pa.Array, pairs: np.ndarray) -> pa.Array:
     """Texts of (prefix id, word id) pairs, each pair coded as prefix * len(words) + word."""
     size = max(len(words), 1)
-    return pc.binary_join_element_wise(texts.take(pairs // size), words.take(pairs % size), " ")
+    space = pa.scalar(" ", pa.large_string())
+    return pc.binary_join_element_wise(texts.take(pairs // size), words.take(pairs % size), space)
 
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """In how many images' reference sets each n-gram occurs: ngram string [n], images int32 [n]."""
+    """In how many images' reference sets each n-gram occurs: ngram large_string [n], images int32 [n]."""
 
     ngram: pa.Array
     images: np.ndarray
@@ -83,7 +85,7 @@ class DocumentFrequencies:
         return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
 
     def save(self, path: Path) -> None:
-        metadata = {"kind": "document_frequencies", "n_images": self.n_images, "corpus": self.corpus}
+        metadata = {"kind": FREQUENCIES, "n_images": self.n_images, "corpus": self.corpus}
         schema = with_metadata(FREQUENCY_SCHEMA, metadata)
         write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
 
@@ -115,10 +117,12 @@ def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencie
         return document_frequencies(captions)
     reader = open_arrow(Path(source))
     metadata = metadata_of(reader.schema)
-    if metadata.get("kind") != "document_frequencies":
+    if metadata.get("kind") != FREQUENCIES:
         raise InputError("not a file of document frequencies", file=source, remedy="write one: capgrade frequencies")
     if f"tokenizer {tokenizer}" not in metadata["corpus"]:
         raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
     table = reader.read_all().combine_chunks()
     images = table["images"].to_numpy()
-    return DocumentFrequencies(table["ngram"].combine_chunks(), images, metadata["n_images"], metadata["corpus"])
+    return DocumentFrequencies(
+        table["ngram"].combine_chunks().cast(pa.large_string()), images, metadata["n_images"], metadata["corpus"]
+    )

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.publish.card import dataset_card
-from pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
+from pipelines.publish.contents import CARD, CROISSANT, PICTURE, SUMS, Contents, Split
 from pipelines.publish.croissant import croissant
 from pipelines.publish.figures import draw_distributions
+from pipelines.publish.names import base_names
 from pipelines.publish.tables import hub_split, write_captions, write_pairs
 from schemas.captions import read_captions
 from schemas.errors import InputError
-from schemas.files import digest, parse_manifest, write_json, write_manifest, write_text
-from schemas.lock import only_run
+from schemas.files import digest, write_json, write_manifest, write_text
+from schemas.output import output_folder
 from schemas.params import PublishParams
 from schemas.shards import read_shards
 
@@ -32,12 +33,12 @@ def publish(
     Config `captions` has one row a caption; `relevance` one row a kept image-caption pair with every measure, the
     reasons it was kept and its sampling weight. `agreement` (from `agree`) goes into the card, the distributions of
     `relevance_dir` (from `relevance`) into its picture. The same input gives the same bytes. Returns the manifest.
-    Raises InputError without a licence, or when shards, relevance and captions do not belong together.
+    Raises InputError without a licence, for a folder that something else wrote, or when shards, relevance and captions
+    do not belong together.
     """
     if not params.license:
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
-    with only_run(out):
-        before = _listed(out)
+    with output_folder(out, "publish"):
         splits = _write_splits(captions_dir, shards_dirs, out)
         rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
         files = {
@@ -46,22 +47,13 @@ def publish(
         }
         contents = Contents(params, captions_dir, splits, files, agreement, relevance_dir)
         names = _write_beside(contents, out)
-        for name in before - {*rows, *names}:  # of an earlier run, which `datasets` would load too
-            (out / name).unlink(missing_ok=True)
         inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
         inputs["captions"] = splits[0].captions.digest
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
-        facts = {"tokenizer": made["tokenizer"], "measures": made["params"]["measures"]}
+        facts = {"tokenizer": made["tokenizer"], "measures": base_names(made["params"]["measures"])}
         written = params.model_dump(mode="json")
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
-
-
-def _listed(out: Path) -> set[str]:
-    try:
-        return set(parse_manifest(out / MANIFEST)["files"]) if (out / MANIFEST).is_file() else set()
-    except InputError:
-        return set()  # no manifest of ours: what is there stays, and `--check` names it
 
 
 def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path) -> tuple[Split, ...]:

@@ -22,6 +22,7 @@ from pipelines.report.runs import runs
 from pipelines.report.thumbnails import Thumbnails
 from pipelines.report.training import training
 from schemas.files import package_version, write_text
+from schemas.output import refuse_file, refuse_foreign, signed
 
 LEAD = (
     "Benchmarks call one image right for a caption and every other wrong. Here are the degrees between: measured, "
@@ -50,8 +51,12 @@ def report(folder: Path, out: Path, pictures: Path | None = None, title: str | N
     """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
     in the folder `pictures`. What is not there is said on the page, with the command that makes it.
 
-    Raises InputError without captions, and for an output that is damaged or belongs to other captions.
+    Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
+    else stands at `out` or in `pictures`.
     """
+    refuse_file(out, "report of capgrade", signed(b"<!doctype html>"))
+    if pictures:
+        refuse_foreign(pictures, "pictures")
     data = open_data(folder)
     sections = sections_of(data)
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."

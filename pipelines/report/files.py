@@ -12,14 +12,25 @@ import vl_convert
 from pipelines.report.page import VEGA_LITE
 from pipelines.report.parts import Chart, Picture, Section
 from pipelines.report.theme import THEMES
-from schemas.files import atomic
+from schemas.files import atomic, write_manifest
+from schemas.output import output_folder
 
 WIDTH, WIDE = 440, 820
 SCALE = 2  # pixels of a PNG for one of the page
 
 
 def write_pictures(sections: Iterable[Section], folder: Path) -> list[Path]:
-    """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files."""
+    """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files. InputError for a folder
+    that something else wrote."""
+    with output_folder(folder, "pictures"):
+        written = _write_all(sections, folder)
+        if written:
+            rows = {path.name: 0 for path in written}
+            write_manifest(folder, "pictures", params={}, inputs={}, rows=rows)
+        return written
+
+
+def _write_all(sections: Iterable[Section], folder: Path) -> list[Path]:
     written = []
     for part in (part for section in sections for part in section.parts):
         if isinstance(part, Chart):

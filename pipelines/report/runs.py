@@ -11,9 +11,8 @@ import altair as alt
 from pipelines.report.charts import by_run, choice, made, rows
 from pipelines.report.data import EVALUATION, Data, json_at
 from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
-from trainer.report import shown, smaller_is_better
+from trainer.report import SUMS, shown, smaller_is_better
 
-SUMS = ("rsum", "nsum")
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (

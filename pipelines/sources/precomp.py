@@ -17,13 +17,14 @@ TABLE = "use --source tsv, which takes any number of captions an image"
 
 
 def read_precomp(params: CaptionsParams) -> Iterator[Caption]:
-    """Captions of `{params.split}_caps.txt` in file order, five an image; caption ids are `<image id>#<k>`.
+    """Captions of `{params.split}_caps.txt` in file order, five an image; caption ids are `<image id>#<k>`. Of several
+    splits joined by `+`, one after the other.
 
     `{split}_ids.txt`, where it exists, holds image ids, one a row of image features: SCAN's
     util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one a caption, repeated five
     times, or one an image; SCAN's data.py tells the two apart by the count too (`im_div`). They are COCO's image
     ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never sentence ids. Without the file,
-    images are called "0", "1" and so on.
+    images are called `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them.
     Raises InputError for a missing split, a count of rows that fits neither form, and five rows that do not
     share one image id.
     """
@@ -31,6 +32,11 @@ def read_precomp(params: CaptionsParams) -> Iterator[Caption]:
     split = params.split
     if split is None:
         raise InputError("which split is not said", file=folder, remedy=_choices(folder))
+    for part in [split] if (folder / f"{split}_caps.txt").is_file() else split.split("+"):
+        yield from _read_split(folder, part)
+
+
+def _read_split(folder: Path, split: str) -> Iterator[Caption]:
     path = folder / f"{split}_caps.txt"
     if not path.is_file():
         raise InputError(f"no {path.name}", file=folder, remedy=_choices(folder))
@@ -56,7 +62,8 @@ def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
     if not path.is_file():
         if n_captions % PER_IMAGE:
             raise InputError(f"{n_captions} captions, not a multiple of {PER_IMAGE}", file=captions, remedy=TABLE)
-        return [str(image) for image in range(n_captions // PER_IMAGE)]
+        split = captions.name.removesuffix("_caps.txt")
+        return [f"{split}-{image}" for image in range(n_captions // PER_IMAGE)]
     ids = [_image_id(line, Place(str(path), row)) for row, line in read_lines(path)]
     if len(ids) == n_captions and n_captions % PER_IMAGE == 0:
         _check_fives(ids, path)

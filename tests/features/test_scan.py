@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from pipelines.features import READERS, WRITERS
 from pipelines.features.h5 import read_h5
 from pipelines.features.scan import read_scan, write_scan
+from pipelines.sources import SOURCES
 from schemas.errors import InputError
+from schemas.params import CaptionsParams
 
 from .made import assert_same, made
 
@@ -172,3 +174,19 @@ def test_what_the_layout_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a _ims.npy file"):
         write_scan(tmp_path / "a.npy", [made("a")])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("repeat", [1, 5])
+def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, repeat: int) -> None:
+    """The count of captions tells whether rows are repeated; without it there is nothing to go by."""
+    path = scan(tmp_path, X.repeat(repeat, 0), IDS)
+    (tmp_path / "dev_ids.txt").unlink()
+    (tmp_path / "dev_caps.txt").write_text("".join(f"caption {k}\n" for k in range(10)))
+    found = list(read_scan(path))
+    assert [regions.image_id for regions in found] == ["dev-0", "dev-1"]
+    assert all((regions.features == x).all() for regions, x in zip(found, X, strict=True))
+    captions = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")
+    assert list(dict.fromkeys(c.image_id for c in SOURCES["precomp"](captions))) == ["dev-0", "dev-1"]
+    (tmp_path / "dev_caps.txt").write_text("a\n" * 15)
+    with pytest.raises(InputError, match="dev_caps.txt: 15 captions for"):
+        list(read_scan(path))

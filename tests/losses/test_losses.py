@@ -1,27 +1,33 @@
-"""Every loss against a loop that says what it is, on random batches with and without unknown relevance."""
+"""Every loss against the loops of equations.py, on random batches, with and without unknown relevance."""
 
-import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import InputError
-from trainer.losses import LOSSES, make_loss, needs
+from trainer.losses import LOSSES, check_scale, make_loss, needs
 from trainer.losses.base import ScoredBatch
 from trainer.losses.daa import soft_ranks
 from trainer.metrics import asp
 
+from . import equations
+
 GRADED = ["sam", "triplet_sn", "kendall", "kendall_windows", "daa", "ladder"]
 
 
-def batch_of(seed, B=6, masked=False, dtype=torch.float64):
+def batch_of(seed, B=6, masked=False, dtype=torch.float64, cider=False):
+    """B pairs; relevance as Sentence-BERT gives it, 1 to the own pair, or as CIDEr-D, any number to 10."""
     rng = np.random.default_rng(seed)
     scores = torch.tensor(rng.uniform(-1, 1, (B, B)), dtype=dtype)
     relevance = rng.uniform(-0.5, 0.95, (B, B))
     np.fill_diagonal(relevance, 1)
+    if cider:
+        relevance = rng.uniform(0, 5, (B, B))
     known = rng.random((B, B)) < 0.6
     np.fill_diagonal(known, True)
     owner = rng.integers(0, max(1, B - 1), B)
@@ -34,168 +40,80 @@ def batch_of(seed, B=6, masked=False, dtype=torch.float64):
     )  # fmt: skip
 
 
-def ways(batch):
-    """(scores, relevance, known, own) as nested lists, queries in rows, both directions."""
-    known = torch.ones_like(batch.own) if batch.known is None else batch.known
-    for turn in (False, True):
-        yield [(x.T if turn else x).tolist() for x in (batch.scores, batch.relevance, known, batch.own)]
-
-
-def loop_triplet(batch, margin=0.2, negatives="hard", spare_own=False):
-    total = 0.0
-    for S, _, _, own in ways(batch):
-        for i in range(len(S)):
-            others = [j for j in range(len(S)) if (not own[i][j] if spare_own else j != i)]
-            costs = {j: max(0.0, margin + S[i][j] - S[i][i]) for j in others}
-            if not others:
-                continue
-            if negatives == "sum":
-                total += sum(costs.values())
-            else:
-                total += costs[(max if negatives == "hard" else min)(others, key=lambda j: S[i][j])]
-    return total
-
-
-def loop_sam(batch, tau=10.0, negatives="hard"):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        for i in range(len(S)):
-            others = [j for j in range(len(S)) if j != i and known[i][j]]
-            if others:
-                j = (max if negatives == "hard" else min)(others, key=lambda j: S[i][j])
-                total += max(0.0, (R[i][i] - R[i][j]) / tau + S[i][j] - S[i][i])
-    return total
-
-
-def loop_sam_authors(batch, tau=3.0, negatives="soft"):
-    """Line by line what formulas of the authors' code say."""
-    S, R, B = batch.scores.tolist(), batch.relevance.tolist(), len(batch.scores)
-
-    def second(cost):
-        order = sorted(range(B), key=lambda j: -cost[j] if negatives == "soft" else cost[j])
-        return order[1]
-
-    n = [second([S[i][j] - S[i][i] for j in range(B)]) for i in range(B)]
-    k = [second([S[i][j] - S[j][j] for j in range(B)]) for i in range(B)]
-    m1 = [min(1.0, (R[q][q] - R[q][k[q]]) / tau) for q in range(B)]
-    m0 = [min(1.0, (R[q][q] - R[q][n[q]]) / tau) for q in range(B)]
-    first = sum(max(0.0, S[i][n[i]] - S[i][i] + m1[n[i]]) for i in range(B))
-    return first + sum(max(0.0, S[i][k[i]] - S[k[i]][k[i]] + m0[k[i]]) for i in range(B))
-
-
-def loop_triplet_sn(batch, margin=0.2, gamma=50.0):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        for i in range(len(S)):
-            some = [S[i][j] for j in range(len(S)) if known[i][j] and R[i][j] < 1 - 1e-6]
-            if some:
-                soft = math.log(sum(math.exp(gamma * (s - max(some))) for s in some)) / gamma + max(some)
-                total += max(0.0, soft - S[i][i] + margin)
-    return total
-
-
-def loop_kendall(batch, alpha=0.2):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        B = range(len(S))
-        total += sum(
-            max(0.0, S[i][k] - S[i][j])
-            for i in B for j in B for k in B
-            if known[i][j] and known[i][k] and R[i][j] > R[i][k] + alpha
-        )  # fmt: skip
-    return total
-
-
-def loop_windows(batch, alpha=0.2, beta=0.1):
-    total, count = 0.0, round((2 - alpha) / beta)
-    for S, R, known, _ in ways(batch):
-        for i in range(len(S)):
-            seen = [j for j in range(len(S)) if known[i][j]]
-            for m in range(1, count + 1):
-                low = -1 + m * beta
-                positive = [S[i][j] for j in seen if R[i][j] >= low + alpha - 1e-6]
-                negative = [S[i][j] for j in seen if R[i][j] <= low + 1e-6]
-                if positive and negative:
-                    total += max(0.0, max(negative) - min(positive)) / count
-    return total
-
-
-def loop_daa(batch, temperature=0.05, form="paper"):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        B = range(len(S))
-
-        def rank(X, b, c, known=known, B=B):
-            z = [((X[a][b] if form == "authors" else X[b][a]) - X[b][c]) / temperature for a in B]
-            return 1 + sum(1 / (1 + math.exp(-max(-50, min(50, z[a])))) for a in B if a != c and known[b][a])
-
-        pairs = [(rank(S, b, c), rank(R, b, c)) for b in B for c in B if known[b][c]]
-        total += 1 - sum(min(p) / max(p) for p in pairs) / len(pairs)
-    return total
-
-
-def loop_ladder(batch, thresholds=(0.63,), margins=(0.2, 0.01), weights=(1.0, 0.25)):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        for i in range(len(S)):
-            for threshold, margin, weight in zip((math.inf, *thresholds), margins, weights, strict=True):
-                above = [j for j in range(len(S)) if j == i or (known[i][j] and R[i][j] >= threshold)]
-                below = [j for j in range(len(S)) if j not in above and known[i][j]]
-                if below:
-                    total += weight * max(0.0, margin + max(S[i][j] for j in below) - min(S[i][j] for j in above))
-    return total
-
-
-def loop_info_nce(batch, temperature=0.05, targets="own", softness=0.1):
-    total = 0.0
-    for S, R, known, _ in ways(batch):
-        B = len(S)
-        for i in range(B):
-            seen = [j for j in range(B) if targets == "own" or known[i][j] or j == i]
-            log = math.log(sum(math.exp(S[i][j] / temperature) for j in seen))
-            weight = {j: float(j == i) for j in seen}
-            if targets == "relevance":
-                sum_ = sum(math.exp(R[i][j] / softness) for j in seen)
-                weight = {j: math.exp(R[i][j] / softness) / sum_ for j in seen}
-            total += sum(weight[j] * (log - S[i][j] / temperature) for j in seen) / B
-    return total / 2
-
-
 CASES = [
-    ("triplet", {}, loop_triplet),
-    ("triplet", {"negatives": "soft", "margin": 0.4}, loop_triplet),
-    ("triplet", {"negatives": "sum", "spare_own": True}, loop_triplet),
-    ("sam", {}, loop_sam),
-    ("sam", {"negatives": "soft", "tau": 2.0}, loop_sam),
-    ("triplet_sn", {}, loop_triplet_sn),
-    ("kendall", {}, loop_kendall),
-    ("kendall_windows", {}, loop_windows),
-    ("kendall_windows", {"alpha": 0.4, "beta": 0.2}, loop_windows),
-    ("daa", {"temperature": 0.05}, loop_daa),
-    ("ladder", {}, loop_ladder),
-    ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}, loop_ladder),
-    ("info_nce", {}, loop_info_nce),
-    ("info_nce", {"targets": "relevance"}, loop_info_nce),
+    ("triplet", {}, equations.triplet),
+    ("triplet", {"negatives": "soft", "margin": 0.4}, equations.triplet),
+    ("triplet", {"negatives": "sum", "spare_own": True}, equations.triplet),
+    ("sam", {}, equations.sam),
+    ("sam", {"negatives": "soft", "tau": 2.0}, equations.sam),
+    ("triplet_sn", {}, equations.triplet_sn),
+    ("kendall", {}, equations.kendall),
+    ("kendall_windows", {}, equations.kendall_windows),
+    ("kendall_windows", {"alpha": 0.4, "beta": 0.2}, equations.kendall_windows),
+    ("daa", {"temperature": 0.05}, equations.daa),
+    ("smooth_ap", {"temperature": 0.1}, equations.smooth_ap),
+    ("ladder", {}, equations.ladder),
+    ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}, equations.ladder),
+    ("info_nce", {}, equations.info_nce),
+    ("info_nce", {"targets": "relevance"}, equations.info_nce),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "loop"), CASES)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 7), masked=st.booleans())
-def test_a_loss_is_its_loop(name, options, loop, seed, size, masked):
-    batch = batch_of(seed, size, masked)
+@given(seed=st.integers(0, 10**6), size=st.integers(1, 7), masked=st.booleans(), cider=st.booleans())
+def test_a_loss_is_its_equation(name, options, loop, seed, size, masked, cider):
+    batch = batch_of(seed, size, masked, cider=cider)
     found = make_loss([{"name": name, **options}])(batch)
     assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=2e-4)
 
 
-@pytest.mark.parametrize(("name", "loop"), [("sam", loop_sam_authors), ("daa", loop_daa)])
-@pytest.mark.parametrize("seed", range(5))
-def test_authors_forms_are_their_loops(name, loop, seed):
-    batch = batch_of(seed)
-    options = {"tau": 3.0, "negatives": "soft"} if name == "sam" else {"temperature": 0.05}
-    extra = {} if name == "sam" else {"form": "authors"}
+AUTHORS = [
+    ("sam", {"tau": 3.0, "negatives": "soft"}, equations.sam_authors),
+    ("sam", {"tau": 6.0, "negatives": "hard"}, equations.sam_authors),
+    ("daa", {"temperature": 0.05}, lambda batch, temperature: equations.daa(batch, temperature, "authors")),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "loop"), AUTHORS)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(2, 7), cider=st.booleans())
+def test_authors_forms_are_what_their_code_says(name, options, loop, seed, size, cider):
+    batch = batch_of(seed, size, cider=cider)
     found = make_loss([{"name": name, "form": "authors", **options}])(batch)
-    assert float(found) == pytest.approx(loop(batch, **options, **extra), rel=2e-4)
+    assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=1e-5)
+    with pytest.raises(InputError, match=f"loss '{name}', form authors, needs the relevance of every pair"):
+        make_loss([{"name": name, "form": "authors", **options}])(batch_of(seed, size, masked=True))
+
+
+def matrices(scores, relevance, known=None):
+    own = torch.eye(len(scores), dtype=torch.bool)
+    return ScoredBatch(
+        torch.tensor(scores), own, torch.tensor(relevance), None if known is None else torch.tensor(known)
+    )
+
+
+def test_both_margins_of_sam_are_of_the_positive_image():
+    """Worked out by hand: towards images the pair 0 has (phi_00 - phi_01) / 1 + S_10 - S_00 = .2 + .1 - .9 < 0, the
+    pair 1 has (phi_11 - phi_10) + S_01 - S_11 = .8 + .5 - .9 = .4; towards captions -.2 and 0."""
+    batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]])
+    assert float(make_loss([{"name": "sam", "tau": 1.0}])(batch)) == pytest.approx(0.4)
+
+
+def test_sam_asks_for_relevance_to_the_positive_image_alone():
+    """phi(G_1, c_0) is unknown: the pair 1 has no negative in either direction, though phi(G_0, c_1) is known."""
+    batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]], [[True, True], [False, True]])
+    assert float(make_loss([{"name": "sam", "tau": 1.0}])(batch)) == 0
+
+
+OWN_AND_OTHER = [(1.0, 0.9, True), (1.0, 1.0, False), (2.6, 1.4, True), (1.4, 2.6, False), (-0.1, -0.2, True)]
+
+
+@pytest.mark.parametrize(("own", "other", "negative"), OWN_AND_OTHER)
+def test_a_negative_of_triplet_sn_is_less_relevant_than_the_own_pair(own, other, negative):
+    batch = matrices([[0.5, 0.5], [0.5, 0.5]], [[own, other], [other, own]])
+    loss = float(make_loss([{"name": "triplet_sn", "margin": 0.3}])(batch))
+    assert loss == pytest.approx(1.2 if negative else 0)  # a margin of each of four queries
 
 
 def test_centre_and_classes_by_hand():
@@ -220,8 +138,6 @@ def test_gradients_are_finite_differences(name, masked):
     loss = make_loss([{"name": name, **options}])
 
     def value(x):
-        from dataclasses import replace
-
         return loss(replace(batch, **{wrt: x}))
 
     x = getattr(batch, wrt).clone().requires_grad_()
@@ -273,7 +189,7 @@ def test_random_negatives_are_others_and_follow_the_generator():
         torch.manual_seed(seed)
         values.append(float(loss(batch)))
     assert values[0] == values[1] != values[2]
-    least, most = (loop_triplet(batch, 3.0, kind) for kind in ("soft", "hard"))
+    least, most = (equations.triplet(batch, 3.0, kind) for kind in ("soft", "hard"))
     assert least < values[0] < most
 
 
@@ -319,7 +235,44 @@ def test_terms_are_weighed_and_checked():
         ({"name": "sma"}, "unknown loss 'sma'"),
         ({"name": "sam", "tua": 1}, "loss 'sam' has no option 'tua'"),
         ({"name": "sam", "negatives": "easy"}, "option 'negatives' of loss 'sam' is 'easy'"),
+        ({"name": "sam", "negatives": "sum"}, "option 'negatives' of loss 'sam' is 'sum'"),
+        ({"name": "sam", "tau": 0}, "option 'tau' of loss 'sam' is 0: Input should be greater than 0"),
         ({"name": "triplet", "margin": "wide"}, "option 'margin' of loss 'triplet' is 'wide'"),
+        ({"name": "triplet", "weight": "much"}, "option 'weight' of loss 'triplet' is 'much'"),
+        ({"name": "ladder", "margins": [0.2]}, "loss 'ladder' has 1 thresholds, 1 margins, 2 weights"),
+        ({"name": "kendall_windows", "alpha": 2.5}, "no window of alpha 2.5 and beta 0.1 fits"),
     ):
         with pytest.raises(InputError, match=message):
             make_loss([term])
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers():
+    terms = yaml.safe_load("[{name: info_nce, temperature: 5e-2, weight: 1e0}, {name: ladder, margins: [2e-1, 1e-2]}]")
+    assert isinstance(terms[0]["temperature"], str)
+    found = make_loss(terms)(batch_of(0))
+    assert float(found) == pytest.approx(float(make_loss([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
+
+
+@pytest.mark.parametrize("name", ["scores", "own", "relevance", "known", "images", "captions", "labels"])
+def test_a_batch_of_other_shapes_is_refused(name):
+    """B images and 5 B captions give plausible numbers in some losses."""
+    batch = batch_of(0, masked=True)
+    value = getattr(batch, name)
+    wide = torch.cat([value] * 5, dim=-1 if value.ndim == 2 and name not in ("images", "captions") else 0)
+    with pytest.raises(InputError, match=r"of a batch is \[.*30.*\], and .* fits 6 pairs"):
+        replace(batch, **{name: wide})
+
+
+def test_what_a_batch_lacks_is_named():
+    bare = ScoredBatch(torch.rand(3, 3), torch.eye(3, dtype=torch.bool))
+    for name, lacks in (("sam", "relevance"), ("daa", "relevance"), ("centre", "images"), ("classify", "image_logits")):
+        with pytest.raises(InputError, match=f"a loss asks for `{lacks}`, which this batch lacks"):
+            make_loss([{"name": name}])(bare)
+
+
+def test_windows_are_of_relevance_from_minus_one_to_one():
+    terms = [{"name": "triplet_sn"}, {"name": "kendall_windows"}]
+    check_scale(terms, "sbert", -1.0, 1.0)
+    check_scale(terms[:1], "cider", 0.0, 10.0)
+    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
+        check_scale(terms, "cider", 0.0, 10.0)

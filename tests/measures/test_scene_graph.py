@@ -206,7 +206,8 @@ def test_left_out_needs_two_references() -> None:
 def test_agrees_with_people_better_than_spice(coco: Captions) -> None:
     """On 1,000 images of COCO: published SPICE has 0.728 over all judged pairs, 0.536 on non-original ones (of all
     5,000 images)."""
-    from pipelines.agree import pair_values, read_judgements
+    from pipelines.agree import read_judgements
+    from pipelines.measures.pairs import pair_values
 
     people = read_judgements(DATA / "coco" / "cxc_sits_test.csv", coco)
     some = np.isin(people.image, np.arange(0, 5000, 5))

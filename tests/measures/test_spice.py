@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from conftest import make_captions
 
-from pipelines.agree import Judgements, pair_values
+from pipelines.agree import Judgements
 from pipelines.measures import spice
+from pipelines.measures.pairs import pair_values
 from pipelines.measures.spice import FittedSpice, Spice, read_scores
 from schemas.errors import InputError
 from schemas.params import SpiceParams

@@ -31,8 +31,19 @@ def read(tmp_path: Path) -> Read:
 
 def test_without_ids_images_are_numbered(read: Read, tmp_path: Path) -> None:
     captions = read()
-    assert captions[6] == Caption("1", "1#1", "test", "caption 6", str(tmp_path / "test_caps.txt"), 7)
-    assert [c.image_id for c in captions] == ["0"] * 5 + ["1"] * 5
+    assert captions[6] == Caption("test-1", "test-1#1", "test", "caption 6", str(tmp_path / "test_caps.txt"), 7)
+    assert [c.image_id for c in captions] == ["test-0"] * 5 + ["test-1"] * 5
+
+
+def test_several_splits_one_after_the_other(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "dev_caps.txt").write_text("".join(f"dev {k}\n" for k in range(5)))
+    captions = read(split="test+dev")
+    assert [c.split for c in captions] == ["test"] * 10 + ["dev"] * 5
+    assert [c.image_id for c in captions[::5]] == ["test-0", "test-1", "dev-0"]
+    with pytest.raises(InputError, match=r"no train_caps.txt -> choose with --split from: dev, test"):
+        read(split="test+train")
+    (tmp_path / "test+dev_caps.txt").write_text("".join(f"both {k}\n" for k in range(5)))
+    assert {c.image_id for c in read(split="test+dev")} == {"test+dev-0"}, "a split may be called so"
 
 
 @pytest.mark.parametrize("ids", [["391895", "60623"], ["391895"] * 5 + ["60623"] * 5])

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from schemas.errors import InputError
@@ -16,22 +16,27 @@ from trainer.losses.base import ScoredBatch
 from trainer.losses.centre import centre, classify
 from trainer.losses.daa import daa, smooth_ap
 from trainer.losses.info_nce import info_nce
-from trainer.losses.kendall import kendall, kendall_windows
-from trainer.losses.ladder import ladder
+from trainer.losses.kendall import kendall, kendall_windows, windows
+from trainer.losses.ladder import check_rungs, ladder
 from trainer.losses.sam import sam
 from trainer.losses.soft_negative import triplet_sn
 from trainer.losses.triplet import triplet
 
-__all__ = ["LOSSES", "ScoredBatch", "make_loss", "needs"]
+__all__ = ["LOSSES", "ScoredBatch", "check_scale", "make_loss", "needs"]
+
+Weight = Annotated[float, Field(allow_inf_nan=False)]
+ROUNDING = 1e-5  # by which a measure may leave its range
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss and what it needs of a batch beside the scores: relevance, image_relevance, caption_relevance, vectors
-    or logits."""
+    """A loss, what it needs of a batch beside the scores (relevance, vectors or logits), a check of its options
+    together, and the range of relevance that its formula is written for (None: any)."""
 
     function: Callable[..., Tensor]
     needs: str | None = None
+    check: Callable[..., object] | None = None
+    within: tuple[float, float] | None = None
 
 
 LOSSES: dict[str, Loss] = {
@@ -39,10 +44,10 @@ LOSSES: dict[str, Loss] = {
     "sam": Loss(sam, "relevance"),
     "triplet_sn": Loss(triplet_sn, "relevance"),
     "kendall": Loss(kendall, "relevance"),
-    "kendall_windows": Loss(kendall_windows, "relevance"),
+    "kendall_windows": Loss(kendall_windows, "relevance", windows, (-1.0, 1.0)),
     "daa": Loss(daa, "relevance"),
     "smooth_ap": Loss(smooth_ap),
-    "ladder": Loss(ladder, "relevance"),
+    "ladder": Loss(ladder, "relevance", check_rungs),
     "centre": Loss(centre, "vectors"),
     "classify": Loss(classify, "logits"),
     "info_nce": Loss(info_nce, "relevance"),
@@ -54,7 +59,7 @@ def make_loss(terms: Sequence[Mapping[str, Any]]) -> Callable[[ScoredBatch], Ten
 
     Raises InputError for an unknown name or option, listing the known ones, and for a value that does not fit.
     """
-    made = [(float(term.get("weight", 1.0)), _term(term)) for term in terms]
+    made = [(_converted("weight", Weight, term.get("weight", 1.0), term), _term(term)) for term in terms]
 
     def total(batch: ScoredBatch) -> Tensor:
         return sum((weight * loss(batch) for weight, loss in made), batch.scores.new_zeros(()))
@@ -66,6 +71,16 @@ def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """What the terms need of a batch beside the scores."""
     found = {_known(term).needs for term in terms if _asks(term)}
     return frozenset(name for name in found if name is not None)
+
+
+def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, high: float) -> None:
+    """InputError for a loss whose formula is written for another range than the measure's low..high."""
+    for term in terms:
+        wanted = _known(term).within
+        if wanted is not None and not wanted[0] - ROUNDING <= low <= high <= wanted[1] + ROUNDING:
+            problem = f"loss '{term['name']}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
+            remedy = "choose a measure of that range, such as sbert"
+            raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)
 
 
 def _asks(term: Mapping[str, Any]) -> bool:
@@ -80,15 +95,24 @@ def _known(term: Mapping[str, Any]) -> Loss:
 
 
 def _term(term: Mapping[str, Any]) -> Callable[[ScoredBatch], Tensor]:
-    function, name = _known(term).function, term["name"]
-    hints = {k: kind for k, kind in get_type_hints(function).items() if k not in ("batch", "return")}
-    options = {key: value for key, value in term.items() if key not in ("name", "weight")}
-    for key, value in options.items():
-        if key not in hints:
-            known = ", ".join(("weight", *(p for p in inspect.signature(function).parameters if p != "batch")))
-            raise InputError(f"loss '{name}' has no option '{key}'", remedy=f"known: {known}")
-        try:
-            TypeAdapter(hints[key], config=ConfigDict(strict=False)).validate_python(value)
-        except ValidationError as error:
-            raise InputError(f"option '{key}' of loss '{name}' is {value!r}: {error.errors()[0]['msg']}") from error
-    return partial(function, **options)
+    loss = _known(term)
+    hints = get_type_hints(loss.function, include_extras=True)
+    known = [name for name in inspect.signature(loss.function).parameters if name != "batch"]
+    options = {}
+    for key in term.keys() - {"name", "weight"}:
+        if key not in known:
+            problem = f"loss '{term['name']}' has no option '{key}'"
+            raise InputError(problem, remedy=f"known: {', '.join(('weight', *known))}")
+        options[key] = _converted(key, hints[key], term[key], term)
+    if loss.check is not None:
+        loss.check(**options)
+    return partial(loss.function, **options)
+
+
+def _converted(key: str, kind: Any, value: Any, term: Mapping[str, Any]) -> Any:
+    """The value as the option's type has it: YAML reads 1e-3 as text."""
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise InputError(f"option '{key}' of loss '{term.get('name')}' is {value!r}: {said}") from error

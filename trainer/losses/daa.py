@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import ScoredBatch, asked, both_ways
+from trainer.losses.base import Above0, ScoredBatch, all_known, asked, both_ways
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
@@ -24,14 +24,16 @@ def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Literal["pape
     return 1 + (above * counts).sum(dim=1)
 
 
-def daa(batch: ScoredBatch, *, temperature: float = 0.001, form: Literal["paper", "authors"] = "paper") -> Tensor:
+def daa(batch: ScoredBatch, *, temperature: Above0 = 0.001, form: Literal["paper", "authors"] = "paper") -> Tensor:
     """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks.
 
     One rank is by similarity, the other by relevance, both over candidates of known relevance; no gradient goes into
-    relevance. Their weight is 25 on COCO, 10 on Flickr30K. `authors` needs every relevance to be known.
+    relevance. Their weight is 25 on COCO, 10 on Flickr30K. `authors`: InputError unless every relevance is known.
     Source: Yang et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
     """
     relevance, known = asked(batch)
+    if form == "authors":
+        all_known(batch, "daa")
     total = batch.scores.new_zeros((), dtype=torch.float32)
     for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
         assert way.relevance is not None
@@ -42,7 +44,7 @@ def daa(batch: ScoredBatch, *, temperature: float = 0.001, form: Literal["paper"
     return total
 
 
-def smooth_ap(batch: ScoredBatch, *, temperature: float = 0.01) -> Tensor:
+def smooth_ap(batch: ScoredBatch, *, temperature: Above0 = 0.01) -> Tensor:
     """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over positives c of
     rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6)."""
     total = batch.scores.new_zeros((), dtype=torch.float32)

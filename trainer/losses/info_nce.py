@@ -7,15 +7,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import ScoredBatch, asked, both_ways
+from trainer.losses.base import Above0, ScoredBatch, asked, both_ways
 
 
 def info_nce(
     batch: ScoredBatch,
     *,
-    temperature: float = 0.05,
+    temperature: Above0 = 0.05,
     targets: Literal["own", "relevance"] = "own",
-    softness: float = 0.1,
+    softness: Above0 = 0.1,
 ) -> Tensor:
     """Mean cross-entropy of softmax(S / temperature) in both directions (CLIP).
 

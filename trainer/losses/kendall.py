@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainer.losses.base import ScoredBatch, asked, both_ways
+from schemas.errors import InputError
+from trainer.losses.base import Above0, ScoredBatch, asked, both_ways
 
 TOLERANCE = 1e-6  # a pair's relevance to itself is 1 up to rounding
 
@@ -25,7 +26,7 @@ def kendall(batch: ScoredBatch, *, alpha: float = 0.2) -> Tensor:
     return total
 
 
-def kendall_windows(batch: ScoredBatch, *, alpha: float = 0.2, beta: float = 0.1) -> Tensor:
+def kendall_windows(batch: ScoredBatch, *, alpha: Above0 = 0.2, beta: Above0 = 0.1) -> Tensor:
     """SW-HS (BCLS, eq. 19 and 20): 1/M sum over windows m and queries i of [max_neg S - min_pos S]+, both directions.
 
     Window m spans lo..lo + alpha with lo = -1 + m beta, m = 1..M, M = (2 - alpha) / beta; positives have
@@ -33,7 +34,7 @@ def kendall_windows(batch: ScoredBatch, *, alpha: float = 0.2, beta: float = 0.1
     its M = 18 (formulas of the docs). A window without either adds nothing. For relevance in -1..1.
     """
     relevance, known = asked(batch)
-    count = round((2 - alpha) / beta)
+    count = windows(alpha, beta)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
     total = batch.scores.new_zeros((), dtype=torch.float32)
     for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
@@ -46,3 +47,11 @@ def kendall_windows(batch: ScoredBatch, *, alpha: float = 0.2, beta: float = 0.1
         both = positive.any(dim=2) & negative.any(dim=2)
         total = total + (farthest[both] - nearest[both]).clamp(min=0).sum() / count
     return total
+
+
+def windows(alpha: float = 0.2, beta: float = 0.1) -> int:
+    """M, how many windows of width alpha and stride beta -1..1 holds. InputError for none."""
+    if (count := round((2 - alpha) / beta)) < 1:
+        problem = f"no window of alpha {alpha} and beta {beta} fits -1..1"
+        raise InputError(problem, remedy="give an alpha below 2 and a smaller beta")
+    return count

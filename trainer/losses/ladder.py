@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from schemas.errors import InputError
 from trainer.losses.base import ScoredBatch, asked, both_ways
+
+THRESHOLDS, MARGINS, WEIGHTS = (0.63,), (0.2, 0.01), (1.0, 0.25)
 
 
 def ladder(
-    batch: ScoredBatch, *, thresholds: Sequence[float] = (0.63,), margins: Sequence[float] = (0.2, 0.01),
-    weights: Sequence[float] = (1.0, 0.25),
+    batch: ScoredBatch, *, thresholds: Sequence[float] = THRESHOLDS, margins: Sequence[float] = MARGINS,
+    weights: Sequence[float] = WEIGHTS,
 ) -> Tensor:  # fmt: skip
     """sum over queries i and rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+, both directions.
 
@@ -34,3 +37,12 @@ def ladder(
             best = scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
             total = total + weight * (margin + worst - best).clamp(min=0).sum()
     return total
+
+
+def check_rungs(
+    thresholds: Sequence[float] = THRESHOLDS, margins: Sequence[float] = MARGINS, weights: Sequence[float] = WEIGHTS
+) -> None:
+    """InputError unless there is a margin and a weight for each rung: one more than thresholds."""
+    if not len(thresholds) + 1 == len(margins) == len(weights):
+        problem = f"loss 'ladder' has {len(thresholds)} thresholds, {len(margins)} margins, {len(weights)} weights"
+        raise InputError(problem, remedy="give one margin and one weight more than thresholds")

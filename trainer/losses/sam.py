@@ -7,49 +7,48 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import ScoredBatch, asked, both_ways, off_diagonal
-from trainer.losses.triplet import Negatives, choose
+from trainer.losses.base import Above0, ScoredBatch, all_known, asked, off_diagonal
+from trainer.losses.triplet import Negative, choose
 
 LARGEST = 1.0  # of a margin in the authors' code
 
 
 def sam(
-    batch: ScoredBatch, *, tau: float = 10.0, negatives: Negatives = "hard", form: Literal["paper", "authors"] = "paper"
+    batch: ScoredBatch,
+    *,
+    tau: Above0 = 10.0,
+    negatives: Negative = "hard",
+    form: Literal["paper", "authors"] = "paper",
 ) -> Tensor:
-    """sum_i [alpha_i + S_in - S_ii]+ over both directions, alpha_i = (phi_ii - phi_in) / tau.
+    """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
-    phi_ij is the relevance of caption j to image i's captions; towards images phi_ki of caption i and image k.
-    paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known relevance; a
-    margin may be negative. authors (ContrastiveLossMetric): see `_authors`; needs every relevance to be known.
+    phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
+    image of caption p: both margins are of G_p, towards images too, where caption k stands for image k.
+    paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
+    margin may be negative. authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
     `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, SPICE 1.
     """
-    relevance, known = asked(batch)
     if form == "authors":
-        return _authors(batch.scores.float(), relevance.float(), tau, negatives)
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, allowed in zip(
-        both_ways(batch), (off_diagonal(batch) & known, (off_diagonal(batch) & known).T), strict=True
-    ):
-        assert way.relevance is not None
-        total = total + _one_way(
-            way.scores.float(), way.relevance.float(), allowed & known.diagonal()[:, None], tau, negatives
-        )
-    return total
+        return _authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
+    relevance, known = asked(batch)
+    scores, margin = batch.scores.float(), (relevance.diagonal()[:, None] - relevance).float() / tau
+    allowed = off_diagonal(batch) & known & known.diagonal()[:, None]
+    return _one_way(scores, margin, allowed, negatives) + _one_way(scores.T, margin, allowed, negatives)
 
 
-def _one_way(scores: Tensor, relevance: Tensor, allowed: Tensor, tau: float, negatives: Negatives) -> Tensor:
+def _one_way(scores: Tensor, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
+    """Anchors in rows of `scores`; row p of `margin` and `allowed` belongs to the pair p in both directions."""
     chosen = choose(scores.detach(), allowed, negatives)[:, None]
-    margin = (relevance.diagonal() - relevance.gather(1, chosen)[:, 0]) / tau
-    cost = (margin + scores.gather(1, chosen)[:, 0] - scores.diagonal()).clamp(min=0)
-    return cost[allowed.any(dim=1)].sum()
+    cost = (margin.gather(1, chosen) + scores.gather(1, chosen))[:, 0] - scores.diagonal()
+    return cost.clamp(min=0)[allowed.any(dim=1)].sum()
 
 
-def _authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negatives) -> Tensor:
+def _authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negative) -> Tensor:
     """What the authors' code computes: negatives of both directions along rows, hard and soft by other names (hard:
     second smallest cost, soft: second largest), the two margins crossed, broadcast over columns, at most 1.
 
     sum_i [S(i, n_i) - S_ii + M1[n_i]]+ + sum_i [S(i, k_i) - S(k_i, k_i) + M0[k_i]]+ with
-    M1[q] = min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q.
+    M1[q] = min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q (model_CVSE.py, lines 709 to 770).
     """
     own, row = scores.diagonal(), torch.arange(len(scores), device=scores.device)
     if len(scores) < 2:
@@ -60,7 +59,7 @@ def _authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negatives
     return (first + (scores[row, k] - own[k] + margins[1][k]).clamp(min=0)).sum()
 
 
-def _second(cost: Tensor, negatives: Negatives) -> Tensor:
+def _second(cost: Tensor, negatives: Negative) -> Tensor:
     if negatives == "random":
         shift = torch.randint(1, len(cost), (len(cost),)).to(cost.device)
         return (torch.arange(len(cost), device=cost.device) + shift) % len(cost)

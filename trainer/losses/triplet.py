@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trainer.losses.base import ScoredBatch, both_ways, off_diagonal
 
+Negative = Literal["hard", "random", "soft"]
 Negatives = Literal["hard", "random", "soft", "sum"]
 
 
@@ -35,7 +36,7 @@ def _one_way(scores: Tensor, allowed: Tensor, margin: float, negatives: Negative
     return cost.gather(1, chosen[:, None])[:, 0][rows].sum()
 
 
-def choose(scores: Tensor, allowed: Tensor, negatives: Negatives) -> Tensor:
+def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
     """int64 [B]: one allowed column a row; any where none is allowed. Random ones by torch's generator."""
     if negatives == "random":
         order = torch.rand(scores.shape, device="cpu").to(scores.device)

@@ -85,7 +85,7 @@ def _read(name: str) -> dict[str, list[int]]:
     if spec is None or spec.origin is None:
         raise InputError("the ECCV Caption lists are not installed", remedy="pip install eccv-caption")
     path = Path(spec.origin).parent / "data" / name
-    return dict(json.loads(path.read_text()))
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _mapped(lists: Mapping[str, list[int]], queries: Mapping[str, int], candidates: Mapping[str, int]) -> Positives:

@@ -104,7 +104,7 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     if not path.is_file():
         raise InputError("no such instances json", file=path, remedy="give COCO's instances_val2014.json")
     try:
-        annotations = json.loads(path.read_text())["annotations"]
+        annotations = json.loads(path.read_text(encoding="utf-8"))["annotations"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"not COCO instances: {error!r}", file=path, remedy="it needs 'annotations'") from error
     rows = {str(item): row for row, item in enumerate(image_ids)}

@@ -148,7 +148,9 @@ class Sgraf(RetrievalModel):
         one = torch.ones_like(images.vector[:, :1, None])
         s0 = squared_difference(one.expand(-1, 1, len(whole)), images.vector.unsqueeze(1), whole, self.whole)
         nodes = normalize(torch.cat([s0.unsqueeze(2), local], 2), dim=-1)
-        return wide(self.out(self.one_vector(nodes, share)).squeeze(2)).sigmoid()
+        one_vector = wide(self.one_vector(nodes, share))
+        with torch.autocast(nodes.device.type, enabled=False):  # bfloat16 would tie what it is to rank
+            return self.out(one_vector).squeeze(2).sigmoid()
 
 
 class Saf(Sgraf):

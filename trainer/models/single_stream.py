@@ -10,7 +10,7 @@ from torch.nn.functional import fold, normalize
 
 from schemas.errors import InputError
 from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.encoders import linear, wide
+from trainer.models.encoders import cosines, linear, wide
 
 
 @dataclass(frozen=True)
@@ -99,4 +99,4 @@ class SingleStream(RetrievalModel):
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None
-        return wide(images.vector @ captions.vector.T)
+        return cosines(images.vector, captions.vector)

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from schemas.errors import InputError
 from trainer.models.alignment import align, require
 from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from trainer.models.encoders import cosines
 from trainer.models.text_encoder import EMBEDDED, TextEncoder, stop_pieces
 
 
@@ -87,8 +88,7 @@ class TERN(RetrievalModel):
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None
-        with torch.autocast(images.vector.device.type, enabled=False):
-            return images.vector.float() @ captions.vector.float().T
+        return cosines(images.vector, captions.vector)
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict]:
         """For an optimiser: the pretrained text encoder (none if frozen) and all else, each with its learning rate."""

@@ -125,7 +125,7 @@ def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
         raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word a line")
     tokenizer, _ = load_tokenizer(model)
     stop, inner = torch.zeros(2, len(tokenizer), dtype=torch.bool)
-    for word in path.read_text("utf-8").split():
+    for word in path.read_text(encoding="utf-8").split():
         for form in (word, f" {word}"):  # byte-level vocabularies count the space in
             ids = tokenizer(form, add_special_tokens=False)["input_ids"]
             stop[ids] |= len(ids) == 1 and ids[0] != tokenizer.unk_token_id

@@ -1,0 +1,65 @@
+"""What the server answers at all: the paths that its own page asks for, asked by that page, in bodies of a bounded size.
+
+Gradio serves much more than a page needs (uploads, files, a proxy, endpoints for programs), and takes a request from
+any page that is open in the same browser.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+LARGEST_QUESTION = 64 * 2**10  # bytes of a request that carries no picture
+LARGEST_UPLOAD = 20 * 2**20
+API, UPLOAD = "/gradio_api", "/gradio_api/upload"
+READ = re.compile(
+    r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|judgements\.csv)|/(assets|static|svelte)/.+"
+    rf"|/picture/[^/]+|{API}/(startup-events|theme\.css|queue/data|heartbeat/\w+|upload_progress)"
+)
+ASK = re.compile(rf"{API}/(queue/join|run/\w+|reset|cancel)/?")
+
+
+class Gate:
+    """ASGI middleware; `uploads`: whether anything can look at an uploaded picture."""
+
+    def __init__(self, app: ASGIApp, uploads: bool) -> None:
+        self.app, self.uploads = app, uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(scope) if scope["type"] == "http" else None
+        if scope["type"] == "websocket":  # the page opens none
+            await send({"type": "websocket.close", "code": 1008})
+        elif refused:
+            await PlainTextResponse(refused[1], status_code=refused[0])(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and reason, or None."""
+        headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
+        if not same_origin(headers, reads := method in ("GET", "HEAD")):
+            return 403, "asked by a page of another origin"
+        if reads:
+            return None if READ.fullmatch(path) else (404, "no such page")
+        upload = self.uploads and path == UPLOAD
+        if method != "POST" or not (upload or ASK.fullmatch(path)):
+            return 404, "nothing here takes this"
+        length = headers.get("content-length", "")
+        if not length.isdecimal():
+            return 411, "give the length of the body"
+        most = LARGEST_UPLOAD if upload else LARGEST_QUESTION
+        return (413, f"more than {most} bytes") if int(length) > most else None
+
+
+def same_origin(headers: Headers, reads: bool) -> bool:
+    """Whether the server's own page asks. Browsers name the asking page's origin in what they send for it, but for
+    links and pictures: those only read, and do not tell the other page what they read."""
+    hosts = {headers.get("host"), headers.get("x-forwarded-host")}  # the latter behind the proxy of a Space
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc not in hosts:
+        return False
+    return reads or headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")

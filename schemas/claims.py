@@ -1,0 +1,120 @@
+"""Which files of an output folder its stage has written: kept in `.stage` until the manifest names them.
+
+The first line of `.stage` is the stage, every other the name of a file, written before the file is. So a run that was
+stopped is known as ours, and what it did not write is known as somebody else's.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from schemas.errors import InputError
+
+MANIFEST, WORK, STAGE = "manifest.json", ".work", ".stage"
+
+
+class Claims:
+    """The files of one open output folder."""
+
+    def __init__(self, folder: Path, stage: str, names: set[str]) -> None:
+        self.folder, self.stage, self.names = folder, stage, names
+        self.begun = False
+
+    def begin(self) -> None:
+        """From now on the folder has no manifest: its files may be of this run or of the one before."""
+        if not self.begun:
+            self.begun = True
+            temporary = self.folder / f"{STAGE}.tmp"
+            temporary.write_text("".join(f"{line}\n" for line in (self.stage, *sorted(self.names))), encoding="utf-8")
+            temporary.replace(self.folder / STAGE)
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+
+    def add(self, *names: str) -> None:
+        """InputError when one of them is there, and neither this run nor the one before has written it."""
+        new = [name for name in names if name not in self.names]
+        for name in new:
+            if os.path.lexists(self.folder / name):
+                remedy = "move it away, or give another --out; nothing was written over it"
+                raise InputError("it is there and capgrade did not write it", file=self.folder / name, remedy=remedy)
+        self.begin()
+        with (self.folder / STAGE).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in new)
+        self.names.update(new)
+
+
+_open: dict[Path, Claims] = {}
+
+
+def opened(folder: Path) -> Claims | None:
+    """The claims of an output folder that this process has open."""
+    return _open.get(folder.resolve())
+
+
+def open_claims(folder: Path, stage: str, names: set[str]) -> Claims:
+    claims = _open[folder.resolve()] = Claims(folder, stage, names)
+    return claims
+
+
+def close_claims(folder: Path) -> None:
+    _open.pop(folder.resolve(), None)
+
+
+def finish_claims(folder: Path, keep: set[str]) -> None:
+    """The manifest is there: what was written and is not among its files goes, and so does `.stage`."""
+    claims, found = opened(folder), read_claims(folder)
+    for name in (found[1] if found else set()) - keep:
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            (folder / name).unlink()
+    (folder / STAGE).unlink(missing_ok=True)
+    if claims is not None:
+        claims.names, claims.begun = set(keep), False
+
+
+def claim(path: Path) -> None:
+    """Note a file that is about to be written, where it lies in an open output folder; not what an unfinished run
+    keeps for itself, nor the manifest."""
+    if not _open:
+        return
+    whole = path.parent.resolve() / path.name
+    for folder, claims in _open.items():
+        if whole.is_relative_to(folder):
+            name = whole.relative_to(folder)
+            if name.parts[0] != WORK and name.as_posix() != MANIFEST:
+                claims.add(name.as_posix())
+
+
+def read_claims(folder: Path) -> tuple[str, set[str]] | None:
+    """The stage of an unfinished run and the files it has written or was about to; None where there is none.
+
+    InputError when a name in it is not one of a file in the folder.
+    """
+    try:
+        stage, *names = (folder / STAGE).read_text(encoding="utf-8").split("\n")[:-1] or [""]
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError):
+        stage, names = "", []
+    for name in names:
+        if not inside(name):
+            problem = f"names {name!r}, which is not a file of its folder"
+            raise InputError(problem, file=folder / STAGE, remedy="give another --out")
+    return stage, set(names)
+
+
+def inside(name: str) -> bool:
+    """Whether this names a file of a folder or of a folder in it."""
+    path = PurePosixPath(name)
+    return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
+
+
+def temporaries(folder: Path, names: set[str]) -> list[Path]:
+    """What `atomic` left of these files when it was killed."""
+    found = []
+    for place in {(folder / name).parent for name in names}:
+        for path in place.glob(".*.tmp"):
+            base, _, process = path.name[1:].removesuffix(".tmp").rpartition(".")
+            if process.isdigit() and (path.parent / base).relative_to(folder).as_posix() in names:
+                found.append(path)
+    return sorted(found)

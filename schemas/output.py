@@ -1,0 +1,175 @@
+"""The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
+
+An output folder is new, empty, or one that the very same stage wrote before, as its manifest says, or, of a run that
+was stopped, its `.stage`. A file is new, or one of the kind that the command writes. Everything else is one InputError
+before anything is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
+from schemas.errors import InputError
+from schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
+from schemas.lock import LOCK, first_process, holder, only_run
+
+SIGNATURE, WITHIN = "capgrade", 4096
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
+
+
+@contextmanager
+def output_folder(out: Path, stage: str) -> Iterator[None]:
+    """Hold `out` for a run of `stage`, against other runs too; again within the same process is free.
+
+    Every file that `atomic` writes in it is noted, and refused where a file of somebody else stands. The folder keeps
+    its manifest until the first of them. `write_manifest` ends the run and deletes what the run before wrote and this
+    one did not. Of the processes of one launcher the first does all this.
+    Raises InputError for a folder of another stage, or with files that capgrade did not write.
+    """
+    if opened(out) is not None or not first_process():
+        yield
+        return
+    if holder(out) is None:
+        refuse_foreign(out, stage)
+    made = not out.exists()
+    try:
+        with only_run(out):
+            open_claims(out, stage, refuse_foreign(out, stage))  # again: another run may have been faster
+            yield
+    finally:
+        close_claims(out)
+        if made:
+            _remove_empty(out)
+
+
+def refuse_foreign(out: Path, stage: str) -> set[str]:
+    """The names of the files that an earlier run of `stage` wrote. InputError when the folder is not for this stage."""
+    if not out.is_dir():
+        if out.exists():
+            raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
+        return set()
+    there = sorted(path.name for path in out.iterdir() if not (path.name == LOCK and _is_lock(path)))
+    if not there:
+        return set()
+    wrote, names = _who_wrote(out)
+    if wrote is None:
+        problem = f"holds files that capgrade did not write ({', '.join(there[:3])}{', ...' if there[3:] else ''})"
+        raise InputError(problem, file=out, remedy=ANOTHER)
+    if wrote != stage:
+        problem = f"was written by `{_command(wrote)}`, not by `{_command(stage)}`"
+        raise InputError(problem, file=out, remedy=ANOTHER)
+    return names
+
+
+def _who_wrote(out: Path) -> tuple[str | None, set[str]]:
+    """The stage that wrote a folder, None where none did, and its files."""
+    stage, names = read_claims(out) or (None, set())
+    with suppress(InputError, OSError):
+        manifest = parse_manifest(out / MANIFEST)
+        if stage in (None, stage_of(manifest)):
+            stage, names = stage_of(manifest), names | set(manifest["files"])
+    return stage or None, names
+
+
+def stage_of(manifest: dict) -> str:
+    """What wrote a folder: its kind, and for regions of other people's files also of which."""
+    return str(manifest.get("stage", manifest["kind"]))
+
+
+def _command(stage: str) -> str:
+    return f"capgrade {COMMAND.get(stage, stage)}"
+
+
+def _is_lock(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size < 24 and re.fullmatch(rb"\d*\n?", path.read_bytes()) is not None
+
+
+def _remove_empty(out: Path) -> None:
+    """A folder that was made for a run which wrote nothing."""
+    with suppress(OSError):
+        out.rmdir()
+
+
+def begin(out: Path) -> None:
+    """From now on an open folder has no manifest and is known as unfinished."""
+    claims = opened(out)
+    if claims is not None:
+        claims.begin()
+
+
+def claim_all(out: Path, names: list[str]) -> None:
+    """Note files that several processes are going to write in an open folder. InputError as `output_folder`."""
+    claims = opened(out)
+    if claims is not None:
+        claims.add(*names)
+
+
+Recogniser = Callable[[Path], bool]
+
+
+def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
+    """InputError when a file is there that is not `what`, or one that a finished stage lists as its own."""
+    remedy = "give another name; nothing was touched"
+    if path.is_dir():
+        raise InputError("a folder where a file is to be written", file=path, remedy=remedy)
+    if not path.exists() and not path.is_symlink():
+        return
+    for folder in path.resolve().parents:
+        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, STAGE, *_who_wrote(folder)[1]}:
+            raise InputError(f"a file of the finished folder {folder}", file=path, remedy=remedy)
+    if not (path.is_file() and ours(path)):
+        raise InputError(f"it is there and is no {what}", file=path, remedy=remedy)
+
+
+def starting(start: bytes) -> Recogniser:
+    """Files that begin with these bytes."""
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+
+    return ours
+
+
+def signed(start: bytes) -> Recogniser:
+    """Pages and pictures that begin so and say, near their beginning or end, that capgrade made them."""
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            head, size = file.read(WITHIN), file.seek(0, 2)
+            file.seek(max(0, size - WITHIN))
+            return head.lstrip().startswith(start) and SIGNATURE.encode() in head + file.read()
+
+    return ours
+
+
+def arrow_of(kind: str) -> Recogniser:
+    """Arrow files whose metadata name this kind."""
+
+    def ours(path: Path) -> bool:
+        with suppress(InputError):
+            return metadata_of(open_arrow(path).schema).get("kind") == kind
+        return False
+
+    return ours
+
+
+def json_with(right: Callable[[object], bool]) -> Recogniser:
+    """JSON files whose content is `right`."""
+
+    def ours(path: Path) -> bool:
+        with suppress(InputError, AttributeError, KeyError, TypeError, ValueError):
+            return bool(right(read_json(path)))
+        return False
+
+    return ours
+
+
+def refuse_picture(path: Path) -> None:
+    """InputError when a file is there that is no picture of ours."""
+    refuse_file(path, f"picture of {SIGNATURE}", signed(STARTS.get(path.suffix.lower(), STARTS[".png"])))

@@ -1,0 +1,190 @@
+"""Every example of README.md and docs/*.md is run, on small inputs that stand in for the reader's; what cannot be run
+here is in NOT_RUN, with the reason. Every command that is shown or mentioned has the options that it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from conftest import ROOT, call
+from publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from publish.stand_in import Hub
+
+from pipelines.cli import app
+from schemas.params import load_params
+
+from .blocks import Example, examples
+from .world import TINY, make_world
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = {path.name: examples(path) for path in PAGES}
+SOME = "captions.scenes.train=5 captions.scenes.val=3 captions.scenes.test=4 captions.scenes.size=64".split()
+FEW = " ".join(f"--set {one}" for one in SOME)
+
+# Page -> what its text says -> what is there instead, or what makes it small. The first that fits, each in turn.
+INSTEAD: dict[str, dict[str, str]] = {
+    "README.md": {
+        "--images pictures --detector bottom_up --weights FILE --boxes 36 --out regions": "--images data/captions "
+        "--boxes 4-8 --out regions",
+        "--captions captions --regions regions --shards shards": f"--captions data/captions --regions regions "
+        f"--shards data/shards --set train.model.options='{{embed: 16, word: 8, similarity: 8}}' {TINY.split('}')[1][2:]}",
+    },
+    "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
+    "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
+    "measures.md": {"...": "--captions one --out mine", "--captions coco/captions": "--captions one", "--folds 10": "--folds 3"},
+    "metrics.md": {
+        "--fold 1000": "--fold 4",
+        "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
+        "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
+    },
+    "performance.md": {
+        "--captions coco/captions": "--captions one --pairs 20",
+        "--images 28322 --out DIR": "--source one --images 40 --out DIR",
+        "--images 5000 --out DIR": "--source one --images 40 --out DIR2",
+        "--check 200": "--check 8",
+    },
+    "publish.md": {"--captions DIR --shards OUT": "--captions one --shards shards"},
+    "regions.md": {
+        "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
+        "--format tsv|npz|teran|scan|h5|lxmert --input PATH --out DIR": "--format npz --input PATH --out imported",
+        "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
+        "--out detector-scenes": f"{FEW} --out detector-scenes",
+    },
+    "relevance.md": {
+        "--captions DIR": "--captions one",
+        "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
+        "np.array([17])": "np.array([7])",  # this world has eight images
+    },
+    "results.md": {},
+    "scale.md": {"--captions DIR": "--captions one --measures rouge_l", "=250000": "=1000"},
+    "scene_graph.md": {"--captions CAPTIONS": "--captions one"},
+    "scenes.md": {
+        "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
+        "captions --out scenes": f"captions {FEW} --out scenes",
+        "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
+    },
+    "shards.md": {"--captions DIR": "--captions data/captions"},
+    "training.md": {
+        "--preset sam --captions DIR --regions DIR --shards DIR": f"--preset sam --captions data/captions --regions "
+        f"data/regions --shards data/shards {TINY}",
+        "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
+        "--captions DIR": "--captions data/captions",
+        "--relevance DIR": "--relevance data/relevance",
+        "--run RUN --captions data/captions": "--run data/runs/scenes_teran --captions data/captions",
+    },
+}  # fmt: skip
+
+# Page -> how a command starts -> why it is not run. Its options are checked all the same.
+ELSEWHERE = "a program of others on the whole checkout"
+NOT_RUN: dict[str, dict[str, str]] = {
+    "README.md": {"make": ELSEWHERE},
+    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; tests/sources/test_hub.py has one"},
+    "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
+    "performance.md": {"capgrade shards": "wants a GPU"},
+    "publish.md": {"printf": "damages a file, with the answer below it; tests/publish/test_check.py does the same"},
+    "regions.md": {
+        "capgrade regions --images DIR --detector bottom_up": "wants published weights",
+        "capgrade regions convert": "wants published weights",
+        "capgrade regions train": "26 minutes; tests/detectors/test_train.py trains a smaller one",
+    },
+    "reliability.md": {
+        "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
+        "python": "minutes",
+    },
+    "results.md": {"make": ELSEWHERE, "python": "hours"},
+    "scale.md": {"capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
+                 "and a cluster; tests/test_runners.py has stand-ins"},
+    "scene_graph.md": {"python": "a minute of COCO"},
+    "training.md": {"capgrade bench train": "minutes at the papers' sizes; tests/test_bench_train.py has a small one"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    with contextlib.chdir(folder):
+        make_world()
+        assert call("shards", "--captions", "one", "--out", "shards") == 0
+        shutil.copytree("data/dataset", "dataset")
+    return folder
+
+
+@pytest.fixture
+def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with all inputs; pages to look at are built and not waited on."""
+    shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
+    monkeypatch.setenv("PORT", "0")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100, raising=False)
+    with contextlib.chdir(tmp_path / "here"):
+        yield tmp_path / "here"
+
+
+def replaced(example: Example) -> str:
+    text = example.text
+    for shown, instead in INSTEAD.get(example.page, {}).items():
+        if shown in text:
+            text = text.replace(shown, instead)
+    return text
+
+
+def reason(example: Example, command: str) -> str | None:
+    starts = NOT_RUN.get(example.page, {})
+    return next((why for start, why in starts.items() if command.startswith(start)), None)
+
+
+@pytest.mark.parametrize("page", [page for page, found in EXAMPLES.items() if any(e.kind != "mention" for e in found)])
+def test_the_examples_of(page: str, here: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    names: dict[str, object] = {}  # a page's Python goes on where its last example ended
+    for example in EXAMPLES[page]:
+        where = f"{page}, row {example.row}: {example.text}"
+        if example.kind == "python":
+            exec(compile(replaced(example), where, "exec"), names)
+        elif example.kind == "yaml":
+            Path("shown.yaml").write_text(example.text, encoding="utf-8")
+            load_params(Path("shown.yaml"))
+        elif example.kind == "command" and reason(example, replaced(example)) is None:
+            capsys.readouterr()
+            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capsys.readouterr().err}"
+            if example.text.startswith("capgrade parse"):
+                assert capsys.readouterr().out.strip() == example.said, where
+
+
+COMMANDS = [e for found in EXAMPLES.values() for e in found if e.kind in ("command", "mention")]
+
+
+@pytest.mark.parametrize("example", COMMANDS, ids=lambda e: f"{e.page}-{e.row}")
+def test_a_command_has_the_options_that_it_is_given(example: Example) -> None:
+    program, *words = re.split(r"\s+", example.text.partition(" -- ")[0])
+    if program == "python" and words[0] == "-m":
+        assert find_spec(words[1]) is not None
+    if program != "capgrade":
+        return
+    known, command = set(), typer.main.get_command(app)
+    while True:
+        known |= {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+        if not isinstance(command, click.Group) or not words or words[0] not in command.commands:
+            break
+        command = command.commands[words.pop(0)]
+    assert not isinstance(command, click.Group) or command.callback, f"no such command: {example.text}"
+    given = {word.partition("=")[0].strip("[]") for word in words if word.lstrip("[").startswith("--")}
+    assert given - {"--"} <= known, example.text
+
+
+def test_nothing_stands_in_for_what_no_page_shows() -> None:
+    """The two tables are of these pages: what a page no longer shows leaves them."""
+    for page, texts in INSTEAD.items():
+        shown = "\n".join(example.text for example in EXAMPLES[page])
+        assert [text for text in texts if text not in shown] == [], page
+    for page, starts in NOT_RUN.items():
+        commands = [replaced(example) for example in EXAMPLES[page]]
+        assert [start for start in starts if not any(c.startswith(start) for c in commands)] == [], page

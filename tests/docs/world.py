@@ -1,0 +1,121 @@
+"""Small inputs for the examples of the docs, all made from one world of scenes, under the names that the docs use."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+from conftest import call
+from PIL import Image
+
+from schemas.captions import Captions, read_captions
+from schemas.files import read_arrow
+
+SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=8 " \
+    "--set captions.scenes.size=64"  # fmt: skip
+DATA = "--captions data/captions --regions data/regions"
+TINY = "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --device cpu"
+TERAN = "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1, freeze_text: true}"
+PIPELINE = f"""
+capgrade captions {SCENES} --out data/captions
+capgrade regions --images data/captions --boxes 4-8 --out data/regions
+capgrade relevance --captions data/captions --split test --out data/relevance
+capgrade shards --captions data/captions --split train --top 4 --uniform 4 --out data/shards
+capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agreement.json --pairs data/judged.arrow
+capgrade publish --captions data/captions --shards data/shards --license cc0-1.0 --out data/dataset
+capgrade train --preset sam {DATA} --shards data/shards {TINY} --out data/runs/scenes_sam
+capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --device cpu --out data/runs/scenes_teran
+capgrade embed --run data/runs/scenes_sam {DATA} --split test --out data/embeddings/scenes_sam
+capgrade embed --run data/runs/scenes_sam {DATA} --split test
+capgrade evaluate --captions data/captions --split test --similarity data/embeddings/scenes_sam/similarity.npy --relevance data/relevance --out data/evaluation/scenes_sam
+"""  # noqa: E501
+
+
+def make_world() -> None:
+    """In the working directory: a pipeline's folder `data`, and the captions of its test split in everyone's layout."""
+    for line in PIPELINE.strip().splitlines():
+        assert call(*shlex.split(line)[1:]) == 0, line
+    captions = read_captions(Path("data/captions"), "test")
+    _tables(captions)
+    _karpathy_and_coco(captions)
+    _flickr(captions)
+    _precomp(captions)
+    _judgements(captions)
+    _pictures()
+    np.save("sims.npy", np.load("data/embeddings/scenes_sam/similarity.npy"))
+    one = "--source tsv --input captions.tsv --split test --out one"
+    assert call("captions", *one.split()) == 0
+
+
+def _rows(captions: Captions) -> list[tuple[str, str, str]]:
+    return [tuple(row.values()) for row in captions.table.select(["image_id", "caption_id", "caption"]).to_pylist()]  # type: ignore[misc]
+
+
+def _tables(captions: Captions) -> None:
+    rows = _rows(captions)
+    text = "image_id\tcaption_id\tcaption\n" + "".join("\t".join(row) + "\n" for row in rows)
+    for name in ("captions.tsv", "test5k_captions.tsv", "DATA/coco/test5k_captions.tsv"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text, encoding="utf-8")
+    with Path("captions.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("file", "text"), *((image, caption) for image, _, caption in rows)])
+
+
+def _karpathy_and_coco(captions: Captions) -> None:
+    """Every second image is of `restval`, `val` or `train`, so that each split is there."""
+    of, images, annotations = np.asarray(captions.owner), [], []
+    for k in range(captions.n_images):
+        sentences = [{"raw": captions.texts[c], "sentid": int(c)} for c in np.flatnonzero(of == k)]
+        split = ("test", "train", "restval", "val")[k % 4]
+        images.append({"filename": f"{k}.jpg", "cocoid": k, "split": split, "sentences": sentences})
+        annotations += [{"id": s["sentid"], "image_id": k, "caption": s["raw"]} for s in sentences]
+    for name in ("dataset_coco.json", "dataset_flickr30k.json"):
+        Path(name).write_text(json.dumps({"images": images}), encoding="utf-8")
+    Path("annotations").mkdir()
+    coco = {"images": [{"id": k} for k in range(captions.n_images)], "annotations": annotations}
+    Path("annotations/captions_val2014.json").write_text(json.dumps(coco), encoding="utf-8")
+
+
+def _flickr(captions: Captions) -> None:
+    Path("DATA/flickr8k").mkdir(parents=True, exist_ok=True)
+    names = [f"{k}.jpg" for k in range(captions.n_images)]
+    number = np.zeros(captions.n_images, int)
+    lines = []
+    for owner, text in zip(captions.owner, captions.texts, strict=True):
+        lines.append(f"{names[owner]}#{number[owner]}\t{text}\n")
+        number[owner] += 1
+    for folder in (Path(), Path("DATA/flickr8k")):
+        (folder / "Flickr8k.token.txt").write_text("".join(lines), encoding="utf-8")
+        for k, split in enumerate(("train", "dev", "test")):
+            (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names[k::3]) + "\n", encoding="utf-8")
+
+
+def _precomp(captions: Captions) -> None:
+    folder = Path("data/coco_precomp")
+    folder.mkdir()
+    (folder / "testall_caps.txt").write_text("".join(f"{text}\n" for text in captions.texts), encoding="utf-8")
+    (folder / "testall_ids.txt").write_text("".join(f"{owner}\n" for owner in captions.owner), encoding="utf-8")
+
+
+def _judgements(captions: Captions) -> None:
+    """A score for 60 pairs, own ones among them, as `capgrade agree` reads them."""
+    random = np.random.default_rng(0)
+    rows = [(captions.image_ids[captions.owner[c]], captions.caption_ids[c], 5) for c in range(10)]
+    rows += [
+        (captions.image_ids[random.integers(captions.n_images)], captions.caption_ids[c], int(random.integers(5)))
+        for c in random.permutation(captions.n_captions)[:30]
+    ]
+    for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv"):
+        with Path(name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("image_id", "caption_id", "score"), *rows])
+
+
+def _pictures() -> None:
+    Path("pictures").mkdir()
+    for row in read_arrow(Path("data/captions/images.arrow")).slice(0, 2).to_pylist():
+        data = next(value for value in row.values() if isinstance(value, bytes))
+        Image.open(io.BytesIO(data)).save(f"pictures/{row['image_id']}.png")

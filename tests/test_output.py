@@ -1,0 +1,292 @@
+"""Nothing that capgrade did not write is deleted or written over: every command into every folder but its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import call, random_sets
+from PIL import Image
+
+from pipelines.verify import verify
+from schemas.claims import STAGE
+from schemas.errors import InputError
+from schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
+from schemas.output import output_folder
+from schemas.regions import Regions, write_regions
+
+KINDS = (
+    "captions", "relevance", "shards", "publish", "regions", "run", "embeddings", "evaluation", "tables", "alignment",
+    "pictures", "npz",
+)  # fmt: skip
+# What fills a folder that is no stage's.
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "a card": lambda out: (out / "README.md").write_text("mine"),
+    "somebody's manifest": lambda out: (out / "manifest.json").write_text('{"kind": "mine"}'),
+    "a damaged manifest": lambda out: ((out / MANIFEST).write_text('{"kind": "captions'), (out / "a.arrow").touch()),
+    "a hidden file": lambda out: (out / ".mine").touch(),
+    "a lock of another program": lambda out: (out / ".lock").write_text("held by cron"),
+    "a folder": lambda out: (out / "mine").mkdir(),
+    "an empty .stage": lambda out: (out / STAGE).touch(),
+    "captions of somebody": lambda out: (out / "captions.arrow").write_bytes(b"mine"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Valid inputs of every command."""
+    root = tmp_path_factory.mktemp("output")
+    sets = random_sets(10, seed=3)
+    rows = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)]
+    (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
+    (root / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\ni2,i1#0,2\n")
+    rng = np.random.default_rng(0)
+    boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
+    images = [Regions(f"i{i}", 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32)) for i in range(10)]
+    write_regions(root / "regions", images, dtype="float32")
+    (root / "pictures").mkdir()
+    for i in range(10):
+        Image.new("RGB", (20, 20)).save(root / "pictures" / f"i{i}.png")
+    np.save(root / "sims.npy", rng.normal(size=(10, len(rows))))
+    np.save(root / "dev_ims.npy", rng.normal(size=(3, 2, 4)).astype(np.float32))
+    (root / "dev_ids.txt").write_text("a\nb\nc\n")
+    for line in (
+        f"captions --source tsv --input {root}/c.tsv --split test --out {root}/captions",
+        f"relevance --captions {root}/captions --measures rouge_l --out {root}/relevance",
+        f"shards --captions {root}/captions --measures rouge_l --out {root}/shards",
+        f"evaluate --captions {root}/captions --similarity {root}/sims.npy --samples 0 --out {root}/evaluation",
+        train(root, root / "run"),
+    ):
+        assert call(*line.split()) == 0
+    return root
+
+
+def train(root: Path, out: Path) -> str:
+    torch.set_num_threads(1)
+    sets = ["train.split=test", "train.validation=null", "train.batch_size=4", "train.epochs=1", "train.device=cpu"]
+    given = " ".join(f"--set {one}" for one in sets)
+    return f"train --captions {root}/captions --regions {root}/regions {given} --out {out}"
+
+
+def commands(root: Path, out: Path) -> dict[str, str]:
+    """A command that writes a folder `out`, by the kind of that folder."""
+    trained = f"--run {root}/run --captions {root}/captions --regions {root}/regions"
+    return {
+        "captions": f"captions --source tsv --input {root}/c.tsv --split test --out {out}",
+        "relevance": f"relevance --captions {root}/captions --measures rouge_l --out {out}",
+        "shards": f"shards --captions {root}/captions --measures rouge_l --out {out}",
+        "publish": f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}",
+        "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
+        "run": train(root, out),
+        "embeddings": f"embed {trained} --out {out}",
+        "evaluation": f"evaluate --captions {root}/captions --similarity {root}/sims.npy --samples 0 --out {out}",
+        "tables": f"tables a={root}/evaluation --metric recall@1 --out {out}",
+        "alignment": f"align {trained} --images {root}/pictures --out {out}",
+        "pictures": f"report --data {root} --out {out.parent}/page.html --pictures {out}",
+        "npz": f"regions export --format npz --regions {root}/regions --out {out}",
+    }
+
+
+def everything(folder: Path) -> dict[str, tuple[bytes | None, int]]:
+    """Every name below a folder with its bytes and its time."""
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes() if path.is_file() else None, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def made_by(kind: str, out: Path) -> None:
+    """A folder of this kind, finished, with files that carry the names of all the others'."""
+    names = ["captions.arrow", "rouge_l.arrow", "README.md", "model.safetensors", "metrics.json", "regions-00000.arrow"]
+    for name in names:
+        write_text(out / name, f"{name} of {kind}")
+    write_manifest(out, kind, params={}, inputs={}, rows=dict.fromkeys(names, 0), stage=f"{kind}")
+
+
+def refused(line: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command says, which ends with status 2 and leaves every byte as it is."""
+    before = everything(out)
+    capsys.readouterr()
+    assert call(*line.split()) == 2
+    assert everything(out) == before
+    error = capsys.readouterr().err
+    assert error.count("error:") == 1 and str(out) in error and "nothing was" in error, error
+    return error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_into_every_other_folder(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+    """The folders of all other stages, finished and unfinished, and those that are nobody's."""
+    for other in KINDS:
+        out = tmp_path / f"{other}-folder"
+        made_by(other if other != kind else f"another {kind}", out)
+        assert "was written by `capgrade" in refused(commands(world, out)[kind], out, capsys)
+        if other not in ("captions", kind):
+            continue
+        (out / MANIFEST).unlink()
+        (out / STAGE).write_text(f"{other if other != kind else 'x'}\ncaptions.arrow\n")
+        assert "was written by `capgrade" in refused(commands(world, out)[kind], out, capsys)
+    for number, fill in enumerate(FOREIGN.values()):
+        out = tmp_path / f"foreign-{number}"
+        out.mkdir()
+        fill(out)
+        assert "files that capgrade did not write" in refused(commands(world, out)[kind], out, capsys)
+    (tmp_path / "file").write_text("mine")
+    assert call(*commands(world, tmp_path / "file")[kind].split()) == 2
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])
+def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+    """And what the user put beside its files stays; twice the same bytes, and no `.stage` is left."""
+    line = commands(world, tmp_path / "out")[kind]
+    assert call(*line.split()) == 0
+    first = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
+    assert STAGE not in first and MANIFEST in first
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert call(*line.split()) == 0
+    again = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
+    assert again.pop("notes.txt") == b"mine"
+    assert again.keys() == first.keys()
+
+
+def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
+    (out / "other.arrow").write_text("mine")
+    given = f"--measures other --import other={world}/relevance/rouge_l.arrow"
+    line = f"relevance --captions {world}/captions {given} --out {out}"
+    assert call(*line.split()) == 2
+    assert "other.arrow: it is there and capgrade did not write it" in capsys.readouterr().err
+    assert (out / "other.arrow").read_text() == "mine"
+    (out / "other.arrow").unlink()
+    assert call(*line.split()) == 0
+    assert {p.name for p in out.iterdir()} == {"other.arrow", "distribution-other.csv", MANIFEST}, (
+        "and no older measure"
+    )
+
+
+def test_regions_of_another_split_are_another_stage(world: Path, tmp_path: Path, capsys) -> None:
+    for split in ("dev", "test"):
+        shutil.copy(world / "dev_ims.npy", tmp_path / f"{split}_ims.npy")
+        shutil.copy(world / "dev_ids.txt", tmp_path / f"{split}_ids.txt")
+    line = "regions import --format scan --input {}/{}_ims.npy --out {}"
+    out = tmp_path / "out"
+    assert call(*line.format(tmp_path, "dev", out).split()) == 0
+    error = refused(line.format(tmp_path, "test", out), out, capsys)
+    assert "was written by `capgrade regions import --format scan --input dev_ims.npy`" in error
+
+
+def test_an_unfinished_run_goes_on_and_its_temporaries_go(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "tables"):
+        write_text(out / "a.md", "1")
+        write_text(out / "b.md", "1")
+        raise KeyboardInterrupt
+    assert [path.name for path in sorted(out.iterdir())] == [STAGE, "a.md", "b.md"]
+    assert "an unfinished run of `capgrade tables`" in verify(out).problems[0].problem
+    with pytest.raises(InputError, match="written by `capgrade tables`"), output_folder(out, "captions"):
+        pass
+    with output_folder(out, "tables"):
+        write_text(out / "a.md", "2")
+        write_manifest(out, "tables", params={}, inputs={}, rows={"a.md": 0})
+    assert [path.name for path in sorted(out.iterdir())] == ["a.md", MANIFEST]
+
+
+def test_a_run_that_fails_before_it_writes_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made_by("tables", out)
+    before = everything(out)
+    with pytest.raises(ValueError), output_folder(out, "tables"):
+        raise ValueError
+    assert everything(out) == before
+    with pytest.raises(ValueError), output_folder(tmp_path / "new", "tables"):
+        raise ValueError
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_dot_stage_names_cannot_lie_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for name in ("../mine", "/etc/passwd", "a/../../mine"):
+        out = tmp_path / "out"
+        out.mkdir(exist_ok=True)
+        (out / STAGE).write_text(f"tables\n{name}\n")
+        with pytest.raises(InputError, match="not a file of its folder"), output_folder(out, "tables"):
+            pass
+    assert (tmp_path / "mine").exists()
+
+
+def test_verify_never_advises_to_delete(world: Path, tmp_path: Path, capsys) -> None:
+    """Tables of others, beside ours and alone."""
+    shutil.copytree(world / "captions", tmp_path / "c")
+    (tmp_path / "c" / "mine.arrow").write_text("mine")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "mine.parquet").write_text("mine")
+    (tmp_path / "others" / ".mine.3.tmp").write_text("mine")
+    problems = verify(tmp_path).problems
+    assert [Path(problem.file).name for problem in problems] == ["mine.arrow"]
+    assert "delete" not in str(problems[0])
+
+
+# A command that writes one file, the file's name, and what it may not write over.
+FILES = {
+    "frequencies --captions {root}/captions --out {out}": ("df.arrow", "captions.arrow"),
+    "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --out {out}": ("a.json", "j"),
+    "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --pairs {out}": ("p.arrow", ""),
+    "report --data {root} --out {out}": ("page.html", "a page"),
+    "curves run={root}/run --metric loss --out {out}": ("c.png", "a picture"),
+}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_a_file_is_replaced_only_by_its_like(command: str, world: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / FILES[command][0]
+    line = command.format(root=world, out=out)
+    shutil.copy(world / "captions" / "captions.arrow", out)
+    assert "it is there and is no" in refused(line, tmp_path, capsys)
+    for mine in (b"", b"<!doctype html><p>mine", b"\x89PNG mine", b'{"mine": {"pearson": 1}}', b"[]", b"ARROW1 mine"):
+        out.write_bytes(mine)
+        assert "it is there and is no" in refused(line, tmp_path, capsys)
+    out.unlink()
+    assert call(*line.split()) == 0
+    assert call(*line.split()) == 0, "once more over its own"
+    listed = world / "captions" / "captions.arrow"
+    line = command.format(root=world, out=listed)
+    assert "a file of the finished folder" in refused(line, world / "captions", capsys)
+
+
+@pytest.mark.parametrize("format", ["tsv", "scan"])
+def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / ("x.tsv" if format == "tsv" else "dev_ims.npy")
+    line = f"regions export --format {format} --regions {world}/regions --out {out}"
+    assert call(*line.split()) == 0
+    refused(line, tmp_path, capsys)
+    if format == "scan":
+        out.unlink()
+        assert "dev_ids.txt: it is there" in refused(line, tmp_path, capsys)
+
+
+def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
+    from explorer.plans import Plan, write_plan
+
+    made_by("captions", tmp_path / "c")
+    before = everything(tmp_path)
+    with pytest.raises(InputError, match="written by `capgrade captions`"):
+        write_plan(tmp_path / "c", Plan("information", "x", 0, ()))
+    assert everything(tmp_path) == before
+
+
+def test_two_writers_of_one_name_in_one_run(tmp_path: Path) -> None:
+    """A file that a stage writes twice is its own; names in folders count too."""
+    with output_folder(tmp_path / "out", "publish"):
+        for text in ("1", "2"):
+            write_json(tmp_path / "out" / "a" / "b.json", text)
+        with pytest.raises(RuntimeError), atomic(tmp_path / "out" / "c") as _:
+            raise RuntimeError
+        write_manifest(tmp_path / "out", "publish", params={}, inputs={}, rows={"a/b.json": 0})
+    assert set(parse_manifest(tmp_path / "out" / MANIFEST)["files"]) == {"a/b.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a", MANIFEST}

@@ -1,0 +1,101 @@
+"""The wheel and the sdist hold every file that git has, and what is installed from the wheel works without a checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
+BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
+# One process for all commands, as each would import Beam and torch anew.
+RUN = """
+import json, sys, pipelines
+from pathlib import Path
+from typer.testing import CliRunner
+from pipelines.cli import app
+assert Path(pipelines.__file__).is_relative_to(sys.prefix), pipelines.__file__
+for line in json.load(sys.stdin):
+    done = CliRunner().invoke(app, line)
+    if done.exit_code:
+        sys.exit(f"{line}: {done.exit_code}\\n{done.output}\\n{done.exception!r}")
+"""
+SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 4, "size": 64}.items()]
+ONE = ["--captions", "captions", "--measures", "rouge_l"]
+LINES = [
+    ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
+    ["relevance", *ONE, "--split", "test", "--out", "relevance"],
+    ["shards", *ONE, "--split", "train", "--top", "2", "--uniform", "2", "--out", "shards"],
+    "publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset".split(),
+    "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
+    "--set evaluate.samples=5 --set evaluate.metric=[recall@1]".split(),
+    "report --data . --out report.html".split(),
+]
+
+
+def tracked() -> list[str]:
+    """The files of the packages, by git."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: nothing to compare with")
+    done = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheel and sdist, made from a copy of the tracked files: a checkout's own build/ would be reused."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
+    for name in [*tracked(), "pyproject.toml", "README.md", "LICENSE"]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
+    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def test_the_wheel_has_every_file_of_the_packages(built: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == set(tracked())
+
+
+def test_the_sdist_has_what_the_wheel_is_made_of(built: Path) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        names = {member.name.split("/", 1)[-1] for member in sdist.getmembers()}
+    assert {*tracked(), "pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Path) -> None:
+    """In an environment of its own that sees the dependencies, and not the checkout that is installed beside them."""
+    python = environment(tmp_path / "env", next(built.glob("*.whl")))
+    (tmp_path / "work").mkdir()
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    variables["NUMBA_OPT"] = "0"  # a new environment has no compiled kernels: half the time to make them
+    ran = {"cwd": tmp_path / "work", "env": variables, "capture_output": True, "text": True}
+    done = subprocess.run([python, "-c", RUN], input=json.dumps(LINES), **ran)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr[-3000:]
+    page = (tmp_path / "work" / "report.html").read_text(encoding="utf-8")
+    assert page.count("<section") == 11
+    helped = subprocess.run([python.with_name("capgrade"), "--help"], **ran)  # type: ignore[call-overload]
+    assert "Usage: capgrade" in helped.stdout
+
+
+def environment(folder: Path, wheel: Path) -> Path:
+    """Its python. A folder that a .pth file names has its own .pth files passed over, the editable install too."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / "bin" / "python"
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    return python
