@@ -64,7 +64,7 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
 
 
 def random_model(seed: int, config: BottomUpConfig | None = None) -> BottomUp:
-    """The full-size model, or one of `config`, with seeded weights: right for speed and limits, and for nothing else."""
+    """The full-size model, or one of `config`, with seeded weights: right for speed and limits, nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return BottomUp(config)

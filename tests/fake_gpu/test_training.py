@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState
 from training.conftest import Small, small  # noqa: F401  a fixture
 from training.test_train import losses, params
 
@@ -18,20 +16,7 @@ from schemas.params import MeasuresParams, TrainParams
 from trainer import train as stage
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    yield
-    _forget()
-
-
-def _forget() -> None:
-    """Accelerate keeps the device of the first run of a process."""
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
-
-
 def run(small: Small, out: Path, device: str, epochs: int = 2, precision: str = "float32") -> None:  # noqa: F811
-    _forget()
     wanted: TrainParams = params(f"train.device={device}", f"train.precision={precision}", epochs=epochs)
     with FakeGpu() if device != "cpu" else nullcontext():
         stage.train(small.data, out, wanted, MeasuresParams())
