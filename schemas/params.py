@@ -154,6 +154,7 @@ class SbertParams(Block):
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
+    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.

@@ -12,7 +12,7 @@ import torch
 from pipelines.detectors.airsplay import AirsplayRule
 from pipelines.detectors.base import Detector
 from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp
+from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from pipelines.detectors.selection import Rule, SelectionRule
 from pipelines.detectors.weights import load_bottom_up
 from schemas.devices import device_of
@@ -73,11 +73,11 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
     return _loaded(Path(params.weights), "bottom_up", params, device)
 
 
-def random_model(seed: int) -> BottomUp:
-    """The full-size model with seeded weights: right for its speed and limits, and for nothing else."""
+def random_model(seed: int, config: BottomUpConfig | None = None) -> BottomUp:
+    """The full-size model, or one of `config`, with seeded weights: right for speed and limits, nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BottomUp()
+        return BottomUp(config)
 
 
 def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:

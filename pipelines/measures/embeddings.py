@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from schemas.devices import device_of
 from schemas.errors import InputError
 from schemas.files import CACHE, atomic, write_text
 from schemas.inputs import folder_digest
@@ -37,19 +38,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CAPGRADE_CACHE", home / "capgrade")) / "embeddings"
 
 
-def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.ndarray:
+def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Texts beyond the model's limit are cut,
-    which a warning counts. Raises InputError when the model cannot be loaded, or the cache cannot be written.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
+    beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
+    or the cache cannot be written.
     """
     unique = unique_texts(texts)
-    folder = (folder or cache_folder()) / cache_name(unique, model)
+    folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
     parts = [_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks)]
     missing = [k for k, part in enumerate(parts) if part is None]
     if missing or not (folder / CUT).is_file():
-        encoder = load_encoder(model)
+        encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
         with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
@@ -81,19 +83,21 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
     return sorted(set(texts), key=lambda text: (len(text), text))
 
 
-def cache_name(unique: Sequence[str], model: str) -> str:
+def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
     """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
-    return hashlib.sha256("\0".join([fingerprint(model), *arithmetic(), *unique]).encode()).hexdigest()[:32]
+    made_by = [fingerprint(model), *arithmetic(device)]
+    return hashlib.sha256("\0".join([*made_by, *unique]).encode()).hexdigest()[:32]
 
 
-def arithmetic() -> tuple[str, ...]:
+def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
     import torch
 
-    kind = torch.backends.cpu.get_cpu_capability()
-    if torch.cuda.is_available():
-        kind = torch.cuda.get_device_name()
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kind
+    place = device_of(device)
+    kinds = {"cpu": torch.backends.cpu.get_cpu_capability, "cuda": lambda: torch.cuda.get_device_name(place)}
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kinds[
+        place.type
+    ]()
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
@@ -103,17 +107,18 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
-def load_encoder(model: str) -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub."""
+def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
+    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     import logging
 
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
+    place = device_of(device)
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model))
+        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model), device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"

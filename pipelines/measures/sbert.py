@@ -175,7 +175,7 @@ class Sbert:
             require_two_references(captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)
-        vectors = embed(captions.texts, self.params.model)
+        vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(
             captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out
         )

@@ -139,7 +139,7 @@ class TypedSbert:
     """Sentence-BERT; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted, self._encoder = fitted, load_encoder(measure.params.model)
+        self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
         firsts = fitted.refs[fitted.ref_ptr[:-1]]
         self._vectors = fitted.embeddings[firsts if fitted.references == "first" else fitted.refs]
 
