@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import caption_table, random_sets, write_captions_folder
 
+from pipelines.blocks import RUNNERS, _arguments
 from pipelines.measures.base import CHUNK
 from pipelines.shards import shards
 from schemas.captions import read_captions
@@ -115,3 +116,14 @@ def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
     with pytest.raises(InputError, match="nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"):
         shards(captions_dir, tmp_path / "out", params, MeasuresParams())
+
+
+@pytest.mark.parametrize("given", [["--runner", "DaskRunner"], ["--runner=DaskRunner"]])
+def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str]) -> None:
+    found = _arguments([*given, "--dask_client_address=x"])
+    assert found[0] == RUNNERS["--runner=DaskRunner"] and "--dask_partition_size=1" in found
+    assert "--dask_client_address=x" in found and "DaskRunner" not in found
+
+
+def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:
+    assert _arguments(["--runner"])[0] == RUNNERS["--runner=DirectRunner"]

@@ -129,4 +129,5 @@ class ExactRelevance:
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """As `BatchRelevance.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
         rows = self._row[captions]
+        assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
         return (self.fitted.score(self._image[images], rows) if self._between is None else self._between(rows)), None

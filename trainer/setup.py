@@ -69,6 +69,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, asked = store.metadata["dim"], needs(params.loss)
+    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -84,7 +85,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         tokens,
         dim,
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
-        make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]),
+        loss,
         asked,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),

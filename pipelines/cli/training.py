@@ -33,9 +33,9 @@ def train(
     regions: RegionsDir,
     out: Out,
     preset: Annotated[
-        str | None, typer.Option(help="triplet, infonce, sam, saf, sgr, bcls, daa, tern, teran, or one of params.yaml.")
+        str | None, typer.Option(help="Such as triplet, sam, bcls, daa or teran (docs/models.md), or of params.yaml.")
     ] = None,
-    shards: Annotated[Path | None, typer.Option(help="Folder of `capgrade shards`, of the training split.")] = None,
+    shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset.")] = None,
     seed: Annotated[int | None, typer.Option(help="Weights, batches and negatives follow from it.")] = None,
     device: Annotated[str | None, typer.Option(help="auto or cpu. Default: auto.")] = None,

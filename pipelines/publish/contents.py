@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pipelines.publish.names import base_names
 from pipelines.publish.tables import Table
 from schemas.captions import Captions
 from schemas.files import read_manifest
@@ -80,11 +81,11 @@ class Contents:
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
-        return read_manifest(self.captions_dir, "captions")["params"]
+        return base_names(read_manifest(self.captions_dir, "captions")["params"])
 
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
-        return read_manifest(self.relevance_dir, "relevance")["params"] if self.relevance_dir else None
+        return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None
 
 
 def _other(used: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pipelines.publish.card import dataset_card
 from pipelines.publish.contents import CARD, CROISSANT, PICTURE, SUMS, Contents, Split
 from pipelines.publish.croissant import croissant
 from pipelines.publish.figures import draw_distributions
+from pipelines.publish.names import base_names
 from pipelines.publish.tables import hub_split, write_captions, write_pairs
 from schemas.captions import read_captions
 from schemas.errors import InputError
@@ -50,7 +51,7 @@ def publish(
         inputs["captions"] = splits[0].captions.digest
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
-        facts = {"tokenizer": made["tokenizer"], "measures": made["params"]["measures"]}
+        facts = {"tokenizer": made["tokenizer"], "measures": base_names(made["params"]["measures"])}
         written = params.model_dump(mode="json")
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 

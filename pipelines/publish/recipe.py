@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from pipelines.publish.contents import Contents
+from pipelines.publish.names import base_names
 
 
 def parameters(contents: Contents) -> str:
@@ -43,6 +44,7 @@ def commands(contents: Contents) -> list[str]:
 
 
 def _params(made: dict[str, Any]) -> dict[str, Any]:
+    made = base_names(made)
     return {**made, "measures": _measures(made["measures"])}
 
 
