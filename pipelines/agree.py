@@ -8,11 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
+from pipelines.judges import PEOPLE, TRUTH, VALUES
 from pipelines.measures import choose
 from pipelines.measures.pairs import pair_values
 from pipelines.mixing import mix
@@ -170,3 +172,17 @@ def _coefficients(values: np.ndarray, score: np.ndarray, original: np.ndarray) -
 
 def _varies(values: np.ndarray) -> bool:
     return len(values) > 1 and bool(np.ptp(values) > 0)
+
+
+def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:
+    """`by` (people, truth or values), the file's name, how many pairs, of which split of which captions table.
+
+    A csv holds people's scores; a dense file is what its metadata say it is.
+    """
+    captions = read_captions(captions_dir, split)
+    by = PEOPLE
+    if judgements.suffix == ".arrow":
+        by = TRUTH if read_relevance(judgements).metadata.get("measure") == "truth" else VALUES
+    pairs = len(read_judgements(judgements, captions).score)
+    facts = {"split": captions.split, "captions": captions.digest}
+    return {"by": by, "file": judgements.name, "pairs": pairs, **facts}

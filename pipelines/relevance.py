@@ -13,9 +13,10 @@ from numba import njit
 
 from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
 from pipelines.measures import choose
+from pipelines.own_pairs import FILE, write_own_pairs
 from pipelines.work import work_folder
 from schemas.captions import read_captions
-from schemas.files import write_arrow, write_manifest, write_text
+from schemas.files import with_metadata, write_arrow, write_manifest, write_text
 from schemas.params import MeasuresParams, RelevanceParams
 from schemas.relevance import relevance_batch, relevance_schema
 
@@ -44,7 +45,8 @@ def relevance(
     """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs.
+    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and `own-pairs.arrow`
+    the own pairs of all measures, also without the caption among its references.
     Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """
@@ -68,11 +70,14 @@ def relevance(
         sizes = captions.n_images, params.block_images, captions.n_captions
         job = Job(work, kinds, tables, *sizes, None, *where)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
-        rows = {}
+        rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
             rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
+            own[name] = counts.own
+        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **metadata})
+        rows[FILE] = write_own_pairs(out, captions, chosen, own, facts)
     manifest = write_manifest(
         out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions
     )
@@ -97,12 +102,15 @@ class Distribution:
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
         self.counts = np.zeros((2, BINS), np.int64)
+        self.own = np.empty(len(owner), np.float32)  # each caption with its own image
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)
+            here = np.flatnonzero((self.owner >= self.images) & (self.owner < self.images + batch.num_rows))
+            self.own[here] = values[self.owner[here] - self.images, here]
             self.images += batch.num_rows
             yield batch
 

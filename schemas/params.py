@@ -356,6 +356,7 @@ class PublishParams(Block):
     date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # of publication
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
+    left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:

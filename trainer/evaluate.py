@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import atomic, write_json, write_manifest
+from schemas.files import atomic, read_manifest, write_json, write_manifest
 from schemas.output import output_folder
 from schemas.params import EvaluateParams
 from trainer.curves import curves
@@ -284,12 +284,21 @@ def ceilings(task: Task) -> dict[str, dict[str, float]]:
     }
 
 
+def _require_same(manifests: Sequence[Mapping[str, Any]], second: Path) -> None:
+    """Two evaluations answer for the same queries, by the same labels and the same rule of ties."""
+    sources = {"similarity", "image_embeddings", "caption_embeddings"}  # what is compared
+    one, other = ({**found["inputs"], "ties": found["params"].get("ties")} for found in manifests)
+    differing = sorted(k for k in (one.keys() | other.keys()) - sources if one.get(k) != other.get(k))
+    if differing:
+        problem = f"evaluated with other {', '.join(differing)} than the first"
+        raise InputError(problem, file=second, remedy="evaluate both alike")
+
+
 def compare(a: Path, b: Path, *, method: str = "permutation", samples: int = 10_000) -> dict[str, PairedTest]:
-    """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query."""
-    runs = []
-    for folder in (a, b):
-        if not (folder / "per_query.npz").is_file():
-            raise InputError("no per_query.npz", file=folder, remedy="write it with capgrade evaluate --out")
-        runs.append(np.load(folder / "per_query.npz"))
+    """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query.
+
+    InputError for a folder that is not finished, and for two of other captions or labels."""
+    _require_same([read_manifest(folder, "evaluation") for folder in (a, b)], b)
+    runs = [np.load(folder / "per_query.npz") for folder in (a, b)]
     shared = [name for name in runs[0].files if name in runs[1].files]
     return {name: paired_test(runs[0][name], runs[1][name], method=method, samples=samples) for name in shared}

@@ -18,7 +18,7 @@ from schemas.files import atomic, digest, read_json, read_manifest, write_json, 
 from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
-from trainer.checkpoint import MODEL, load_run
+from trainer.checkpoint import MODEL, load_run, require_dim
 from trainer.data import Pairs, pad_images, pad_texts
 from trainer.encode import SIZE, encode_captions, encode_images, rows, scores
 from trainer.models.base import Encoded, RetrievalModel
@@ -44,9 +44,7 @@ def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, 
     model, tokens, config = load_run(run)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)
-    if store.metadata["dim"] != config["feature_dim"]:
-        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
-        raise InputError(problem, file=regions_dir, remedy="use the detector of the training")
+    require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     images = encode_images(model, pairs.image_batches(SIZE))
     texts = encode_captions(model, pairs.caption_batches(SIZE))
