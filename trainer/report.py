@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from schemas.errors import InputError
-from schemas.files import digest, write_manifest, write_text
+from schemas.files import digest, read_manifest, write_manifest, write_text
 from schemas.output import output_folder
 from trainer.evaluate import Evaluation
 from trainer.metrics.catalogue import CATALOGUE, Metric
@@ -87,6 +87,8 @@ def show(evaluations: Sequence[Evaluation], console: Console | None = None) -> N
 
 def _read_run(path: Path) -> dict[str, Any]:
     file = path / "metrics.json" if path.is_dir() else path
+    if path.is_dir():
+        read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     try:

@@ -44,7 +44,7 @@ def captions(
         list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram. Default: ptb_py.")
+        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
     empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
     params: ParamsFile = None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.publish.card import dataset_card
-from pipelines.publish.contents import CARD, CROISSANT, PICTURE, SUMS, Contents, Split
+from pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
 from pipelines.publish.croissant import croissant
 from pipelines.publish.figures import draw_distributions
 from pipelines.publish.own_pairs import own_without_themselves
@@ -48,8 +48,10 @@ def publish(
         }
         contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir)
         names = _write_beside(contents, out)
-        inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
+        inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
         inputs["captions"] = splits[0].captions.digest
+        if relevance_dir:
+            inputs["relevance"] = digest(relevance_dir / MANIFEST)
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
         facts = {"tokenizer": made["tokenizer"], "measures": contents.used}
