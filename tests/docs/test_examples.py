@@ -34,8 +34,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "README.md": {
         "--images pictures --detector bottom_up --weights FILE --boxes 36 --out regions": "--images data/captions "
         "--boxes 4-8 --out regions",
-        "--captions captions --regions regions --shards shards": f"--captions data/captions --regions regions "
-        f"--shards data/shards --set train.model.options='{{embed: 16, word: 8, similarity: 8}}' {TINY.split('}')[1][2:]}",
+        "--preset bcls --captions captions --regions regions": f"--preset bcls --captions data/captions "
+        f"--regions regions --set train.model.options='{{embed: 16, word: 8, similarity: 8}}' {TINY.split('}')[1][2:]}",
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
@@ -73,8 +73,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "shards.md": {"--captions DIR": "--captions data/captions"},
     "training.md": {
-        "--preset sam --captions DIR --regions DIR --shards DIR": f"--preset sam --captions data/captions --regions "
-        f"data/regions --shards data/shards {TINY}",
+        "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions data/regions "
+        f"{TINY}",
         "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
         "--captions DIR": "--captions data/captions",
         "--relevance DIR": "--relevance data/relevance",
