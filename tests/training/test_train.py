@@ -1,16 +1,13 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 
 from pipelines.measures.embeddings import embed as embed_texts
 from schemas.errors import InputError
@@ -19,13 +16,7 @@ from trainer import train as stage
 from trainer.checkpoint import load_run
 from trainer.index import embed, search, search_captions
 from trainer.train import train
-
-SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
-SMALL += ["train.measure=rouge_l"]
-
-
-def params(*sets: str, preset: str = "triplet", epochs: int = 3):
-    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
+from training.runs import SMALL, column, params
 
 
 def run(small, out, *sets, **more):
@@ -33,7 +24,7 @@ def run(small, out, *sets, **more):
 
 
 def losses(out):
-    return [line.split(",")[2] for line in (out / "steps.csv").read_text().splitlines()[1:]]
+    return column(out, "loss")
 
 
 def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
@@ -234,32 +225,6 @@ def test_a_damaged_run_is_refused(trained, tmp_path):
     (copy / "config.json").write_text(text)
     with pytest.raises(InputError, match="not the model of config.json"):
         load_run(copy)
-
-
-TWO = """
-import sys
-from pathlib import Path
-from schemas.params import MeasuresParams, load_params
-from trainer.setup import Data
-from trainer.train import train
-folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-data = Data(folder / "captions", folder / "regions")
-train(data, out, load_params(None, sys.argv[3:]).train, MeasuresParams())
-"""
-
-
-def test_two_processes_learn_as_one(small, tmp_path):
-    """Two processes over gloo: the same losses as one, but for the order of sums."""
-    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-    run(small, tmp_path / "one", *sets, epochs=2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    (tmp_path / "two.py").write_text(TWO)
-    options = ["train.preset=triplet", "train.epochs=2", *SMALL, *sets]
-    arguments = [str(tmp_path / "two.py"), str(small.data.captions.parent), str(tmp_path / "two"), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, *arguments], check=True, capture_output=True, env=environment, timeout=120)
-    one, two = ([float(x) for x in losses(tmp_path / name)] for name in ("one", "two"))
-    assert two == pytest.approx(one, rel=1e-4)
 
 
 def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
