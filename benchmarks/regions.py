@@ -25,7 +25,7 @@ from pipelines.detectors.batched import BottomUpDetector
 from pipelines.detectors.bottom_up import BottomUp
 from pipelines.detectors.catalogue import make_detector
 from pipelines.detectors.ops import iou
-from pipelines.detectors.selection import Regions, select_regions
+from pipelines.detectors.selection import Regions, padded, select_regions
 from pipelines.pictures import Picture, read_pictures
 from pipelines.regions import as_regions
 from schemas.errors import InputError
@@ -123,7 +123,7 @@ def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
         with clock.step("head"):
             regions = model.describe(features, proposals)[0]
     with clock.step("selection"):
-        detections = select_regions(regions, scale, rgb.shape[1], rgb.shape[0], detector.rule)
+        detections = select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], detector.rule)[0]
     return Seen(regions, (image.shape[1], image.shape[2]), scale, as_regions(picture.image_id, detections))
 
 
@@ -220,7 +220,8 @@ def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
     first = replace(seen.regions, **{name: value[:count] for name, value in columns.items() if value is not None})
     width, height = seen.kept.width, seen.kept.height
     assert width and height  # a detector gives both
-    return detector.rule.choose(first, seen.scale, (width, height))[2]
+    _, _, rows, count = detector.rule.choose(padded([first]), [seen.scale], [(width, height)])
+    return rows[0, : int(count[0])]
 
 
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:

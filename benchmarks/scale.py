@@ -23,6 +23,7 @@ from benchmarks.brute_force import samples_of
 from pipelines.measures import Fitted, choose
 from pipelines.measures.embeddings import (
     CHUNK,
+    CUT,
     EMBEDDED,
     cache_folder,
     cache_name,
@@ -123,6 +124,7 @@ def _store(texts: list[str], vectors: np.ndarray) -> None:
     for k, at in enumerate(range(0, len(unique), CHUNK)):
         rows = np.array([row[text] for text in unique[at : at + CHUNK]])
         np.save(folder / f"{k:05d}.npy", np.asarray(vectors[rows], np.float32))
+    (folder / CUT).touch()
 
 
 def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:

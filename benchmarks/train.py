@@ -84,7 +84,7 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
     found = scores(model, *model(images, words))
-    own = torch.eye(len(found), dtype=torch.bool)
+    own = torch.eye(len(found), dtype=torch.bool, device=found.device)
     make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
     return found.detach()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ class Prepared:
     sizes: tuple[tuple[int, int], ...]
     digests: tuple[str, ...]
 
+    def pin_memory(self) -> Prepared:
+        return replace(self, images=self.images.pin_memory())
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -43,6 +46,10 @@ class Decoded:
     batch: Batch
     prepared: list[Prepared]
     problems: dict[int, str]
+
+    def pin_memory(self) -> Decoded:
+        """What a DataLoader calls in a thread of its own."""
+        return replace(self, prepared=[one.pin_memory() for one in self.prepared])
 
 
 class Decoder(Dataset):
@@ -110,15 +117,16 @@ def _as_it_is(decoded: Decoded) -> Decoded:
 
 
 def decoded(
-    pictures: Sequence[Picture], batches: Iterable[Batch], prepare: Prepare, *, workers: int
+    pictures: Sequence[Picture], batches: Iterable[Batch], prepare: Prepare, *, workers: int, pinned: bool = False
 ) -> Iterator[Decoded]:
-    """Each batch decoded, in order; by `workers` processes, or by this one when 0.
+    """Each batch decoded, in order; by `workers` processes, or by this one when 0. `pinned`: in memory that a GPU
+    copies from while the processor goes on.
 
     Raises InputError when the system ends a worker process, as it does when memory runs out.
     """
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
-        Decoder(pictures, prepare), batch_size=None, sampler=_Planned(batches), num_workers=workers,
+        Decoder(pictures, prepare), batch_size=None, sampler=_Planned(batches), num_workers=workers, pin_memory=pinned,
         collate_fn=_as_it_is, **processes,  # type: ignore[arg-type]
     )  # fmt: skip
     try:

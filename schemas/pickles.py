@@ -53,7 +53,7 @@ class DType:
         self.order = state[1]
 
     def numpy(self) -> np.dtype:
-        return np.dtype(self.name).newbyteorder(self.order)
+        return np.dtype(self.order + self.name)
 
 
 def dtype_of(value: Any) -> np.dtype:

@@ -38,9 +38,8 @@ AFRESH = "start afresh with --restart"
 def begin(out: Path, afresh: bool) -> None:
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
     so that a stop at any time leaves nothing that speaks for another run."""
-    begin_output(out)  # the manifest goes
-    for name in (SUMMARY, *((STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ())):
-        (out / name).unlink(missing_ok=True)
+    left = (STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
+    begin_output(out, (SUMMARY, *left))  # the manifest goes too
     for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
         events.unlink()
 

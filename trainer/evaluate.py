@@ -238,15 +238,23 @@ def _counts(task: Task, scored: Mapping[str, Scored], folds: int) -> dict[str, A
     return out
 
 
-def evaluate(task: Task, settings: Settings, *, notes: Sequence[str] = (), out: Path | None = None) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write what `write` writes.
+def evaluate(
+    task: Task,
+    settings: Settings,
+    *,
+    notes: Sequence[str] = (),
+    out: Path | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> list[Evaluation]:
+    """Score the whole set and then each size of folds; with `out`, write what `write` writes. `inputs` are the digests
+    of what the task was read from.
 
     InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
         found = [score(task, settings, notes=notes)]
         found += [score(replace(task, human={}), settings, fold=size) for size in settings.folds]
         if out is not None:
-            write(out, task, settings, found)
+            write(out, task, settings, found, inputs or {})
     return found
 
 
@@ -255,7 +263,9 @@ def as_json(found: Sequence[Evaluation]) -> dict[str, Any]:
     return {**found[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in found[1:]}}
 
 
-def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]) -> None:
+def write(
+    out: Path, task: Task, settings: Settings, found: Sequence[Evaluation], inputs: Mapping[str, str] | None = None
+) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
         values = found[0].scored
@@ -273,7 +283,7 @@ def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]
         write_json(out / f"curves_{name}.json", points)
     write_json(out / "metrics.json", as_json(found))
     names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
-    write_manifest(out, "evaluation", params=asdict(settings), inputs={}, rows=dict.fromkeys(names, 0))
+    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
 
 
 def ceilings(task: Task) -> dict[str, dict[str, float]]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
-from numba import njit
 
 from pipelines.measures import Measure
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.errors import InputError
 from schemas.shards import Shards, pair_columns
 from trainer.one_sided import against_captions, own_spread

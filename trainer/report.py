@@ -33,14 +33,17 @@ def smaller_is_better(name: str) -> bool:
     return _unit(name) == "rank"
 
 
+def scale(name: str) -> int:
+    """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
+    return 1 if name in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
+
+
 def shown(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
     if value != value:
         return "-"
-    unit = "sum" if name in SUMS else _unit(name)
-    if unit in ("tau", "cosine"):
-        return f"{value:.3f}"
-    return f"{value if unit in ('rank', 'sum') else 100 * value:.1f}"
+    digits = 3 if _unit(name) in ("tau", "cosine") else 1
+    return f"{scale(name) * value:.{digits}f}"
 
 
 def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:

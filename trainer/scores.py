@@ -23,6 +23,8 @@ def read_similarity(path: Path, captions: Captions) -> Array:
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list a row. One of `capgrade embed` must be
     finished, of these captions, and of the model of the run that it lies in.
+    NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
+    out may score them -inf.
     """
     _require_current(path, captions)
     matrix = _read_matrix(path, captions.image_ids, "image_id")

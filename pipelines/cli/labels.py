@@ -44,7 +44,7 @@ def captions(
         list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram. Default: ptb_py.")
+        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
     empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
     params: ParamsFile = None,
@@ -162,6 +162,7 @@ def agree(
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
     from pipelines.agree import agree as stage
+    from pipelines.agree import who_judged
     from pipelines.tables import agreement_table
     from schemas.files import write_json
     from schemas.output import json_with, refuse_file
@@ -171,7 +172,7 @@ def agree(
     loaded = load(params, sets, imports)
     result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
     if out:
-        write_json(out, result)
+        write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say(result, True, "") if as_json else agreement_table(result)
 
 

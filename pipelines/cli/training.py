@@ -165,6 +165,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a similarity matrix on every retrieval metric, binary and graded, both directions, with intervals."""
+    from schemas.inputs import given_digests
     from trainer import evaluate as stage
     from trainer.report import show as show_tables
     from trainer.task import load_task
@@ -175,7 +176,8 @@ def evaluate(
     task, notes = load_task(
         captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split
     )
-    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out)
+    inputs = given_digests(captions=captions, relevance=relevance, instances=instances, **sources)
+    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 
 

@@ -78,9 +78,7 @@ class BottomUpDetector:
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
         """Raises InputError when the device's memory does not hold the batch."""
         try:
-            found = self.regions(images, scales)
-            rows = zip(found, scales, sizes, strict=True)
-            return [select_regions(each, scale, *size, self.rule) for each, scale, size in rows]
+            return select_regions(self.regions(images, scales), scales, sizes, self.rule)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error

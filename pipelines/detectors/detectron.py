@@ -67,12 +67,10 @@ class DetectronDetector:
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
         """Raises InputError when the device's memory does not hold the batch."""
         try:
-            found = self.regions(images)
+            return select_regions(self.regions(images), scales, sizes, self.rule)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
-        rows = zip(found, scales, sizes, strict=True)
-        return [select_regions(each, scale, *size, self.rule) for each, scale, size in rows]
 
     def regions(self, images: Tensor) -> list[Regions]:
         """What the model says of every proposal, before the rule."""

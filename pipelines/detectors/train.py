@@ -154,8 +154,8 @@ def losses_of(
     losses = _rpn_losses(logits, deltas, anchors, size, truths, rule)
     scores = logits.detach().softmax(dim=2)[..., 1]
     sampled = []
-    for i, (scale, truth) in enumerate(zip(scales, truths, strict=True)):
-        found, _ = select_proposals(scores[i], deltas[i].detach(), anchors, size, scale, model.config.proposals)
+    proposed = select_proposals(scores, deltas.detach(), anchors, size, scales, model.config.proposals)
+    for (found, _), truth in zip(proposed, truths, strict=True):
         sampled.append(sample_regions(found, truth, rule))
     return losses | _head_losses(model, features, sampled, truths)
 

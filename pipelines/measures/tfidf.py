@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from pipelines.measures.base import require_two_references
 from pipelines.measures.cider import FittedCider, Form, index
+from pipelines.measures.language import warn_of_scripts
 from pipelines.measures.ngrams import Ngrams
 from pipelines.measures.tokens import word_unigram
 from schemas.captions import Captions
@@ -31,6 +32,7 @@ class TfidfCosine:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_of_scripts(captions.texts, "of tfidf_cosine")
         words = count_words(captions.texts)
         df = np.bincount(words.gram, minlength=len(words.order))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1

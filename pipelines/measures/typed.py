@@ -18,7 +18,7 @@ from pipelines.measures.embeddings import encode, load_encoder
 from pipelines.measures.mixture import FittedMixture, Mixture
 from pipelines.measures.ngrams import MAX_ORDER, count_ngrams
 from pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
-from pipelines.measures.sbert import FittedSbert, Sbert
+from pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
 from pipelines.measures.tokens import tokenize
 from schemas.captions import Captions
 from schemas.errors import InputError
@@ -139,7 +139,7 @@ class TypedSbert:
     """Sentence-BERT; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted, self._encoder = fitted, load_encoder(measure.params.model)
+        self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
         firsts = fitted.refs[fitted.ref_ptr[:-1]]
         self._vectors = fitted.embeddings[firsts if fitted.references == "first" else fitted.refs]
 
@@ -147,9 +147,9 @@ class TypedSbert:
         if not text.strip():
             raise InputError("no word in this caption", remedy="type a caption of one word or more")
         cosine = self._vectors @ encode(self._encoder, [text])[0]
-        if self.fitted.references == "first":
-            return np.clip(cosine, -1, 1)
         start = self.fitted.ref_ptr[:-1]
         if self.fitted.references == "max":
-            return np.clip(np.maximum.reduceat(cosine, start), -1, 1)
-        return np.clip(np.add.reduceat(cosine, start) / np.diff(self.fitted.ref_ptr), -1, 1).astype(np.float32)
+            cosine = np.maximum.reduceat(cosine, start)
+        elif self.fitted.references == "mean":
+            cosine = (np.add.reduceat(cosine, start) / np.diff(self.fitted.ref_ptr)).astype(np.float32)
+        return cosine_range(cosine)

@@ -64,7 +64,7 @@ def test_equals_the_script(n: int, spread: float, reached: float, count: int) ->
     regions = make_regions(n, spread)
     rows, boxes, threshold = slow_airsplay(regions)
     assert abs(threshold - reached) < 1e-9 and len(rows) == count
-    found = select_regions(regions, SCALE, WIDTH, HEIGHT, SELECTIONS["airsplay"])
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], SELECTIONS["airsplay"])[0]
     np.testing.assert_allclose(found.boxes, boxes, atol=1e-3)
     np.testing.assert_array_equal(found.features, regions.features[rows].numpy())
     np.testing.assert_array_equal(found.scores, found.class_scores)
@@ -75,6 +75,6 @@ def test_boxes_end_at_the_picture_and_empty_ones_are_left_out() -> None:
     regions = make_regions(40, 500)
     regions.boxes[3] = torch.tensor([2000.0, 10, 2300, 200])  # beyond the picture: nothing is left of it
     regions.classes[3, 1] = 2.0
-    found = select_regions(regions, SCALE, WIDTH, HEIGHT, AirsplayRule(40))
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], AirsplayRule(40))[0]
     assert len(found) > 5 and (found.boxes[:, 2:] > found.boxes[:, :2]).all() and found.scores.max() < 2
     assert found.boxes.min() == 0 and (found.boxes[:, 2:].max(axis=0) == [WIDTH, HEIGHT]).all()

@@ -84,8 +84,8 @@ def test_proposals_equal_the_loop(min_side: float) -> None:
     deltas = rng.normal(0, 0.5, (len(anchors), 4)).astype(np.float32)
     rule = ProposalRule(200, 40, 0.5, min_side, at_threshold=False)
     expected = slow_top_proposals(logits, deltas, anchors.numpy(), (128, 160), rule)
-    inputs = (torch.from_numpy(x) for x in (logits, deltas))
-    boxes, scores = select_proposals(*inputs, anchors, (128, 160), 1.0, rule, CONVENTIONS["detectron2"])
+    inputs = (torch.from_numpy(x)[None] for x in (logits, deltas))
+    [(boxes, scores)] = select_proposals(*inputs, anchors, (128, 160), [1.0], rule, CONVENTIONS["detectron2"])
     assert len(boxes) == len(expected) > 5 and 7 not in expected
     assert scores.tolist() == logits[expected].tolist()
 

@@ -55,7 +55,7 @@ def stand_in(calls: list[str]) -> Any:
 def test_used_where_rules_and_types_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     module = stand_in(calls)
-    monkeypatch.setattr(library, "torchvision_ops", lambda: module)
+    monkeypatch.setattr(library, "torchvision_ops", lambda device="cpu": module)
     boxes, scores = boxes_of(30)
     plain: dict[str, Any] = {"one_pixel": False, "at_threshold": False}
     found = ops.nms(boxes, scores, 0.5, **plain)
@@ -96,8 +96,25 @@ def test_who_computes_what(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(__version__="0.99", nms=lambda *_: None)
     monkeypatch.setattr(importlib, "import_module", lambda name: module)
     assert library.in_use("cpu") == {"nms": "torchvision 0.99", "roi_pool": "ours", "roi_align": "torchvision 0.99"}
+    real = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *size, device="cpu": real(*size))  # as if there were a GPU
     assert set(library.in_use("cuda:0").values()) == {"torchvision 0.99"}
     assert set(library.in_use("mps").values()) == {"ours"}
+
+
+def test_kernels_are_tried_on_the_device_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torchvision for processors beside a torch for CUDA has no CUDA kernel; `meta` stands for the GPU."""
+    real = torch.zeros
+    there = {"cuda": "meta"}
+    monkeypatch.setattr(torch, "zeros", lambda *n, device="cpu": real(*n, device=there.get(device, device)))
+
+    def nms(boxes: torch.Tensor, *_: object) -> None:
+        if boxes.device.type != "cpu":
+            raise NotImplementedError("Could not run 'torchvision::nms' with arguments from the 'CUDA' backend")
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(__version__="0.99", nms=nms))
+    assert library.in_use("cpu")["nms"] == "torchvision 0.99"
+    assert set(library.in_use("cuda").values()) == {"ours"}
 
 
 def both(monkeypatch: pytest.MonkeyPatch, op: Any, *arguments: Any, **named: Any) -> list[torch.Tensor]:
@@ -108,7 +125,7 @@ def both(monkeypatch: pytest.MonkeyPatch, op: Any, *arguments: Any, **named: Any
     monkeypatch.setattr(library, "OURS_ON_CPU", set())
     results = []
     for there in (module, None):
-        monkeypatch.setattr(library, "torchvision_ops", lambda there=there: there)
+        monkeypatch.setattr(library, "torchvision_ops", lambda device="cpu", there=there: there)
         results.append(op(*arguments, **named))
     return results
 

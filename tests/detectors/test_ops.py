@@ -66,8 +66,8 @@ def test_nms_per_class_equals_one_nms_a_class(
     boxes = torch.from_numpy(case[0])
     scores = torch.randint(0, 4, (len(boxes), classes), generator=torch.Generator().manual_seed(len(boxes))) / 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "PAIRS_AT_ONCE", at_once)
-        found = ops.nms_per_class(boxes, scores, 0.3, at_threshold=at)
+        patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
+        found = ops.nms_per_class(boxes[None], scores[None], 0.3, at_threshold=at)[0]
     for c in range(classes):
         kept = ops.nms(boxes, scores[:, c], 0.3, at_threshold=at)
         assert found[:, c].nonzero()[:, 0].tolist() == sorted(kept.tolist())
@@ -103,3 +103,31 @@ def test_at_threshold_and_one_pixel_matter() -> None:
     assert len(ops.nms(boxes, scores, 0.5)) == 1
     assert len(ops.nms(boxes, scores, 0.5, at_threshold=False)) == 2
     assert len(ops.nms(boxes, scores, 0.5, one_pixel=False)) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.integers(1, 40), st.integers(2, 9))
+def test_a_batch_is_suppressed_as_its_pictures(
+    cases: list[tuple[np.ndarray, np.ndarray]], at: bool, limit: int, block: int
+) -> None:
+    """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
+    most = max(len(boxes) for boxes, _ in cases)
+    boxes, scores = torch.full((len(cases), most, 4), 3.0), torch.full((len(cases), most), 9.0)
+    there = torch.zeros(len(cases), most, dtype=torch.bool)
+    for b, (some, values) in enumerate(cases):
+        rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
+        boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
+        there[b, rows] = True
+    rule = {"one_pixel": at, "at_threshold": at}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "NMS_BLOCK", block)
+        kept, count = ops.nms_batch(boxes, scores, 0.4, there=there, limit=limit, **rule)
+        classes = torch.stack([scores, -scores], dim=2)
+        survivors = ops.nms_per_class(boxes, classes, 0.4, there=there, **rule)
+    for b, (some, values) in enumerate(cases):
+        rows = there[b].nonzero()[:, 0]
+        expected = slow_nms(some, values, 0.4, at, at)
+        assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
+        for c, sign in enumerate((1, -1)):
+            expected = slow_nms(some, sign * values, 0.4, at, at)
+            assert survivors[b, rows, c].nonzero()[:, 0].tolist() == sorted(expected)

@@ -124,15 +124,18 @@ def test_proposals_equal_the_loop(rule: ProposalRule) -> None:
     anchors = place_anchors(torch.from_numpy(make_anchors(16, (4, 8, 16, 32), (0.5, 1, 2))), 8, 10, 16)
     scores = rng.random(len(anchors)).astype(np.float32)
     deltas = rng.normal(0, 0.5, (len(anchors), 4)).astype(np.float32)
-    expected = slow_proposals(scores, deltas, anchors.numpy(), (128, 160), 1.5, rule)
-    boxes, kept = select_proposals(torch.from_numpy(scores), torch.from_numpy(deltas), anchors, (128, 160), 1.5, rule)
-    assert len(boxes) == len(expected) > 5
-    assert kept.tolist() == scores[expected].tolist()
-    sides = boxes[:, 2:] - boxes[:, :2] + 1
-    assert sides.min() >= rule.min_side * 1.5
+    scales = [1.5, 0.5]  # of two pictures: other sides are too small
+    inputs = (torch.from_numpy(x).expand(2, *x.shape) for x in (scores, deltas))
+    for (boxes, kept), scale in zip(select_proposals(*inputs, anchors, (128, 160), scales, rule), scales, strict=True):
+        expected = slow_proposals(scores, deltas, anchors.numpy(), (128, 160), scale, rule)
+        assert len(boxes) == len(expected) > 5
+        assert kept.tolist() == scores[expected].tolist()
+        sides = boxes[:, 2:] - boxes[:, :2] + 1
+        assert sides.min() >= rule.min_side * scale
 
 
 def test_no_proposal_is_large_enough() -> None:
     anchors = torch.from_numpy(make_anchors(16, (4,), (1,)))
-    boxes, scores = select_proposals(torch.ones(1), torch.zeros(1, 4), anchors, (10, 10), 1.0, ProposalRule())
+    inputs = torch.ones(1, 1), torch.zeros(1, 1, 4)
+    [(boxes, scores)] = select_proposals(*inputs, anchors, (10, 10), [1.0], ProposalRule())
     assert boxes.shape == (0, 4) and scores.shape == (0,)

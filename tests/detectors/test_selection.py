@@ -26,11 +26,16 @@ def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
     return keep
 
 
+def rows_of(scores: np.ndarray, rule: SelectionRule) -> list[int]:
+    rows, count = select(torch.from_numpy(scores)[None], rule)
+    return rows[0, : int(count[0])].tolist()
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.9]), max_size=160), st.sampled_from(sorted(RULES)))
 def test_select_equals_the_loop(values: list[float], name: str) -> None:
     scores = np.array(values, np.float32)
-    assert select(torch.from_numpy(scores), RULES[name]).tolist() == slow_select(scores, RULES[name])
+    assert rows_of(scores, RULES[name]) == slow_select(scores, RULES[name])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_branches(name: str, passing: int, kept: int, is_sorted: bool) -> None:
     rng = np.random.default_rng(passing)
     scores = np.concatenate([rng.uniform(0.2, 1, passing), rng.uniform(0, 0.19, 150 - passing)]).astype(np.float32)
     rng.shuffle(scores)
-    rows = select(torch.from_numpy(scores), RULES[name]).tolist()
+    rows = rows_of(scores, RULES[name])
     assert len(rows) == kept
     assert rows == slow_select(scores, RULES[name])
     falling = sorted(rows, key=lambda i: -scores[i])
@@ -61,7 +66,7 @@ def test_branches(name: str, passing: int, kept: int, is_sorted: bool) -> None:
 
 def test_confidence_is_inclusive() -> None:
     rule = SelectionRule(0, 5)
-    assert select(torch.tensor([0.2, np.nextafter(np.float32(0.2), np.float32(0)), 0.3]), rule).tolist() == [0, 2]
+    assert rows_of(np.array([0.2, np.nextafter(np.float32(0.2), np.float32(0)), 0.3], np.float32), rule) == [0, 2]
 
 
 def make_regions(n: int, seed: int = 0, n_classes: int = 6, n_attributes: int = 4) -> Regions:
@@ -84,15 +89,15 @@ def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> list[float]:
 @pytest.mark.parametrize("n", [0, 1, 40, 120])
 def test_surviving_score_equals_the_loop(n: int) -> None:
     regions = make_regions(n)
-    found = surviving_score(regions.boxes, regions.classes, RULES["adaptive"])
-    assert found.tolist() == slow_surviving(regions.boxes, regions.classes)
+    found = surviving_score(regions.boxes[None], regions.classes[None], RULES["adaptive"])
+    assert found[0].tolist() == slow_surviving(regions.boxes, regions.classes)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
 @pytest.mark.parametrize("n", [3, 30, 120])
 def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
     regions, scale, rule = make_regions(n, seed=n), 1.6, RULES[name]
-    found = select_regions(regions, scale, 75, 76, rule)
+    [found] = select_regions([regions], [scale], [(75, 76)], rule)
     scores = np.array(slow_surviving(regions.boxes / scale, regions.classes), np.float32)
     rows = slow_select(scores, rule)
     assert len(found) == len(rows) >= min(n, rule.min_boxes) and len(found) <= rule.max_boxes
@@ -112,11 +117,25 @@ def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(SELECTIONS))
 def test_no_regions(name: str) -> None:
-    found = select_regions(make_regions(0), 1.0, 5, 5, SELECTIONS[name])
+    [found] = select_regions([make_regions(0)], [1.0], [(5, 5)], SELECTIONS[name])
     assert len(found) == 0 and found.features.shape == (0, 8) and found.classes.shape == (0,)
 
 
 def test_a_model_without_attributes() -> None:
     regions = dataclasses.replace(make_regions(40), attributes=None)
-    found = select_regions(regions, 1.0, 75, 76, SELECTIONS["adaptive"])
+    [found] = select_regions([regions], [1.0], [(75, 76)], SELECTIONS["adaptive"])
     assert found.attributes is None and found.attribute_scores is None and len(found.classes) == len(found) > 0
+
+
+@pytest.mark.parametrize("name", sorted(SELECTIONS))
+def test_a_batch_is_selected_as_its_pictures(name: str) -> None:
+    """Bit for bit, whatever the others are: many proposals, few, none, other sizes."""
+    found = [make_regions(n, seed=n) for n in (120, 3, 0, 40)] + [make_regions(0)]
+    scales, sizes = [1.6, 1.0, 2.5, 0.7, 1.0], [(75, 76), (120, 90), (5, 5), (171, 171), (9, 9)]
+    batch = select_regions(found, scales, sizes, SELECTIONS[name])
+    for regions, scale, size, one in zip(found, scales, sizes, batch, strict=True):
+        [alone] = select_regions([regions], [scale], [size], SELECTIONS[name])
+        for field in dataclasses.fields(alone):
+            ours, theirs = getattr(one, field.name), getattr(alone, field.name)
+            np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+            assert getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)

@@ -128,6 +128,30 @@ def test_a_published_file_computes_what_its_own_network_does(tmp_path, case):
     assert_same(model, writer, (anchors or assumed)())
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("layout", ["airsplay", "caffe"])
+def test_a_file_without_an_attribute_head(tmp_path, layout):
+    """airsplay's faster_rcnn_from_caffe.pkl: all the same but attributes, also after a conversion."""
+    writer = Writer(layout)
+    whole, _ = load_bottom_up(write(tmp_path / "whole", layout, writer.tensors))
+    head = ("cls_embed", "fc_attr", "attr_score", "attr_linear")
+    bare = {name: t for name, t in writer.tensors.items() if not any(part in name for part in head)}
+    assert len(writer.tensors) - len(bare) == (3 if layout == "caffe" else 5)
+    model, facts = load_bottom_up(write(tmp_path / "bare", layout, bare))
+    assert (facts["n_classes"], facts["n_attributes"]) == (CLASSES, 0)
+    convert(tmp_path / "bare", tmp_path / "bare.safetensors")
+    again, _ = load_bottom_up(tmp_path / "bare.safetensors")
+    images = 100 * torch.rand(1, 3, 100, 132, generator=torch.Generator().manual_seed(9)) - 50
+    expected, *found = ([*each(images, [1.0])][0] for each in (whole, model, again))
+    for one in found:
+        assert one.attributes is None and len(one.boxes) > 5
+        assert all(torch.equal(getattr(one, k), getattr(expected, k)) for k in ("boxes", "features", "classes"))
+    names = tmp_path / "attributes_vocab.txt"
+    names.write_text("red\n")
+    with pytest.raises(InputError, match="1 names where the model has 0"):
+        convert(tmp_path / "bare", tmp_path / "x.safetensors", attributes_file=names)
+
+
 def test_norms_are_folded_in_float64_and_all_else_is_kept_to_the_bit(tmp_path):
     writer = Writer("milvlg")
     state = load_bottom_up(write(tmp_path / "w", "milvlg", writer.tensors))[0].state_dict()

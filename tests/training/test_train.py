@@ -98,6 +98,8 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
 
 
 def test_a_damaged_state_is_refused(small, tmp_path):
+    with pytest.raises(InputError, match="the loss is"):  # a run that has stopped: the folder is its own
+        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
     (tmp_path / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
         run(small, tmp_path, epochs=1)

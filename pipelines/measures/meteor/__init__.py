@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pipelines.measures.base import ArrayState, require_two_references
+from pipelines.measures.language import warn_unless_english
 from pipelines.measures.meteor import kernel
 from pipelines.measures.meteor.data import read_lexicon
 from pipelines.measures.meteor.index import Index, build_index
@@ -68,6 +69,7 @@ class Meteor:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("meteor", captions)
         index = build_index(caption_lines(captions), read_lexicon())
         return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from pipelines.measures.language import warn_unless_english
 from pipelines.measures.scene_graph import kernel
 from pipelines.measures.scene_graph.concepts import Concepts
 from pipelines.measures.scene_graph.lexicon import scene_lexicon
@@ -97,6 +98,7 @@ class SceneGraph:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("scene_graph", captions)
         ptr, tuples, weight = _numbered(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
         order = np.argsort(tuples, kind="stable")
