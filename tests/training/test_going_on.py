@@ -196,7 +196,7 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state", never)
     monkeypatch.setattr(torch.cuda, "set_rng_state", never)
-    run(small.data, tmp_path, epochs=1)
+    stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     assert state["cuda_rng"] is None
     torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, tmp_path / "state.pt")
