@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 4096  # captions between two saves
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
 CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
 SPECIAL = 2  # pieces that begin and end a text
 
@@ -89,10 +92,19 @@ def arithmetic() -> tuple[str, ...]:
     """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
     import torch
 
-    kind = torch.backends.cpu.get_cpu_capability()
+    kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
     if torch.cuda.is_available():
-        kind = torch.cuda.get_device_name()
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kind
+        kind = (torch.cuda.get_device_name(),)
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+
+
+def _processor() -> str:
+    """The processor's name: MKL chooses its code by the maker too."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:

@@ -65,7 +65,8 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
 def _extend(texts: pa.Array, words: pa.Array, pairs: np.ndarray) -> pa.Array:
     """Texts of (prefix id, word id) pairs, each pair coded as prefix * len(words) + word."""
     size = max(len(words), 1)
-    return pc.binary_join_element_wise(texts.take(pairs // size), words.take(pairs % size), pa.scalar(" ", pa.large_string()))
+    space = pa.scalar(" ", pa.large_string())
+    return pc.binary_join_element_wise(texts.take(pairs // size), words.take(pairs % size), space)
 
 
 @dataclass(frozen=True)
