@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from pipelines.captions import captions
 from pipelines.measures.ngrams import count_ngrams, document_frequencies
 from pipelines.measures.rouge import RougeL
 from schemas.captions import FILE, SCHEMA, Captions, read_captions
+from schemas.compiled import njit
 from schemas.errors import InputError
 from schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from schemas.output import output_folder, refuse_file, starting

@@ -101,7 +101,7 @@ def main() -> None:
         folder = Path(name)
         path = folder / "files" / NAMES.get(kind, MANIFEST)
         path.parent.mkdir(parents=True)
-        (path.parent / "t_ids.txt").write_text("0\n1\n")
+        (path.parent / "t_ids.txt").write_text("0\n1\n", encoding="utf-8")
         if kind == "teran":
             (folder / "files" / "bu_att").mkdir()
             np.savez(folder / "files" / "bu_att" / "0.npz", feat=np.ones((2, 4), np.float32))

@@ -21,7 +21,6 @@ from explorer.reviews import Review
 from schemas.errors import InputError
 
 
-
 def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
     """The page, its pictures and the export, and nothing else that Gradio would serve (`Gate`). On loopback, requests
     under other host names are refused: a page elsewhere cannot reach in by a name that it points here."""

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -42,6 +46,8 @@ RUNNERS = {
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
 _KERNEL = threading.Lock()
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
+IDS = "image_ids"  # in `keys`
+FETCHES = 16  # parts on their way from a URL at a time
 
 
 Batches = dict[str, pa.RecordBatch]
@@ -103,66 +109,100 @@ class Job:
         return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
 
     def part(self, block: int, table: str, group: int | None = None) -> Path:
-        name = f"{block:06d}" if group is None else f"{block:06d}.{group:04d}"
+        name = f"{block:06d}" if group is None else f"{block:06d}/{group:04d}"
         return self.work / "parts" / f"{name}-{table}.arrow"
+
+    def groups_folder(self, block: int) -> Path:
+        """Where the parts of a block's groups are until they are merged."""
+        return self.work / "parts" / f"{block:06d}"
 
     def receipt(self, block: int, group: int | None = None) -> Path:
         """Written after a block's parts, with their digests: a block without a whole one is computed again."""
         return self.part(block, "", group).with_suffix(".json")
 
     def finished(self, block: int, group: int | None = None) -> bool:
+        """Its receipt and its parts are here, and they fit."""
         try:
-            parts = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
+            parts = self.digests(block, group)
             return all(digest(self.part(block, table, group)) == sha for table, sha in parts.items())
-        except (OSError, ValueError, AttributeError):
+        except OSError:
             return False
 
+    def digests(self, block: int, group: int | None = None) -> dict[str, str]:
+        """Table -> SHA-256, of a receipt; OSError for one that is not there or not whole."""
+        try:
+            found = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
+            return {str(table): str(sha) for table, sha in found.items()}
+        except (ValueError, AttributeError) as error:
+            raise OSError("not a receipt") from error
+
+    def done(self, block: int, group: int | None = None) -> bool:
+        """It needs no second time: finished here, or its receipt, which is written last, is at the URL."""
+        if self.remote:
+            return Remote(self.remote).has(self.name(self.receipt(block, group)))
+        return self.finished(block, group)
+
     def write(self, batches: Batches, block: int, group: int | None = None) -> None:
+        if self.remote:  # by way of a folder of its own: another worker may be at the same block
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+                there = replace(self, work=Path(folder), remote=None)
+                there.write(batches, block, group)
+                files = [*(there.part(block, table, group) for table in batches), there.receipt(block, group)]
+                Remote(self.remote).put(there.work, [there.name(file) for file in files])
+            return
         receipt = {}
         for table, batch in batches.items():
             part = self.part(block, table, group)
             write_arrow(part, batch.schema, [batch])
             receipt[table] = digest(part)
         write_json(self.receipt(block, group), receipt)
-        if self.remote:
-            files = [*(self.part(block, table, group) for table in batches), self.receipt(block, group)]
-            Remote(self.remote).put(self.work, [self.name(file) for file in files])
-            for file in files:
-                file.unlink()
 
     def read(self, block: int, group: int) -> Batches:
+        """A group's tables. OSError when they are not there, or not as they were written."""
         if self.remote:
-            self.fetch(block, group)
-        tables = json.loads(self.receipt(block, group).read_text(encoding="utf-8"))
-        return {table: open_arrow(self.part(block, table, group)).get_batch(0) for table in tables}
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+                return replace(self, work=Path(folder)).fetched(block, group)._read(block, group)
+        return self._read(block, group)
 
-    def fetch(self, block: int, group: int | None = None) -> None:
-        """Bring a block's parts here. InputError when they are not what the worker wrote."""
+    def _read(self, block: int, group: int) -> Batches:
+        if not self.finished(block, group):
+            raise OSError("not as it was written")
+        return {t: open_arrow(self.part(block, t, group)).get_batch(0) for t in self.digests(block, group)}
+
+    def fetched(self, block: int, group: int | None = None) -> Job:
+        """Itself, with a block's parts brought here from the URL. OSError when they are not there."""
         remote = Remote(cast(str, self.remote))
         remote.get(self.name(self.receipt(block, group)), self.work)
-        for table in json.loads(self.receipt(block, group).read_text(encoding="utf-8")):
+        for table in self.digests(block, group):
             remote.get(self.name(self.part(block, table, group)), self.work)
-        if not self.finished(block, group):
-            problem = f"{self.name(self.receipt(block, group))} and its parts do not fit"
-            raise InputError(f"{self.remote}: {problem}", remedy="delete them there and run again")
+        return self
+
+    def drop(self, file: Path) -> None:
+        """Delete a file or folder of parts, here or at the URL, if it is there."""
+        if self.remote:
+            Remote(self.remote).delete(self.name(file))
+        elif file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
 
     def name(self, file: Path) -> str:
         return file.relative_to(self.work).as_posix()
 
     def done_elsewhere(self) -> set[str]:
-        """Names of the receipts at the URL."""
-        return {name for name in Remote(self.remote).names("parts") if name.endswith(".json")} if self.remote else set()
+        """Names of the blocks' receipts at the URL."""
+        names = Remote(self.remote).names("parts", depth=1) if self.remote else set()
+        return {name for name in names if name.endswith(".json")}
 
 
 class ScoreBlock(beam.DoFn):
     """(block, group) -> its parts on disk; yields the same."""
 
-    def __init__(self, job: Job, threads: int) -> None:
-        self.job, self.threads = job, threads
+    def __init__(self, job: Job, workers: int) -> None:
+        self.job, self.workers = job, workers
 
     def setup(self) -> None:
-        numba.set_num_threads(min(self.threads, numba.get_num_threads()))
-        self.job, self.elsewhere = _placed(self.job), self.job.done_elsewhere()
+        self.job = _placed(self.job)
         fit, device = self.job.work / "fit", self.job.device
         fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in self.job.kinds.items()}
         if device != "cpu":
@@ -173,26 +213,25 @@ class ScoreBlock(beam.DoFn):
 
     def process(self, element: tuple[int, int]) -> Iterator[tuple[int, int]]:
         (block, group), job = element, self.job
-        images = job.images(block)
-        if len(job.groups) == 1:
+        images, together = job.images(block), len(job.groups) == 1
+        if not job.done(block) and (together or not job.done(block, group)):  # a runner may hand it out twice
             with _KERNEL:
-                batches = job.tables.whole(images, self.opened)
-            job.write(batches, block)
-        elif not self._done(block, group):
-            with _KERNEL:
-                batches = cast(Mergeable, job.tables).partial(images, self.opened, *job.groups[group])
-            job.write(batches, block, group)
+                numba.set_num_threads(self._threads())
+                if together:
+                    batches = job.tables.whole(images, self.opened)
+                else:
+                    batches = cast(Mergeable, job.tables).partial(images, self.opened, *job.groups[group])
+            job.write(batches, block, None if together else group)
         yield element
 
-    def _done(self, block: int, group: int) -> bool:
-        """A group needs no second time: it or its block is here, or at the URL."""
-        job = self.job
-        names = {job.name(job.receipt(block)), job.name(job.receipt(block, group))}
-        return job.finished(block) or job.finished(block, group) or bool(names & self.elsewhere)
+    def _threads(self) -> int:
+        """This machine's, shared by the workers on it; numba counts them a thread."""
+        return max(1, numba.config.NUMBA_NUM_THREADS // self.workers)
 
 
 class MergeBlock(beam.DoFn):
-    """(block, its groups) -> the block's parts on disk; those of the groups go."""
+    """(block, its groups) -> the block's parts on disk; those of the groups go. Any number of times, and by several
+    workers at once: the block's receipt says that the groups' parts are no longer needed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -202,16 +241,27 @@ class MergeBlock(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[int]]) -> None:
         (block, groups), job = element, self.job
-        if not job.finished(block):  # a runner may hand it out twice
-            found = [job.read(block, group) for group in sorted(groups)]
+        found = None if job.done(block) else self._read(block, sorted(set(groups)))
+        if found is not None:
             with _KERNEL:
                 batches = cast(Mergeable, job.tables).merged(job.images(block), job.work, found)
             job.write(batches, block)
-        files = list((job.work / "parts").glob(f"{block:06d}.*"))
-        if job.remote:
-            Remote(job.remote).delete(job.name(file) for file in files)
-        for path in files:
-            path.unlink()
+        job.drop(job.groups_folder(block))
+
+    def _read(self, block: int, groups: Sequence[int]) -> list[Batches] | None:
+        """The groups' parts; None when another worker has merged them meanwhile."""
+        job, found = self.job, []
+        for group in groups:
+            try:
+                found.append(job.read(block, group))
+            except OSError as error:
+                if job.done(block):
+                    return None
+                job.drop(job.receipt(block, group))  # so that it is computed again
+                problem = f"{job.name(job.receipt(block, group))} and its parts do not fit"
+                where = job.remote or str(job.work)
+                raise InputError(f"{where}: {problem}", remedy="run again, it computes them anew") from error
+        return found
 
 
 def _placed(job: Job) -> Job:
@@ -239,6 +289,18 @@ def forget(job: Job) -> None:
         Remote(job.remote).clear()
 
 
+def save_ids(image_ids: Sequence[str], work: Path) -> None:
+    """For `ids_of`: a million ids are more than a runner takes in a pipeline."""
+    batch = pa.record_batch({IDS: pa.array(image_ids, pa.string())})
+    write_arrow(work / "keys" / f"{IDS}.arrow", batch.schema, [batch])
+
+
+def ids_of(images: np.ndarray, folder: Path) -> list[str]:
+    """Ids of these image numbers, from what `save_ids` wrote below the folder."""
+    column = open_arrow(folder / "keys" / f"{IDS}.arrow").get_batch(0)[IDS]
+    return column.take(pa.array(images)).to_pylist()
+
+
 def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
     """Fit the measures and save them for the workers; the class of each fitted form."""
     kinds = {}
@@ -254,31 +316,68 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
 
     Raises the InputError that a worker raised, if it did.
     """
-    elsewhere = job.done_elsewhere()
     missing = [block for block in range(job.n_blocks) if not job.finished(block)]
-    todo = [block for block in missing if job.name(job.receipt(block)) not in elsewhere]
-    if todo:
-        _run(job, what, todo, options)
-    for block in missing if job.remote else ():
-        job.fetch(block)
+    if job.remote:
+        elsewhere = job.done_elsewhere()
+        missing = fetch(job, [block for block in missing if job.name(job.receipt(block)) in elsewhere]) + [
+            block for block in missing if job.name(job.receipt(block)) not in elsewhere
+        ]
+    if missing:
+        _run(job, what, sorted(missing), options)
+    if job.remote and (damaged := fetch(job, missing)):
+        problem = f"{job.name(job.receipt(damaged[0]))} and its parts do not fit, {len(damaged)} such in all"
+        raise InputError(f"{job.remote}: {problem}", remedy="run again, it computes them anew")
+
+
+def fetch(job: Job, blocks: Sequence[int]) -> list[int]:
+    """Bring parts here from the URL, many at a time. Those that were not as they were written are deleted there, and
+    returned: to be computed again."""
+
+    def whole(block: int) -> bool:
+        with suppress(OSError):
+            if job.fetched(block).finished(block):
+                return True
+        job.drop(job.receipt(block))
+        return False
+
+    with ThreadPoolExecutor(FETCHES) as threads:
+        return [block for block, good in zip(blocks, threads.map(whole, blocks), strict=True) if not good]
 
 
 def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
     pipeline_options = PipelineOptions(_arguments(options))
     workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
-    threads = max(1, numba.get_num_threads() // workers)
     if job.remote:
         shared = [job.name(file) for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
         Remote(job.remote).put(job.work, shared)
     with _watch(job, what, len(todo)), _plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
-        scored = (
-            pipeline
-            | "Blocks" >> beam.Create([(block, group) for block in todo for group in range(len(job.groups))])
-            | "Spread" >> beam.Reshuffle()
-            | "Score" >> beam.ParDo(ScoreBlock(job, threads))
-        )
-        if len(job.groups) > 1:
-            _ = scored | "ByBlock" >> beam.GroupByKey() | "Merge" >> beam.ParDo(MergeBlock(job))
+        graph(pipeline, job, todo, workers)
+
+
+def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
+    """The pipeline, of a size that depends neither on images nor on captions: runners take some megabytes.
+
+    `todo` are rising block numbers; `workers` is how many processes share a machine's cores.
+    """
+    scored = (
+        pipeline
+        | "Runs" >> beam.Create(_runs(todo))
+        | "Blocks" >> beam.FlatMap(_elements, groups=len(job.groups))
+        | "Spread" >> beam.Reshuffle()
+        | "Score" >> beam.ParDo(ScoreBlock(job, workers))
+    )
+    if len(job.groups) > 1:
+        _ = scored | "ByBlock" >> beam.GroupByKey() | "Merge" >> beam.ParDo(MergeBlock(job))
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Rising numbers as runs, each from its first to behind its last."""
+    starts = [k for k, n in enumerate(numbers) if not k or n != numbers[k - 1] + 1]
+    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
+
+
+def _elements(run: tuple[int, int], groups: int) -> Iterator[tuple[int, int]]:
+    return ((block, group) for block in range(*run) for group in range(groups))
 
 
 def _arguments(options: Sequence[str]) -> list[str]:
@@ -309,8 +408,8 @@ def _watch(job: Job, what: str, total: int) -> Iterator[None]:
         def count() -> None:
             shown = 0
             while not stop.wait(10 if job.remote else 0.3):
-                here = (path.name for path in (job.work / "parts").glob("??????-.json"))
-                done = sum(1 for _ in here) + sum(name.count(".") == 1 for name in job.done_elsewhere()) - before
+                here = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
+                done = max(here, len(job.done_elsewhere())) - before
                 advance(done - shown)
                 shown = done
 

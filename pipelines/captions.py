@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.measures.language import warn_of_scripts
-from pipelines.measures.tokens import tokenize
+from pipelines.measures.tokens import ptb_jar, tokenize
 from pipelines.sources import SOURCES
 from schemas.captions import FILE, SCHEMA, Caption
 from schemas.errors import InputError
 from schemas.files import digests, with_metadata, write_arrow, write_manifest
+from schemas.inputs import folder_digest
 from schemas.output import output_folder
 from schemas.params import CaptionsParams
 
@@ -117,7 +118,11 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file the source read, by name; of a SCAN folder the text files of the splits, no features."""
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder the text files
+    of the splits, no features."""
     given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
-    files = [p for path in given for p in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if p.is_file()]
-    return digests(files)
+    folders = [path for path in given if path.is_dir()]
+    if params.source == "precomp":
+        given, folders = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))], []
+    files = [path for path in given if path.is_file()] + ([ptb_jar()] if params.tokenizer == "ptb" else [])
+    return {**digests(files), **{folder.resolve().name: folder_digest(folder) for folder in folders}}

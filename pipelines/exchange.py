@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +9,8 @@ from typing import Any, cast
 from pipelines.features import READERS, WRITERS
 from pipelines.features.scan import SUFFIX, ids_file
 from schemas.errors import InputError
-from schemas.files import digest, digests, write_manifest
+from schemas.files import digests, write_manifest
+from schemas.inputs import folder_digest
 from schemas.output import output_folder, refuse_file
 from schemas.progress import progress
 from schemas.region_store import RegionStore
@@ -66,8 +66,7 @@ def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterato
 def _inputs(source: Path) -> dict[str, str]:
     """SHA-256 of what was read: of a file, and the ids beside it; of a folder, over its files by name."""
     if source.is_dir():
-        lines = (f"{path.relative_to(source).as_posix()} {digest(path)}" for path in sorted(source.rglob("*.np[yz]")))
-        return {source.resolve().name: hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+        return {source.resolve().name: folder_digest(source, source.rglob("*.np[yz]"))}
     split = source.name.removesuffix(source.suffix).removesuffix("_ims")
     beside = [source.with_name(f"{split}_{kind}.txt") for kind in ("ids", "caps")]
     read = next((path for path in beside if path.is_file()), source)  # the captions count where there are no ids

@@ -37,12 +37,15 @@ class Place:
 
 @contextmanager
 def together(place: Place, backend: str = "gloo") -> Iterator[Callable[[], None]]:
-    """Yields a function that returns when every process has called it."""
+    """Yields a function that returns when every process has called it. A group that is there is used, and kept."""
     if place.world == 1:
         yield lambda: None
         return
     from torch import distributed
 
+    if distributed.is_initialized():  # by the caller: a launcher's store connects its processes once only
+        yield lambda: _wait(distributed.barrier)
+        return
     with _one_of_us_stopped():
         distributed.init_process_group(backend, timeout=LONGEST)
     try:

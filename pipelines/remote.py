@@ -1,7 +1,7 @@
 """Where workers on other machines get the fitted measures from and leave their parts: a folder of an object store.
 
-Any URL that fsspec knows (gs://, s3://, abfs://, with its package installed), or a folder that all see. An object is
-there whole or not at all, so what is there needs no second look until its digest is checked on the way back.
+Any URL that fsspec knows (gs://, s3://, abfs://, with its package installed), or a folder that all see. A file is
+there whole or not at all: object stores see to that, elsewhere it is copied under another name and then renamed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import fsspec
 
 from schemas.errors import InputError
+from schemas.files import atomic
+
+WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
+PARTIAL = ".partial"
 
 
 class Remote:
@@ -33,27 +39,40 @@ class Remote:
     def put(self, folder: Path, names: Iterable[str]) -> None:
         """Copy files of a local folder, in this order."""
         for name in names:
-            self._do(self.files.makedirs, f"{self.root}/{name}".rsplit("/", 1)[0], exist_ok=True)
-            self._do(self.files.put_file, str(folder / name), f"{self.root}/{name}")
+            place = f"{self.root}/{name}"
+            self._do(self.files.makedirs, place.rsplit("/", 1)[0], exist_ok=True)
+            if WHOLE.intersection(_protocols(self.files)):
+                self._do(self.files.put_file, str(folder / name), place)
+            else:
+                temporary = f"{place}.{uuid.uuid4().hex}{PARTIAL}"
+                self._do(self.files.put_file, str(folder / name), temporary)
+                self._do(self.files.mv, temporary, place)
 
     def get(self, name: str, folder: Path) -> None:
-        """Copy a file into a local folder."""
+        """Copy a file into a local folder. FileNotFoundError when it is not there."""
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        self._do(self.files.get_file, f"{self.root}/{name}", str(folder / name))
+        with atomic(folder / name) as temporary, _missing():
+            self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
 
-    def names(self, under: str) -> set[str]:
-        """Files in a folder of the folder and below."""
+    def has(self, name: str) -> bool:
         self.files.invalidate_cache()
-        found = self._do(self.files.find, f"{self.root}/{under}")
-        return {path[len(self.root.rstrip("/")) + 1 :] for path in found}
+        return bool(self._do(self.files.exists, f"{self.root}/{name}"))
 
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._do(self.files.rm_file, f"{self.root}/{name}")
+    def names(self, under: str, depth: int | None = None) -> set[str]:
+        """Files in a folder of the folder and below, so many folders deep at most."""
+        self.files.invalidate_cache()
+        found = self._do(self.files.find, f"{self.root}/{under}", maxdepth=depth)
+        return {path[len(self.root.rstrip("/")) + 1 :] for path in found if not path.endswith(PARTIAL)}
+
+    def delete(self, name: str) -> None:
+        """A file or a whole folder, if it is there: another worker may delete it too."""
+        with suppress(FileNotFoundError), _missing():
+            self.files.invalidate_cache()
+            self._do(self.files.rm, f"{self.root}/{name}" if name else self.root, recursive=True)
 
     def clear(self) -> None:
         """Delete the folder, and its copy on this machine."""
-        self._do(self.files.rm, self.root, recursive=True)
+        self.delete("")
         shutil.rmtree(self._place, ignore_errors=True)
 
     def mirror(self, folders: Iterable[str]) -> Path:
@@ -83,3 +102,18 @@ class Remote:
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise InputError(f"{self.url}: {text}", remedy="check the URL and who may write there") from error
+
+
+def _protocols(files: fsspec.AbstractFileSystem) -> set[str]:
+    return {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
+
+
+@contextmanager
+def _missing() -> Iterator[None]:
+    """FileNotFoundError as itself, for those who expect it."""
+    try:
+        yield
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise error.__cause__ from None
+        raise

@@ -46,6 +46,8 @@ class Plan:
         starts = max(1, round((1 - self.width) / self.stride) + 1)
         lower = low + (high - low) * self.stride * np.arange(starts)
         upper = lower + (high - low) * self.width
+        if self.stride <= self.width:  # no rounding may leave a value between two windows
+            upper[:-1] = np.maximum(upper[:-1], lower[1:])
         lower[0], upper[-1] = -np.inf, np.inf
         return np.stack([lower, upper], axis=1)
 

@@ -7,12 +7,15 @@ without branches marks those that may enter one, and only these are looked at on
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from schemas.compiled import njit
 
 ANY = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # the limit of a sample with room left
 STEP = np.uint64(0x9E3779B97F4A7C15)  # between the salts of two samples
 RARE = np.uint64(1 << 57)  # a limit that lets one caption in 128 in
 SLICE = 1024  # captions looked at together
+NEGATIVE_ZERO = np.int32(-(2**31))  # bits of the float32
 KEY, ROW, SLOT = 0, 1, 2  # columns of a heap: rank in the sample, caption, where the caption's values are
 
 
@@ -35,7 +38,10 @@ def mix_all(x):
 
 @njit(cache=True)
 def _descending(bits, row):
-    """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32."""
+    """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32. Those of -0.0 count
+    as those of 0.0: equal values tie."""
+    if bits == NEGATIVE_ZERO:
+        bits = np.int32(0)
     rising = np.int64(bits) ^ ((np.int64(bits) >> np.int64(31)) & np.int64(0x7FFFFFFF))
     return (np.uint64(np.int64(0x7FFFFFFF) - rising) << np.uint64(32)) | np.uint64(row)
 

@@ -16,19 +16,21 @@ from typing import Any
 
 from schemas.errors import InputError
 from schemas.files import WORK, canonical, package_version, remove_temporaries, writing
+from schemas.inputs import folder_digest
 from schemas.output import begin, output_folder
 
 
 @contextmanager
 def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
-    """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` says another run.
+    """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` or the code say another
+    run.
 
     No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
     Raises InputError when another stage wrote `out` or another run is writing there, when a worker was killed, when the
     disk is full, or when it may not be written.
     """
     work = out / WORK
-    name = hashlib.sha256(canonical([package_version(), key]).encode()).hexdigest()
+    name = hashlib.sha256(canonical([package_version(), _code(), key]).encode()).hexdigest()
     marker = work / "key"
     with writing(out), output_folder(out, stage), _workers_watched(out), _said_once():
         remove_temporaries(out)
@@ -38,6 +40,12 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
             (work / "parts").mkdir(parents=True)
             marker.write_text(name, encoding="utf-8")
         yield work
+
+
+def _code() -> str:
+    """SHA-256 over the sources that parts are made by: they may change where the version does not."""
+    root = Path(__file__).parents[1]
+    return folder_digest(root, (path for name in ("schemas", "pipelines") for path in (root / name).rglob("*.py")))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -78,7 +79,7 @@ def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
     In an output folder that is open, the file counts as this run's; InputError where somebody else's stands. `allow`
     is the remedy where it may not be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path, allow):
         claim(path)
         path.parent.mkdir(parents=True, exist_ok=True)

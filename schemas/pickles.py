@@ -77,12 +77,16 @@ class ArrayUnpickler(pickle._Unpickler):
     All that is made, text and containers copied from others included, is at most four times the size of the file.
     """
 
+    stack: list[Any]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+    read: Callable[[int], bytes]
     dispatch = {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in PASSED}
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = Bounded(file)
         self.left = 4 * self.file.size + SPARE
-        super().__init__(self.file, encoding="latin1")  # type: ignore[arg-type]
+        super().__init__(self.file, encoding="latin1")
         self.names = self.known()
 
     def known(self) -> dict[tuple[str, str], Any]:
@@ -161,7 +165,7 @@ class ArrayUnpickler(pickle._Unpickler):
             self.spend(len(data))
             data = data.encode("latin1")
         self.check(shape, dtype, data)
-        array.__setstate__((1, shape, dtype, bool(state[3]), bytes(data)))
+        array.__setstate__((1, shape, dtype, bool(state[3]), bytes(data)))  # type: ignore[arg-type]
 
     def frombuffer(self, data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
         sides, kind = whole(shape), dtype_of(dtype)

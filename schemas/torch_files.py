@@ -79,7 +79,7 @@ class TensorUnpickler(ArrayUnpickler):
         return given
 
 
-TensorUnpickler.dispatch[ord("Q")] = TensorUnpickler.load_binpersid
+TensorUnpickler.dispatch[ord("Q")] = TensorUnpickler.load_binpersid  # type: ignore[assignment]
 
 
 def read_torch(path: Path) -> Any:

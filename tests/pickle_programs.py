@@ -91,7 +91,7 @@ def read(path: Path, reader: Any) -> None:
         pass
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True, database=None)
+@settings(max_examples=500, deadline=None, derandomize=True, database=None)
 @given(program=st.one_of(PROGRAMS, calls(), changed()))
 def never_crashes(program: bytes) -> None:
     path = FOLDER / "w"

@@ -6,10 +6,13 @@ import csv
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from conftest import caption_table, random_sets, write_captions_folder
 
 from pipelines.captions import captions
-from schemas.captions import SCHEMA, read_captions
+from pipelines.sources.splits import keep_splits
+from schemas.captions import SCHEMA, Caption, read_captions
 from schemas.errors import InputError
 from schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version, read_arrow
 from schemas.params import CaptionsParams, ScenesParams, validated
@@ -85,12 +88,12 @@ def test_the_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_splits_one_several_or_none(tmp_path: Path) -> None:
-    captions(tmp_path, write(tmp_path / "c.tsv", TSV))
-    assert read_captions(tmp_path, "train+val").n_captions == 4
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
+    assert read_captions(tmp_path / "out", "train+val").n_captions == 4
     with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
-        read_captions(tmp_path)
+        read_captions(tmp_path / "out")
     with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
-        read_captions(tmp_path, "train+test")
+        read_captions(tmp_path / "out", "train+test")
 
 
 def test_one_to_hundreds_of_captions_an_image(tmp_path: Path) -> None:
@@ -161,3 +164,35 @@ def test_nothing_at_all(tmp_path: Path) -> None:
 def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         validated(CaptionsParams, given)
+
+
+def test_a_split_whose_name_has_a_plus(tmp_path: Path) -> None:
+    """Chosen as it is called, where there is one; else its parts."""
+    sets = random_sets(2, seed=1)
+    tables = []
+    for split in ("a", "b", "a+b"):
+        table = caption_table(sets, split).to_pydict()
+        for name in ("image_id", "caption_id"):
+            table[name] = [f"{split}-{value}" for value in table[name]]
+        tables.append(pa.table(table, schema=SCHEMA))
+    whole = write_captions_folder(tmp_path / "c", tables)
+    assert set(read_captions(whole, "a+b").image_ids) == {"a+b-i0", "a+b-i1"}
+    parts = write_captions_folder(tmp_path / "d", tables[:2])
+    assert read_captions(parts, "a+b").n_images == 4
+    alone = write_captions_folder(tmp_path / "e", tables[2:])
+    assert read_captions(alone).split == "a+b" and read_captions(alone, "a+b").n_images == 2
+    rows = [Caption(f"{split}0", f"{split}0#0", split, "x", "f", 1) for split in ("a", "b", "a+b")]
+    assert [c.split for c in keep_splits(rows, "a+b", "f")] == ["a+b"]
+    assert [c.split for c in keep_splits(rows[:2], "a+b", "f")] == ["a", "b"]
+
+
+def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:
+    (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "ab"))
+    for split, image in (("train", "a"), ("dev", "b")):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "list.txt").write_text(f"{image}.jpg\n")
+    lists = {split: str(tmp_path / split / "list.txt") for split in ("train", "dev")}
+    params = CaptionsParams(source="flickr", input=str(tmp_path / "f.token"), split_lists=lists)
+    inputs = captions(tmp_path / "out", params)["inputs"]
+    assert sorted(inputs) == ["dev/list.txt", "f.token", "train/list.txt"]
+    assert inputs["dev/list.txt"] == digest(tmp_path / "dev" / "list.txt") != inputs["train/list.txt"]

@@ -15,6 +15,7 @@ from conftest import caption_table, make_captions, random_sets, write_captions_f
 
 from pipelines import blocks, work
 from pipelines.measures.cider import Cider
+from pipelines.measures.ngrams import document_frequencies
 from pipelines.measures.rouge import RougeL
 from pipelines.relevance import relevance
 from pipelines.shards import shards
@@ -262,3 +263,89 @@ def test_large_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     read_relevance(tmp_path / "out" / "cider.arrow").rows(np.array([150]))
     assert pa.total_allocated_bytes() == before
+
+
+def stopped(stage, *given) -> None:
+    """A run that ends after its parts and before its manifest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{stage.__module__}.run_blocks", stop_after(blocks.run_blocks))
+        with pytest.raises(KeyboardInterrupt):
+            stage(*given)
+
+
+def stop_after(run):
+    def running(*given) -> None:
+        run(*given)
+        raise KeyboardInterrupt
+
+    return running
+
+
+def values_of(stage, out: Path, name: str) -> np.ndarray:
+    if stage is relevance:
+        return read_relevance(out / f"{name}.arrow").matrix()
+    return np.concatenate([batch[name].flatten().to_numpy() for batch in read_shards(out).batches()])
+
+
+def rewritten_matrix(tmp_path: Path, captions_dir: Path):
+    """An imported matrix, and what writes other values under its name."""
+    shape = 30, read_captions(captions_dir).n_captions
+
+    def write(value: float) -> None:
+        np.save(tmp_path / "x.npy", np.full(shape, value, np.float32))
+
+    return "theirs", MeasuresParams(imported={"theirs": str(tmp_path / "x.npy")}), write
+
+
+def rewritten_mixture(tmp_path: Path, captions_dir: Path):
+    _, params, write = rewritten_matrix(tmp_path, captions_dir)
+    return "half", params.model_copy(update={"mixtures": {"half": {"theirs": 1.0}}}), write
+
+
+def rewritten_frequencies(kind: str):
+    """Document frequencies of one corpus, then of another, as a file, a folder or a folder's split."""
+
+    def given(tmp_path: Path, captions_dir: Path):
+        def write(value: float) -> None:
+            tables = [caption_table(random_sets(9, seed=int(100 * value)), "test")]
+            folder = write_captions_folder(tmp_path / "corpus", tables)
+            document_frequencies(read_captions(folder)).save(tmp_path / "frequencies.arrow")
+
+        where = {"file": "frequencies.arrow", "folder": "corpus", "split": "corpus#test"}[kind]
+        return "cider", MeasuresParams(cider=CiderParams(document_frequency=str(tmp_path / where))), write
+
+    return given
+
+
+@pytest.mark.parametrize("stage", [relevance, shards])
+@pytest.mark.parametrize(
+    "given",
+    [rewritten_matrix, rewritten_mixture, *map(rewritten_frequencies, ("file", "folder", "split"))],
+    ids=["imported", "mixture", "frequencies", "folder", "split"],
+)
+def test_a_rewritten_input_is_read_again(stage, given, captions_dir: Path, tmp_path: Path) -> None:
+    """Stopped after its parts, an input rewritten under its name, run again: the values of the new one."""
+    name, measures, write = given(tmp_path, captions_dir)
+    params = (DENSE if stage is relevance else SAMPLED).model_copy(update={"measures": (name,)})
+    write(0.25)
+    stopped(stage, captions_dir, tmp_path / "out", params, measures)
+    write(0.75)
+    again = stage(captions_dir, tmp_path / "out", params, measures)
+    fresh = stage(captions_dir, tmp_path / "fresh", params, measures)
+    assert again == fresh
+    assert np.array_equal(values_of(stage, tmp_path / "out", name), values_of(stage, tmp_path / "fresh", name))
+    if name == "theirs":
+        assert (values_of(stage, tmp_path / "out", name) == 0.75).all()
+    write(0.5)
+    assert stage(captions_dir, tmp_path / "other", params, measures)["inputs"] != fresh["inputs"]
+
+
+def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path: Path) -> None:
+    name, measures, write = rewritten_matrix(tmp_path, captions_dir)
+    write(0.25)
+    run = blocks.run_blocks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.relevance.run_blocks", lambda *given: (run(*given), write(0.75)))
+        with pytest.raises(InputError, match=r"measures.imported.theirs: changed while this run read it -> run again"):
+            relevance(captions_dir, tmp_path / "out", RelevanceParams(measures=(name,)), measures)
+    assert not (tmp_path / "out" / "manifest.json").exists()

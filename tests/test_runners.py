@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import caption_table, random_sets, write_captions_folder
 
+from pipelines import blocks
+from pipelines.blocks import RUNNERS, _arguments
 from pipelines.measures.base import CHUNK
 from pipelines.shards import shards
 from schemas.captions import read_captions
@@ -99,19 +101,36 @@ def test_exchanged_through_a_store(
 def test_what_a_store_has_is_not_computed_again(
     captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that lost its own folder takes the parts at the URL; a damaged one is refused by its digest."""
+    """A run that lost its own folder takes the parts at the URL; a damaged one is known by its digest and made anew."""
     store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
     monkeypatch.setattr("pipelines.shards.forget", lambda job: None)
     assert made(captions_dir, tmp_path / "first", params, ()) == expected
-    monkeypatch.setattr("pipelines.blocks._run", lambda *_: pytest.fail("computed again"))
+    run, again = blocks._run, []
+    monkeypatch.setattr(blocks, "_run", lambda job, what, todo, options: again.append((job, todo, options)))
     assert made(captions_dir, tmp_path / "second", params, ()) == expected
-    part = next(store.rglob("*-pairs.arrow"))
-    part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(InputError, match="and its parts do not fit -> delete them there and run again"):
+    assert not again
+    part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
+    for file in (next(part), next(receipt)):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
         made(captions_dir, tmp_path / "third", params, ())
+    assert again[0][1] == [0, 1]
+    monkeypatch.setattr(blocks, "_run", run)
+    assert made(captions_dir, tmp_path / "third", params, ()) == expected
 
 
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
     with pytest.raises(InputError, match="nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"):
         shards(captions_dir, tmp_path / "out", params, MeasuresParams())
+
+
+@pytest.mark.parametrize("given", [["--runner", "DaskRunner"], ["--runner=DaskRunner"]])
+def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str]) -> None:
+    found = _arguments([*given, "--dask_client_address=x"])
+    assert found[0] == RUNNERS["--runner=DaskRunner"] and "--dask_partition_size=1" in found
+    assert "--dask_client_address=x" in found and "DaskRunner" not in found
+
+
+def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:
+    assert _arguments(["--runner"])[0] == RUNNERS["--runner=DirectRunner"]

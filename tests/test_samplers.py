@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.samplers import Kept, Plan, id_keys, keep, reason_names
+from pipelines.samplers import Kept, Plan, Samples, _Windows, id_keys, keep, reason_names
+from schemas.errors import InputError
+from schemas.params import ShardsParams, validated
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
 
@@ -127,3 +129,82 @@ def test_values_at_and_beyond_the_bounds() -> None:
     kept = keep(replace(PLAN, top=0, uniform=0, per_window=8), images, captions, own, np.ascontiguousarray(values))
     assert len(kept.caption) == 8
     assert (kept.weight == 1).all()
+
+
+@pytest.mark.parametrize("cut", [1, 4, 2048])
+@given(zeros=st.lists(st.sampled_from([0.0, -0.0, -1.0]), min_size=8, max_size=8), seed=st.integers(0, 9))
+@settings(max_examples=25, deadline=None)
+def test_groups_keep_what_all_captions_together_keep(cut: int, zeros: list[float], seed: int) -> None:
+    """0.0 and -0.0 are equal values, of which the earlier caption stays, wherever the captions are cut."""
+    n = cut + len(zeros)
+    images, captions, own, _ = setting(1, n)
+    values = np.full((2, 1, n), -1, np.float32)
+    values[:, 0, :4] = -0.0
+    values[:, 0, -len(zeros) :] = np.array(zeros, np.float32)
+    plan = replace(PLAN, low=(-1.0, -1.0), high=(1.0, 1.0), top=4, uniform=0, per_window=0, seed=seed)
+    together = keep(plan, images, captions, own, values)
+    apart = [Samples(plan, images, own, 2) for _ in range(3)]
+    apart[1].offer(0, captions[:cut], np.ascontiguousarray(values[:, :, :cut]))
+    apart[2].offer(cut, captions[cut:], np.ascontiguousarray(values[:, :, cut:]))
+    for part in apart[1:]:
+        apart[0].merge(part.state)
+    merged = apart[0].kept(n)
+    assert np.array_equal(merged.caption, together.caption) and np.array_equal(merged.reasons, together.reasons)
+    assert set(np.argsort(-values[0, 0], kind="stable")[:4]) <= set(together.caption)
+
+
+ACCEPTED = [
+    {"uniform": 1, "windows": {"width": 0.1, "stride": 1.0}},
+    {"uniform": 1, "windows": {"per_window": 0}},
+    {"uniform": 0, "windows": {"width": 0.1, "stride": 0.1, "per_window": 2}},
+    {"uniform": 0, "windows": {"width": 0.3, "stride": 0.07, "per_window": 1}, "top": 0},
+    {"uniform": 3, "windows": {"width": 0.2, "stride": 0.6}, "top": 0},
+    {"uniform": 0, "windows": {"width": 1.0, "stride": 1.0, "per_window": 1}, "top": 0},
+]
+
+
+def plan_of(params: ShardsParams, seed: int = 0) -> Plan:
+    w = params.windows
+    return Plan(
+        (0.0, -1.0), (10.0, 1.0), params.top, w.width, w.stride, w.per_window, uniform=params.uniform, seed=seed
+    )
+
+
+@pytest.mark.parametrize("given", ACCEPTED, ids=str)
+def test_the_expected_sum_of_weights_is_the_number_of_captions(given: dict) -> None:
+    """Of plans at the edge of what is accepted, over 500 seeds, within four standard errors."""
+    params = ShardsParams.model_validate({"top": 3, **given})
+    images, captions, own, values = setting(1, 80)
+    sums = [
+        keep(plan_of(params, seed), images, captions, own, values).weight.sum() for seed in range(500)
+    ]  # fmt: skip
+    assert abs(np.mean(sums) - 80) <= 4 * np.std(sums) / np.sqrt(len(sums)) + 1e-9, (np.mean(sums), np.std(sums))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"uniform": 0, "windows": {"width": 0.1, "stride": 0.2}}, "stride 0.2 above width 0.1"),
+        ({"uniform": 0, "windows": {"per_window": 0}}, "no windows"),
+    ],
+)
+def test_a_plan_that_leaves_pairs_without_a_chance_is_refused(given: dict, why: str) -> None:
+    with pytest.raises(InputError, match=f"uniform 0 with {why} leaves pairs without a chance.*set shards.uniform"):
+        validated(ShardsParams, given)
+
+
+@given(
+    st.floats(0.01, 1), st.floats(0.01, 1), st.floats(-10, 10, width=32), st.floats(0.015625, 20, width=32),
+    st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=300, deadline=None)
+def test_windows_without_gaps_hold_every_number(width: float, share: float, low: float, span: float, seed: int) -> None:
+    """Also the float32 numbers at their bounds, where a bound computed in two ways may differ by a rounding."""
+    stride = width if seed % 2 else width * share
+    plan = replace(PLAN, low=(low,), high=(low + span,), width=width, stride=stride)
+    windows = _Windows.of(plan.windows(0)[None])
+    lower, upper = windows.lower[0, :-1], windows.upper[0, :-1]
+    edges = np.concatenate([lower[1:], upper[:-1]])
+    near = np.concatenate([edges, np.nextafter(edges, np.float32(-np.inf)), np.nextafter(edges, np.float32(np.inf))])
+    values = np.concatenate([near, np.random.default_rng(seed).uniform(low, low + span, 50).astype(np.float32)])
+    assert ((values[:, None] >= lower) & (values[:, None] < upper)).any(axis=1).all()

@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from conftest import call, caption_table, random_sets, write_captions_folder
 
+from pipelines.agree import agree
+from pipelines.measures.ngrams import document_frequencies
 from pipelines.publish.folder import publish
 from pipelines.shards import shards
 from pipelines.verify import verify
+from schemas.captions import read_captions
+from schemas.claims import STAGE
 from schemas.errors import InputError
 from schemas.files import MANIFEST, parse_manifest, self_digest, write_json, write_manifest
 from schemas.lock import only_run
@@ -84,11 +89,13 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "other rows": ("s/manifest.json", edit_rows, "rows where the manifest says"),
     "a flipped bit of an evaluation": ("e/per_query.npz", lambda p: flip(p, 60), "per_query.npz: "),
     "metrics cut short": ("e/metrics.json", cut, "cannot be read"),
-    "a partial file": ("s/.shard-00000-of-00001.arrow.17.tmp", Path.touch, "a partial file"),
+    "a partial file": ("s/.shard-00000-of-00001.arrow.17.tmp", lambda p: (p.touch(),
+                       (p.parent / STAGE).write_text("shards\nshard-00000-of-00001.arrow\n")), "a partial file"),
     "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
     "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
     "a lock left": ("s/.lock", Path.touch, "left by a run that was killed"),
-    "an unfinished run": ("x/.work/parts", lambda p: p.mkdir(parents=True), "an unfinished run, 0 parts done"),
+    "an unfinished run": ("x/.work/parts", lambda p: (p.mkdir(parents=True), (p / "0.json").touch(),
+                          (p.parents[1] / STAGE).write_text("shards\n")), "run of `capgrade shards`, 1 parts done"),
     "an unfinished training run": ("t/state.pt", lambda p: (p.parent.mkdir(), p.touch(),
                                    (p.parent / "config.json").write_text("{}")), "an unfinished training run"),
 }  # fmt: skip
@@ -154,6 +161,22 @@ def test_embeddings_of_another_model(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_is_said_to(tree: Path) -> None:
     with only_run(tree / "s"):
         assert "a run is writing here (process " in verify(tree).problems[0].problem
+
+
+def test_tables_that_need_no_manifest(tree: Path) -> None:
+    """Judged pairs and document frequencies beside folders are checked, other people's tables are let alone."""
+    captions = read_captions(tree / "c")
+    document_frequencies(captions).save(tree / "df.arrow")
+    (tree / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\n")
+    agree(tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow")
+    pq.write_table(captions.table.replace_schema_metadata(), tree / "theirs.parquet")
+    report = verify(tree)
+    assert not report.problems
+    assert {Path(found.folder).name: found.kind for found in report.usable if found.folder.endswith(".arrow")} == {
+        "df.arrow": "document_frequencies", "judged.arrow": "judged",
+    }  # fmt: skip
+    cut(tree / "df.arrow")
+    assert [Path(problem.file).name for problem in verify(tree).problems] == ["df.arrow"]
 
 
 def test_nothing_to_verify(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The wheel and the sdist hold every file that git has, and what is installed from the wheel works without a checkout."""
+"""The wheel and the sdist hold every file that git has, and what is installed from the wheel needs no checkout."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,10 +37,12 @@ LINES = [
     ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
     ["relevance", *ONE, "--split", "test", "--out", "relevance"],
     ["shards", *ONE, "--split", "train", "--top", "2", "--uniform", "2", "--out", "shards"],
-    "publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset".split(),
-    "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
-    "--set evaluate.samples=5 --set evaluate.metric=[recall@1]".split(),
-    "report --data . --out report.html".split(),
+    shlex.split("publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset"),
+    shlex.split(
+        "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
+        "--set evaluate.samples=5 --set evaluate.metric=[recall@1]"
+    ),
+    shlex.split("report --data . --out report.html"),
 ]
 
 

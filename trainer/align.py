@@ -12,12 +12,12 @@ from PIL import Image
 
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest
+from schemas.files import MANIFEST, digest, write_json, write_manifest
 from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from trainer.alignment import Aligned, Phrase, Pointed, aligned, has_truth, pointing, read_phrases
 from trainer.alignment_picture import picture
-from trainer.checkpoint import MODEL, load_run
+from trainer.checkpoint import MODEL, load_run, require_dim
 from trainer.data import Pairs
 from trainer.encode import SIZE, encode_captions, encode_images, rows
 from trainer.models.base import RetrievalModel
@@ -46,7 +46,8 @@ def align(
     with output_folder(out, "alignment"):
         found = _align(run, captions_dir, regions_dir, split, out, decode, count)
         names = [PICTURE] if found is None else [PICTURE, POINTING]
-        inputs = {"model": digest(run / MODEL)}
+        inputs = {"model": digest(run / MODEL), "captions": digest(captions_dir / MANIFEST)}
+        inputs |= {"regions": digest(regions_dir / MANIFEST), **({} if split is None else {"split": split})}
         write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
         return found
 
@@ -54,8 +55,9 @@ def align(
 def _align(
     run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int
 ) -> dict[str, Any] | None:
-    model, tokens, _ = load_run(run)
+    model, tokens, config = load_run(run)
     captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
+    require_dim(config, store)
     own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
     shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
     first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]

@@ -23,6 +23,7 @@ from schemas.files import (
 )  # fmt: skip
 from schemas.output import begin as begin_output
 from schemas.params import TrainParams
+from schemas.region_store import RegionStore
 from schemas.torch_files import read_torch
 from trainer.models import Config, build, configure
 from trainer.models.base import RetrievalModel
@@ -81,6 +82,13 @@ def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens,
     return made.to(device).eval(), tokens, config
 
 
+def require_dim(config: dict[str, Any], store: RegionStore) -> None:
+    """InputError for regions of another detector than that of the training."""
+    if store.metadata["dim"] != config["feature_dim"]:
+        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        raise InputError(problem, file=store.folder, remedy="use the detector of the training")
+
+
 def save_state(out: Path, state: dict[str, Any]) -> None:
     with atomic(out / STATE) as temporary:
         torch.save(state, temporary)
@@ -101,19 +109,12 @@ def finished(out: Path, key: str) -> dict[str, Any] | None:
     return summary
 
 
-def same_length(out: Path, params: TrainParams) -> bool:
-    """Was the finished run in `out` asked to go on as long as `params` say?"""
-    asked = read_json(out / CONFIG)["params"]
-    return (asked["epochs"], asked["patience"]) == (params.epochs, params.patience)
-
-
 def finish(out: Path, summary: dict[str, Any]) -> None:
-    """A run has ended: its summary, and the digests of its files. The state stays, for more epochs; no manifest lists
-    it, as whoever wants none may delete it."""
+    """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
     tables = sorted(path.name for path in out.glob("*.csv"))
-    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, *tables), 0)
+    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 

@@ -69,4 +69,4 @@ def _padded(x: torch.Tensor, length: int) -> torch.Tensor:
 
 def moved(batch: _T, device: torch.device) -> _T:
     """The batch on another device."""
-    return type(batch)(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(batch).items()})
+    return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items()})

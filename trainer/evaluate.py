@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import atomic, write_json, write_manifest
+from schemas.files import atomic, read_manifest, write_json, write_manifest
 from schemas.output import output_folder
 from schemas.params import EvaluateParams
 from trainer.curves import curves
@@ -238,15 +238,23 @@ def _counts(task: Task, scored: Mapping[str, Scored], folds: int) -> dict[str, A
     return out
 
 
-def evaluate(task: Task, settings: Settings, *, notes: Sequence[str] = (), out: Path | None = None) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write what `write` writes.
+def evaluate(
+    task: Task,
+    settings: Settings,
+    *,
+    notes: Sequence[str] = (),
+    out: Path | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> list[Evaluation]:
+    """Score the whole set and then each size of folds; with `out`, write what `write` writes. `inputs` are the digests
+    of what the task was read from.
 
     InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
         found = [score(task, settings, notes=notes)]
         found += [score(replace(task, human={}), settings, fold=size) for size in settings.folds]
         if out is not None:
-            write(out, task, settings, found)
+            write(out, task, settings, found, inputs or {})
     return found
 
 
@@ -255,7 +263,9 @@ def as_json(found: Sequence[Evaluation]) -> dict[str, Any]:
     return {**found[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in found[1:]}}
 
 
-def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]) -> None:
+def write(
+    out: Path, task: Task, settings: Settings, found: Sequence[Evaluation], inputs: Mapping[str, str] | None = None
+) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
         values = found[0].scored
@@ -273,7 +283,7 @@ def write(out: Path, task: Task, settings: Settings, found: Sequence[Evaluation]
         write_json(out / f"curves_{name}.json", points)
     write_json(out / "metrics.json", as_json(found))
     names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
-    write_manifest(out, "evaluation", params=asdict(settings), inputs={}, rows=dict.fromkeys(names, 0))
+    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
 
 
 def ceilings(task: Task) -> dict[str, dict[str, float]]:
@@ -284,12 +294,21 @@ def ceilings(task: Task) -> dict[str, dict[str, float]]:
     }
 
 
+def _require_same(manifests: Sequence[Mapping[str, Any]], second: Path) -> None:
+    """Two evaluations answer for the same queries, by the same labels and the same rule of ties."""
+    sources = {"similarity", "image_embeddings", "caption_embeddings"}  # what is compared
+    one, other = ({**found["inputs"], "ties": found["params"].get("ties")} for found in manifests)
+    differing = sorted(k for k in (one.keys() | other.keys()) - sources if one.get(k) != other.get(k))
+    if differing:
+        problem = f"evaluated with other {', '.join(differing)} than the first"
+        raise InputError(problem, file=second, remedy="evaluate both alike")
+
+
 def compare(a: Path, b: Path, *, method: str = "permutation", samples: int = 10_000) -> dict[str, PairedTest]:
-    """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query."""
-    runs = []
-    for folder in (a, b):
-        if not (folder / "per_query.npz").is_file():
-            raise InputError("no per_query.npz", file=folder, remedy="write it with capgrade evaluate --out")
-        runs.append(np.load(folder / "per_query.npz"))
+    """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query.
+
+    InputError for a folder that is not finished, and for two of other captions or labels."""
+    _require_same([read_manifest(folder, "evaluation") for folder in (a, b)], b)
+    runs = [np.load(folder / "per_query.npz") for folder in (a, b)]
     shared = [name for name in runs[0].files if name in runs[1].files]
     return {name: paired_test(runs[0][name], runs[1][name], method=method, samples=samples) for name in shared}

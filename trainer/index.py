@@ -14,11 +14,11 @@ from pipelines.measures.embeddings import EMBEDDED
 from pipelines.measures.embeddings import embed as sentence_vectors
 from schemas.captions import read_captions
 from schemas.errors import InputError
-from schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
+from schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
 from schemas.output import output_folder
 from schemas.region_store import RegionStore
 from schemas.regions import Regions
-from trainer.checkpoint import MODEL, load_run
+from trainer.checkpoint import MODEL, VOCABULARY, load_run, require_dim
 from trainer.data import Pairs, pad_images, pad_texts
 from trainer.encode import SIZE, encode_captions, encode_images, rows, scores
 from trainer.models.base import Encoded, RetrievalModel
@@ -44,9 +44,7 @@ def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, 
     model, tokens, config = load_run(run)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)
-    if store.metadata["dim"] != config["feature_dim"]:
-        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
-        raise InputError(problem, file=regions_dir, remedy="use the detector of the training")
+    require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     images = encode_images(model, pairs.image_batches(SIZE))
     texts = encode_captions(model, pairs.caption_batches(SIZE))
@@ -58,6 +56,7 @@ def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, 
         np.save(file, scores(model, images, texts), allow_pickle=False)
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
     inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
+    inputs |= {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
     return write_manifest(out, KIND, params={"model": config["params"]["model"]["name"]}, inputs=inputs, rows=counts)
 
 
@@ -143,7 +142,9 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run or index, and for an index of another model."""
     model, tokens, config = load_run(run)
     index = read_index(index_dir)
-    if read_manifest(index_dir, KIND)["inputs"]["model"] != digest(run / MODEL):
+    made_from = read_manifest(index_dir, KIND)["inputs"]
+    files = {"model": MODEL, "vocabulary": VOCABULARY}
+    if any(made_from.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
     return Searcher(model, tokens, index, config["feature_dim"], index_dir)
 

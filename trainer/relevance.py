@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
-from numba import njit
 
 from pipelines.measures import Measure
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.errors import InputError
 from schemas.shards import Shards, pair_columns
 from trainer.one_sided import against_captions, own_spread
@@ -129,4 +129,5 @@ class ExactRelevance:
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """As `BatchRelevance.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
         rows = self._row[captions]
+        assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
         return (self.fitted.score(self._image[images], rows) if self._between is None else self._between(rows)), None

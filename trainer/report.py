@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from schemas.errors import InputError
-from schemas.files import digest, write_manifest, write_text
+from schemas.files import digest, read_manifest, write_manifest, write_text
 from schemas.output import output_folder
 from trainer.evaluate import Evaluation
 from trainer.metrics.catalogue import CATALOGUE, Metric
@@ -33,18 +33,17 @@ def smaller_is_better(name: str) -> bool:
     return _unit(name) == "rank"
 
 
+def scale(name: str) -> int:
+    """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
+    return 1 if name in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
+
+
 def shown(name: str, value: float) -> str:
     """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
     if value != value:
         return "-"
-    unit = "sum" if name in SUMS else _unit(name)
-    return (
-        f"{value:.1f}"
-        if unit in ("rank", "sum")
-        else f"{value:.3f}"
-        if unit in ("tau", "cosine")
-        else f"{100 * value:.1f}"
-    )
+    digits = 3 if _unit(name) in ("tau", "cosine") else 1
+    return f"{scale(name) * value:.{digits}f}"
 
 
 def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:
@@ -88,6 +87,8 @@ def show(evaluations: Sequence[Evaluation], console: Console | None = None) -> N
 
 def _read_run(path: Path) -> dict[str, Any]:
     file = path / "metrics.json" if path.is_dir() else path
+    if path.is_dir():
+        read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     try:

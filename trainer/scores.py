@@ -10,19 +10,23 @@ import pyarrow as pa
 
 from schemas.captions import Captions
 from schemas.errors import InputError
-from schemas.files import open_arrow, read_manifest
+from schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_manifest
 from schemas.relevance import read_relevance
 from trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow"
+INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
 
 
 def read_similarity(path: Path, captions: Captions) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
-    An Arrow file has a column `image_id`, checked, and one fixed-size list a row. NaN is an InputError that names the
-    pair. -inf ranks below and +inf above every number: a model that leaves pairs out may score them -inf.
+    An Arrow file has a column `image_id`, checked, and one fixed-size list a row. One of `capgrade embed` must be
+    finished, of these captions, and of the model of the run that it lies in.
+    NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
+    out may score them -inf.
     """
+    _require_current(path, captions)
     matrix = _read_matrix(path, captions.image_ids, "image_id")
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
@@ -34,6 +38,25 @@ def read_similarity(path: Path, captions: Captions) -> Array:
         pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
         raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
     return matrix
+
+
+def _require_current(path: Path, captions: Captions) -> None:
+    """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
+    folder, remedy = path.parent, "run `capgrade embed` again"
+    if not (folder / MANIFEST).is_file():
+        if (folder / ENCODINGS).is_file():
+            raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)
+        return
+    manifest = parse_manifest(folder / MANIFEST, remedy)
+    if manifest["kind"] != INDEX or path.name not in manifest["files"]:
+        return
+    check_size(path, manifest["files"][path.name]["bytes"], remedy)
+    inputs, model = manifest["inputs"], folder.parent / MODEL
+    if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
+        problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
+        raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")
+    if model.is_file() and digest(model) != inputs["model"]:
+        raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
 
 
 def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:

@@ -12,10 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.measures import choose
-from pipelines.measures.inputs import content_digest, input_digests
+from pipelines.measures.reads import read_by
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.files import MANIFEST, canonical, digest, package_version
+from schemas.inputs import path_digest
 from schemas.params import MeasuresParams, TrainParams
 from schemas.region_store import RegionStore
 from schemas.shards import read_shards
@@ -69,6 +70,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, asked = store.metadata["dim"], needs(params.loss)
+    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -77,14 +79,14 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
-    inputs = {**data.digests(), **input_digests([params.measure], measures), **_model_files(params)}
+    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params)}
     return Setup(
         build(params.model.name, config, dim, tokens.size),
         config,
         tokens,
         dim,
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
-        make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]),
+        loss,
         asked,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
@@ -105,9 +107,7 @@ def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) 
 def _model_files(params: TrainParams) -> dict[str, str]:
     """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
     found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
-    return {
-        f"{name}: {path}": content_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()
-    }
+    return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:

@@ -25,12 +25,10 @@ from trainer.board import write_epoch
 from trainer.checkpoint import (
     AFRESH,
     MODEL,
-    STATE,
     begin,
     finish,
     finished,
     load_state,
-    same_length,
     save_config,
     save_model,
 )  # fmt: skip
@@ -90,11 +88,11 @@ def _train(
 ) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
     setup = prepare(data, params, measures)
-    done, state = (None, None) if restart else from_first(lambda: _earlier(out, setup.key, params))
-    history = History(out, setup.key, state)
-    if done is not None and (state is None or history.over(params)):
+    key = setup.key
+    done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))
+    history = History(out, key, state)
+    if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
-    history.over(params)  # before anything is changed: it may have more epochs than are asked for
     run = _started(out, params, setup, device, part, history)
     from_first(lambda: _open(run))
     steps = setup.plan.batches_an_epoch
@@ -106,15 +104,6 @@ def _train(
     summary = history.summary(params)
     from_first(lambda: finish(out, summary))
     return summary
-
-
-def _earlier(out: Path, key: str, params: TrainParams) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """The summary of a finished run of this key, and the state that it or a stopped one goes on from."""
-    done, state = finished(out, key), load_state(out, key)
-    if done is not None and state is None and not same_length(out, params):
-        remedy = f"ask for its epochs and patience, give another --out, or {AFRESH}"
-        raise InputError("without its state a finished run cannot go on", file=out / STATE, remedy=remedy)
-    return done, state
 
 
 def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device, part: slice, history: History) -> Run:

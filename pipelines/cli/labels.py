@@ -162,6 +162,7 @@ def agree(
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
     from pipelines.agree import agree as stage
+    from pipelines.agree import who_judged
     from pipelines.tables import agreement_table
     from schemas.files import write_json
     from schemas.output import json_with, refuse_file
@@ -171,7 +172,7 @@ def agree(
     loaded = load(params, sets, imports)
     result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
     if out:
-        write_json(out, result)
+        write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say(result, True, "") if as_json else agreement_table(result)
 
 

@@ -80,9 +80,12 @@ def agreement_of(path: Path) -> dict[str, Any]:
 
 
 def are_agreement(found: Any) -> bool:
-    """Whether JSON is what `capgrade agree --out` writes."""
-    rows = found.values() if isinstance(found, dict) else [None]
-    return all(isinstance(row, dict) and all(isinstance(row.get(k), dict) for k in COEFFICIENTS) for row in rows)
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    try:
+        judged = {"by", "file", "pairs", "split", "captions"} <= found["judgements"].keys()
+        return judged and all({"pearson", "spearman"} <= row.keys() for row in found["measures"].values())
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def with_given(block: _B, **given: Any) -> _B:

@@ -28,6 +28,7 @@ def publish(
         Path | None, typer.Option(help="Folder of `capgrade relevance`, for the card's picture.")
     ] = None,
     push: Annotated[str | None, typer.Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="Let everybody see a repository that --push makes.")] = False,
     check: Annotated[
         str | None,
         typer.Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte."),
@@ -38,12 +39,16 @@ def publish(
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 
+    A repository that `--push` makes is private; `--public` makes it public.
+
     `--push USER/NAME --out DIR` without captions and shards uploads a folder that is there. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
     if check:
         _check(check, out, as_json)
         return
+    if public and not push:
+        raise InputError("--public without --push", remedy="give --push USER/NAME")
     if out is None:
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not push:
@@ -52,7 +57,7 @@ def publish(
     if push:
         from pipelines.publish.push import push as upload
 
-        typer.echo(str(upload(out, push)), err=as_json)
+        typer.echo(str(upload(out, push, public=public)), err=as_json)
 
 
 def _make(

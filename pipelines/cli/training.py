@@ -33,18 +33,18 @@ def train(
     regions: RegionsDir,
     out: Out,
     preset: Annotated[
-        str | None, typer.Option(help="triplet, infonce, sam, saf, sgr, bcls, daa, tern, teran, or one of params.yaml.")
+        str | None, typer.Option(help="Such as triplet, sam, bcls, daa or teran (docs/models.md), or of params.yaml.")
     ] = None,
-    shards: Annotated[Path | None, typer.Option(help="Folder of `capgrade shards`, of the training split.")] = None,
+    shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset.")] = None,
     seed: Annotated[int | None, typer.Option(help="Weights, batches and negatives follow from it.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto or cpu. Default: auto.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.")] = None,
     restart: Annotated[bool, typer.Option(help="Start afresh in a folder that holds a run.")] = False,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a retrieval model; a stopped run goes on when run again.
+    """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
 
     Several processes: `torchrun --nproc-per-node 2 -m pipelines.cli train ...`.
     """
@@ -54,7 +54,11 @@ def train(
     options = overrides("train", {"preset": preset, "epochs": epochs, "seed": seed, "device": device})
     loaded = load(params, [*(sets or []), *options])
     done = stage(Data(captions, regions, shards), out, loaded.train, loaded.measures, restart=restart)
-    best = ", ".join(f"{name} {value:.3f}" for name, value in done.get("best", {}).items() if name != "pairs_per_s")
+    best = ", ".join(
+        f"{name} {value:.{1 if name == 'rsum' else 3}f}"
+        for name, value in done.get("best", {}).items()
+        if name != "pairs_per_s"
+    )
     say(done, as_json, f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}")
 
 
@@ -161,6 +165,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a similarity matrix on every retrieval metric, binary and graded, both directions, with intervals."""
+    from schemas.inputs import given_digests
     from trainer import evaluate as stage
     from trainer.report import show as show_tables
     from trainer.task import load_task
@@ -171,7 +176,8 @@ def evaluate(
     task, notes = load_task(
         captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split
     )
-    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out)
+    inputs = given_digests(captions=captions, relevance=relevance, instances=instances, **sources)
+    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,16 @@ def weight_files(params: RegionsParams) -> dict[str, Path]:
     if params.detector == "scenes":
         return {"weights": SCENES}
     given = {"weights": params.weights, "config": params.config}
-    return {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+    found = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+    bases = _bases(found["config"]) if "config" in found else []
+    return found | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
+
+
+def _bases(config: Path) -> list[Path]:
+    """The files that a config of detectron2 starts from, the nearest first."""
+    named = re.search(r"^_BASE_:\s*[\"']?(.+?)[\"']?\s*$", config.read_text(encoding="utf-8", errors="replace"), re.M)
+    base = config.parent / Path(named[1]).expanduser() if named else config
+    return [base, *_bases(base)] if named and base.is_file() and base.resolve() != config.resolve() else []
 
 
 def _scenes(params: RegionsParams, device: torch.device) -> Detector:

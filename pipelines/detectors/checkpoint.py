@@ -92,6 +92,8 @@ def read_checkpoint(
         if config.pooler not in POOLERS:
             raise ValueError(f"no pooler {config.pooler!r}")
         shapes_of(config)
+    except InputError:
+        raise
     except Exception as error:  # a configuration that no model can have makes torch raise anything
         raise InputError(f"a configuration that cannot be read ({type(error).__name__})", file=path) from error
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):

@@ -6,7 +6,9 @@ The arrays are those of `FittedCider`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from schemas.compiled import njit
 
 _FAST = {"contract", "reassoc", "nsz"}
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schemas.errors import InputError
-from schemas.files import CACHE, atomic, digest, write_text
+from schemas.files import CACHE, atomic, write_text
+from schemas.inputs import folder_digest
 from schemas.progress import progress
 from schemas.say import warn
 
@@ -85,7 +86,7 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
 
 def cache_name(unique: Sequence[str], model: str) -> str:
     """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
-    return hashlib.sha256("\0".join([_fingerprint(model), *arithmetic(), *unique]).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join([fingerprint(model), *arithmetic(), *unique]).encode()).hexdigest()[:32]
 
 
 def arithmetic() -> tuple[str, ...]:
@@ -137,13 +138,11 @@ def _embedded() -> Path:
     return get_model_path()
 
 
-def _fingerprint(model: str) -> str:
-    """What tells two models apart: the digest of a folder's files, or the hub id and the commit that is here."""
+def fingerprint(model: str) -> str:
+    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
+    that is here."""
     folder = _embedded() if model == EMBEDDED else Path(model)
-    if not folder.is_dir():
-        return f"{model} {_commit(model)}"
-    files = sorted(p for p in folder.rglob("*") if p.suffix in {".safetensors", ".bin", ".json", ".txt"})
-    return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()
+    return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
 
 
 def _commit(model: str) -> str:

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numba.extending import intrinsic
 
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.params import RougeParams
 
 SHORT = 16  # bits of a short lane

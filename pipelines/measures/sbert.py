@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
 from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
 from pipelines.measures.embeddings import EMBEDDED, embed
 from pipelines.measures.language import warn_unless_english
 from schemas.captions import Captions
+from schemas.compiled import njit
 from schemas.params import SbertParams
 
 ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1

@@ -6,6 +6,7 @@ is checked before anything is scored, and an answer that is not one F-score a pa
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -23,6 +24,7 @@ from pipelines.measures.language import warn_unless_english
 from pipelines.measures.meteor import caption_lines
 from schemas.captions import Captions
 from schemas.errors import InputError
+from schemas.inputs import file_digest
 from schemas.params import SpiceParams
 
 JAR = "spice-1.0.jar"
@@ -74,7 +76,8 @@ class FittedSpice(ArrayState):
     def _cache_option(self) -> list[str]:
         if self.cache is None:
             return []
-        folder = Path(self.cache).expanduser().resolve()
+        made_by = hashlib.sha256("".join(file_digest(path) for path in jars()).encode()).hexdigest()[:16]
+        folder = Path(self.cache).expanduser().resolve() / made_by  # other jars parse otherwise
         folder.mkdir(parents=True, exist_ok=True)
         return ["-cache", str(folder)]
 
@@ -124,6 +127,12 @@ def spice_folder() -> Path:
                 f"into {folder / 'lib'} (get_stanford_models.py in {folder} downloads them), or use scene_graph",
             )
     return folder
+
+
+def jars() -> list[Path]:
+    """What a value depends on beside the captions. InputError when one is missing."""
+    folder = spice_folder()
+    return [folder / name for name in (JAR, *CORENLP)]
 
 
 def _require_java() -> None:

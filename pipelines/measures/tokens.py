@@ -44,7 +44,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
     if java is None:
         remedy = "install a Java runtime >= 8, or use ptb_py (the same tokens)"
         raise InputError("tokenizer ptb needs Java", remedy=remedy)
-    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(ptb_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
     command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
     text = "\n".join(_one_line(caption) for caption in captions) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
@@ -55,7 +55,8 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
     return [kept(line) for line in lines]
 
 
-def _jar() -> Path:
+def ptb_jar() -> Path:
+    """Stanford's tokenizer, as the installed pycocoevalcap has it."""
     import pycocoevalcap.tokenizer
 
     return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR

@@ -70,10 +70,10 @@ class Repository:
     def address(self) -> str:
         return f"{self.endpoint}/datasets/{self.id}"
 
-    def create(self) -> None:
-        """Make it unless it is there."""
+    def create(self, *, public: bool = False) -> None:
+        """Make it unless it is there; private unless `public`."""
         with self._asking():
-            self._api.create_repo(**self._at, exist_ok=True)
+            self._api.create_repo(**self._at, private=not public, exist_ok=True)
 
     def head(self, revision: str | None = None) -> str:
         """The commit of a branch or tag, of `main` when none is named."""

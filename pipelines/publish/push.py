@@ -35,8 +35,9 @@ class Pushed:
         return f"{what}: {self.address} at {self.version} (commit {self.commit[:7]})"
 
 
-def push(folder: Path, repo_id: str) -> Pushed:
-    """Make the repository on the Hugging Face hub hold what the folder holds, and tag it with its version.
+def push(folder: Path, repo_id: str, *, public: bool = False) -> Pushed:
+    """Make the repository on the Hugging Face hub hold what the folder holds, and tag it with its version. A new
+    repository is private unless `public`; one that is there stays as it is.
 
     Only files that differ are sent, all in one commit: a failure before it leaves the repository as it was, and what
     had been uploaded is not sent again. Files outside the dataset's own folders that others put there stay.
@@ -50,12 +51,12 @@ def push(folder: Path, repo_id: str) -> Pushed:
     if problems:
         raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
     files = {name: folder / name for name in [*manifest["files"], MANIFEST]}
-    return _Push(Repository(repo_id), files, manifest).run()
+    return _Push(Repository(repo_id), files, manifest, public).run()
 
 
 class _Push:
-    def __init__(self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any]) -> None:
-        self.repository, self.files = repository, files
+    def __init__(self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any], public: bool) -> None:
+        self.repository, self.files, self.public = repository, files, public
         self.version = str(manifest["params"]["version"])
         self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}
         self.sha256[MANIFEST] = digest(files[MANIFEST])
@@ -63,7 +64,7 @@ class _Push:
 
     def run(self) -> Pushed:
         try:
-            self.repository.create()
+            self.repository.create(public=self.public)
             self.head = self.repository.head()
             add, delete = self._changes(self.head)
             tagged = self.repository.tags().get(self.version)

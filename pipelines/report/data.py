@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.own_pairs import FILE as OWN_PAIRS
 from schemas.captions import FILE, Captions, read_captions
 from schemas.errors import InputError
-from schemas.files import MANIFEST, read_json, read_manifest
+from schemas.files import MANIFEST, read_arrow, read_json, read_manifest
 from schemas.relevance import Relevance, read_relevance
 
 CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
@@ -65,6 +66,12 @@ class Data:
         for file in files.values():
             file.require(self.captions)
         return files
+
+    @cached_property
+    def own_pairs(self) -> dict[str, np.ndarray]:
+        """Column -> float32 of own pairs, those that are not null; columns as `write_own_pairs` names them."""
+        table = read_arrow(self.at(RELEVANCE, OWN_PAIRS))
+        return {name: table[name].drop_null().to_numpy() for name in table.schema.names if name != "caption_id"}
 
     def folders(self, stage: str, file: str) -> dict[str, Path]:
         """The folders below a stage's that hold `file`, by name in order."""

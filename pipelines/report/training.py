@@ -22,7 +22,7 @@ def training(data: Data) -> Section:
     """A chart of losses and one of any validated metric."""
     found = data.folders(RUNS, EPOCHS)
     if not found:
-        options = "--preset bcls --captions {captions} --regions {regions} --shards {shards} --out {runs/bcls}"
+        options = "--preset bcls --captions {captions} --regions {regions} --out {runs/bcls}"
         missing = Missing("trained runs", data.command("train", options))
         return Section("training", "Training", INTRO, [missing])
     losses = {name: columns(folder / STEPS)["loss"] for name, folder in found.items()}

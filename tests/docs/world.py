@@ -15,11 +15,13 @@ from PIL import Image
 from schemas.captions import Captions, read_captions
 from schemas.files import read_arrow
 
-SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=8 " \
+SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
 DATA = "--captions data/captions --regions data/regions"
 TINY = "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --device cpu"
-TERAN = "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1, freeze_text: true}"
+TERAN = (
+    "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1, freeze_text: true}"
+)
 PIPELINE = f"""
 capgrade captions {SCENES} --out data/captions
 capgrade regions --images data/captions --boxes 4-8 --out data/regions

@@ -217,6 +217,6 @@ def test_errors(folders, tmp_path):
         evaluate(plain, Settings(folds=(5,), samples=0))
     with pytest.raises(InputError, match="image 2 has no captions"):
         Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER))
-    with pytest.raises(InputError, match="no per_query.npz"):
+    with pytest.raises(InputError, match="not a finished evaluation folder"):
         compare(tmp_path, tmp_path)
     assert read_captions(captions).n_images == IMAGES

@@ -1,5 +1,7 @@
 """VSE++ beside a loop over images and captions."""
 
+from dataclasses import replace
+
 import torch
 
 from trainer.models.vse import Vse, VseConfig
@@ -22,7 +24,8 @@ def test_scores_are_cosines_of_mean_regions_and_last_states() -> None:
     ours = scores(model)
     assert ours.shape == (5, 6)
     for i, n in enumerate(REGIONS):
-        image = model.project(a.features[i, :n].mean(0))
+        mean = a.features[i, :n].mean(0)
+        image = model.project(mean / mean.norm())
         for j, length in enumerate(WORDS):
             _, last = model.read.gru(model.read.embed(b.tokens[j : j + 1, :length]))
             close(ours[i, j], torch.cosine_similarity(image, last[0, 0], dim=0))
@@ -34,7 +37,15 @@ def test_padding_changes_nothing() -> None:
 
 def test_one_global_feature_is_one_region() -> None:
     model, batch = made(), images((1, 1), padded=1)
-    close(model.encode_images(batch).vector, torch.nn.functional.normalize(model.project(batch.features[:, 0]), dim=1))
+    feature = batch.features[:, 0]
+    image = model.project(feature / feature.norm(dim=1, keepdim=True))
+    close(model.encode_images(batch).vector, torch.nn.functional.normalize(image, dim=1))
+
+
+def test_the_size_of_a_feature_does_not_matter() -> None:
+    model, batch = made(), images()
+    larger = replace(batch, features=7 * batch.features)
+    close(model.encode_images(larger).vector, model.encode_images(batch).vector)
 
 
 def test_bfloat16_autocast_and_gradients() -> None:

@@ -45,6 +45,7 @@ class Blob:
 class Repo:
     commits: dict[str, dict[str, Blob]] = field(default_factory=dict)
     head: str = ""
+    private: bool = False
     tags: dict[str, str] = field(default_factory=dict)
 
     def add(self, files: dict[str, Blob]) -> str:
@@ -128,7 +129,7 @@ class Hub:
         url = f"{self.address}/datasets/{name}"
         if name in self.repos:
             raise RefusedError(409, "You already created this dataset repo", url=url)
-        self.repos[name] = Repo()
+        self.repos[name] = Repo(private=body.get("private", False))
         self.repos[name].add({".gitattributes": self.regular(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
         return {"url": url, "name": name}
 
@@ -147,7 +148,7 @@ class Hub:
             "id": name,
             "sha": commit,
             "siblings": siblings,
-            "private": False,
+            "private": repo.private,
             "tags": [],
             "downloads": 0,
             "likes": 0,

@@ -14,7 +14,7 @@ import yaml
 from conftest import caption_table, random_sets, write_captions_folder
 from huggingface_hub import DatasetCard
 
-from pipelines.publish import recipe
+from pipelines.publish.blocks import measures_block
 from pipelines.publish.card import size_category
 from pipelines.publish.check import check
 from pipelines.publish.folder import publish
@@ -114,7 +114,8 @@ def blocks(card: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", card.read_text(), flags=re.DOTALL)
 
 
-LAST = '\nprint(len(pairs["train"]), list(captions))\n', "", "\nprint(sorted(next(iter(relevant))))\n"
+ABSENT = '\nassert look_up(pairs[0]["image_id"], "no such caption") is None\n'
+LAST = '\nprint(len(pairs["train"]), list(captions))\n', "", "\nprint(sorted(next(iter(relevant))))\n", ABSENT
 
 
 def run_examples(folder: Path, cwd: Path, **environment: str) -> str:
@@ -130,7 +131,7 @@ def test_the_examples_run_beside_the_folder(made: Path, tmp_path: Path) -> None:
     publish_to(made, tmp_path / "dataset")
     out = run_examples(tmp_path / "dataset", tmp_path)
     assert "['train', 'val']" in out
-    assert out.count("'image_id'") == 4  # three streamed rows, and the selected columns
+    assert out.count("'image_id'") == 5  # three streamed rows, the selected columns, one looked up
     assert "['caption_id', 'image_id', 'rouge_l']" in out
 
 
@@ -212,7 +213,7 @@ def test_a_licence_of_ones_own_is_named_and_linked(made: Path, tmp_path: Path) -
 def test_imported_measures_and_mixtures_have_their_place_in_the_parameters() -> None:
     imported = {"theirs": "theirs.npy", "other": "other.npy"}
     given = MeasuresParams(imported=imported, mixtures={"both": {"rouge_l": 0.5, "other": 0.5}})
-    block = recipe._measures(given.used(["cider", "theirs", "both"]))
+    block = measures_block(given.used(["cider", "theirs", "both"]))
     assert load_params(None, [f"measures={json.dumps(block)}"]).measures == given
 
 

@@ -24,7 +24,9 @@ PARAMS = PublishParams(name="tiny", license="cc-by-4.0", description="Tiny.")
 SHARDS = ShardsParams(
     split="train", measures=("cider", "rouge_l"), top=3, uniform=3, windows=WindowsParams(per_window=1), block_images=8
 )
-AGREEMENT = {"cider": {"pearson": {"all": 0.5, "non_original": 0.25}, "spearman": {"all": 0.4}, "kendall": {}}}
+FIGURES = {"cider": {"pearson": {"all": 0.5, "non_original": 0.25}, "spearman": {"all": 0.4}, "kendall": {}}}
+JUDGED = {"by": "people", "file": "scores.csv", "pairs": 60, "split": "train", "captions": ""}
+AGREEMENT = {"judgements": JUDGED, "measures": FIGURES}
 
 
 @pytest.fixture

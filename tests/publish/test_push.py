@@ -40,6 +40,14 @@ def test_a_folder_is_there_whole_in_one_commit_and_tagged(hub: Hub, folder: Path
     assert str(done) == f"6 file(s) sent, 0 deleted: {hub.address}/datasets/{REPO} at 1.0.0 (commit {done.commit[:7]})"
 
 
+def test_a_new_repository_is_private_unless_it_is_to_be_public(hub: Hub, folder: Path) -> None:
+    push(folder, REPO)
+    push(folder, f"{REPO}-shown", public=True)
+    assert hub.repos[REPO].private and not hub.repos[f"{REPO}-shown"].private
+    push(folder, REPO, public=True)
+    assert hub.repos[REPO].private, "one that is there stays as it is"
+
+
 def test_what_has_not_changed_is_not_sent(hub: Hub, folder: Path) -> None:
     first = push(folder, REPO)
     hub.log.clear()

@@ -11,11 +11,15 @@ from conftest import caption_table, random_sets, write_captions_folder
 from playwright.sync_api import Browser, Page
 
 from benchmarks.browser import open_file
-from pipelines.agree import agree
+from pipelines.agree import agree, who_judged
+from pipelines.measures import choose
 from pipelines.relevance import relevance
 from pipelines.report import report
 from pipelines.report.agreement import bins
 from pipelines.report.data import columns, open_data
+from pipelines.report.distributions import above, distributions
+from pipelines.report.parts import Chart, Table
+from pipelines.report.runs import runs
 from pipelines.report.training import means
 from pipelines.shards import shards
 from schemas.captions import read_captions
@@ -47,7 +51,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shards(folder / "captions", folder / "shards", ShardsParams(measures=names, top=3, uniform=3), MeasuresParams())
     judged = folder / "relevance" / "cider.arrow"
     found = agree(folder / "captions", judged, names, MeasuresParams(), pairs=folder / "judged.arrow")
-    (folder / "agreement.json").write_text(json.dumps(found))
+    facts = {"judgements": who_judged(folder / "captions", judged), "measures": found}
+    (folder / "agreement.json").write_text(json.dumps(facts))
     for k, run in enumerate(("first", "<b>second")):
         scores = np.random.default_rng(k).random((captions.n_images, captions.n_captions), np.float32)
         (folder / "embeddings" / run).mkdir(parents=True)
@@ -126,6 +131,49 @@ def test_relevance_of_other_captions_is_refused(data: Path, tmp_path: Path) -> N
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
         _ = open_data(tmp_path).relevance
+
+
+def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
+    parts = runs(open_data(data)).parts
+    chart = next(part for part in parts if isinstance(part, Chart))
+    rows = chart.spec["data"]["values"]
+    assert next(p for p in chart.spec["params"] if p["name"] == "metric")["value"] == "recall@1"
+    written = json.loads((data / "evaluation" / "first" / "metrics.json").read_text())["i2t"]
+    shown = {
+        row["metric"]: row["value"] for row in rows if row["run"] == "first" and row["direction"] == "image to text"
+    }
+    assert shown["recall@5"] == pytest.approx(100 * written["recall@5"], rel=1e-4)
+    assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
+
+
+def test_own_pairs_are_exact_and_left_out(data: Path) -> None:
+    """Medians of the values themselves; an own pair without its caption among the references is no constant."""
+    opened = open_data(data)
+    table = next(part for part in distributions(opened).parts if isinstance(part, Table))
+    cells = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
+    captions = opened.captions
+    own = opened.relevance["rouge_l"].matrix()[captions.owner, np.arange(captions.n_captions)]
+    assert cells["rouge_l"][0] == np.median(own) == 1
+    alone = MeasuresParams.model_validate({"rouge_l": {"self_reference": "left_out"}})
+    fitted = choose(["rouge_l"], alone)["rouge_l"].fit(captions)
+    left_out = fitted.score(np.arange(captions.n_images))[captions.owner, np.arange(captions.n_captions)]
+    assert cells["rouge_l"][1] == pytest.approx(np.median(left_out), abs=1e-6)
+    others = opened.relevance["rouge_l"].matrix()[captions.owner[None] != np.arange(captions.n_images)[:, None]]
+    higher = (left_out[:, None] > others).mean() + (left_out[:, None] == others).mean() / 2
+    assert cells["rouge_l"][4] == pytest.approx(higher, abs=0.02)  # other pairs are known by bins
+
+
+def test_the_chance_that_an_own_pair_is_above_another() -> None:
+    table = {"low": np.array([0, 0.5]), "high": np.array([0.5, 1]), "other": np.array([0.5, 0.5])}
+    assert above(table, np.array([1.0])) == 1
+    assert above(table, np.array([0.0, 1.0])) == 0.5
+    assert above(table, np.array([0.25])) == 0.25
+
+
+def test_the_section_says_who_judged(written: Path) -> None:
+    page = written.read_text(encoding="utf-8")
+    assert "Agreement with another matrix" in page and "cider.arrow, " in page
+    assert "Agreement with people" not in page
 
 
 def test_means_of_bins() -> None:

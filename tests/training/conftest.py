@@ -39,6 +39,7 @@ def regions_of(image_id: str, objects: list[int], rng: np.random.Generator) -> R
 @dataclass(frozen=True)
 class Small:
     data: Data
+    sampled: Data  # the same with shards
     train: Captions
 
 
@@ -58,4 +59,5 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     write_regions(folder / "regions", images, dtype="float32")
     params = ShardsParams(split="train", measures=("cider", "rouge_l"), top=4, uniform=4)
     shards(captions, folder / "shards", params, MeasuresParams(), [])
-    return Small(Data(captions, folder / "regions", folder / "shards"), read_captions(captions, "train"))
+    found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
+    return Small(*found, read_captions(captions, "train"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from conftest import caption_table, make_captions, random_sets, write_captions_folder
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.shards import shards
-from schemas.captions import Captions, read_captions
+from schemas.captions import SCHEMA, Captions, read_captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams, ShardsParams
 from schemas.region_store import RegionStore
@@ -189,6 +191,21 @@ def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
     with pytest.raises(InputError, match="no regions of image 'i5', 35 such of 40 -> extract them: capgrade regions"):
         Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
+
+
+def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
+    """Precomputed features whose ids are 0, 1, ... in every split; ids that say more are looked up as they are."""
+    table = pairs.captions.table.to_pydict()
+    table["image_id"] = [name.removeprefix("i") for name in table["image_id"]]
+    captions = dataclasses.replace(pairs.captions, table=pa.table(table, schema=SCHEMA), split="dev")
+    images = [pairs.store[k] for k in range(len(pairs.store))]
+    numbered = [dataclasses.replace(regions, image_id=str(k)) for k, regions in enumerate(images)]
+    for split, ids in (("dev", numbered), ("test", numbered), ("test", images)):
+        write_regions(tmp_path / split / ids[0].image_id, ids, metadata={"split": split})
+    assert Pairs(captions, RegionStore(tmp_path / "dev" / "0"), pairs.tokens).store.metadata["split"] == "dev"
+    with pytest.raises(InputError, match="regions of split 'test' for captions of 'dev', and ids that are row numbers"):
+        Pairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
+    Pairs(pairs.captions, RegionStore(tmp_path / "test" / "i0"), pairs.tokens)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.measures import choose
+from pipelines.measures.embeddings import embed
 from pipelines.shards import shards
 from schemas.captions import Captions, read_captions
 from schemas.errors import InputError
 from schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
 from schemas.shards import Shards, read_shards
-from trainer.relevance import ExactRelevance, SampledRelevance, _look_up, own_spread
+from trainer.data import DataShare
+from trainer.one_sided import against_captions
+from trainer.relevance import ExactRelevance, SampledRelevance, _look_up, learnt_from, own_spread
 
 PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))
 
@@ -59,7 +62,7 @@ def test_shards_give_what_they_hold_and_own_captions_always(sampled, measure):
     assert known.sum() == len(table) < known.size
     assert all(known[pair] and values[pair] == np.float32(value) for pair, value in table.items())
     assert known[captions.owner, rows].all()
-    exact, everywhere = ExactRelevance(choose([measure], MeasuresParams())[measure].fit(captions)).block(images, rows)
+    exact, everywhere = ExactRelevance(choose([measure], MeasuresParams())[measure], captions).block(images, rows)
     assert everywhere is None
     assert np.abs(exact - values)[known].max() < 1e-6
 
@@ -85,15 +88,21 @@ def test_shards_of_other_captions_and_an_unknown_measure_are_refused(sampled):
         SampledRelevance(found, captions, "sbert")
 
 
+def between(measure: str, captions: Captions, rows: np.ndarray, measures: MeasuresParams) -> np.ndarray:
+    """Relevance of a batch of these captions, each standing for its image."""
+    relevance = ExactRelevance(choose([measure], measures)[measure], captions, of="caption")
+    values, known = relevance.block(captions.owner[rows], rows)
+    assert known is None
+    return values
+
+
 @pytest.mark.parametrize("measure", ["cider", "rouge_l"])
 @pytest.mark.parametrize("self_reference", ["included", "left_out"])
 def test_relevance_between_captions_takes_each_as_the_only_reference(measure, self_reference):
-    sets = random_sets(12, seed=2, least=2)
-    captions = make_captions(sets)
+    captions = make_captions(random_sets(12, seed=2, least=2))
     block = getattr(MeasuresParams(), measure).model_copy(update={"self_reference": self_reference})
-    fitted = choose([measure], MeasuresParams(**{measure: block}))[measure].fit(captions)
     rows = np.array([0, 7, 3, 20, 3])
-    found = ExactRelevance(fitted).caption_block(rows)
+    found = between(measure, captions, rows, MeasuresParams(**{measure: block}))
     assert np.array_equal(found, found.T)
     if measure == "rouge_l":  # needs no corpus: each caption an image of its own
         alone = choose([measure], MeasuresParams())[measure].fit(make_captions([[text] for text in captions.texts]))
@@ -102,31 +111,45 @@ def test_relevance_between_captions_takes_each_as_the_only_reference(measure, se
     assert np.allclose(np.diag(found), 10 if measure == "cider" else 1, atol=1e-5)
 
 
-def test_relevance_between_captions_is_the_cosine_of_sbert():
-    captions = make_captions([["a dog runs", "a dog"], ["a red bike", "the bike is red"]])
+def test_the_label_of_bcls_is_the_cosine_of_the_paired_captions():
+    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the diagonal is 1."""
+    captions = make_captions([["a dog runs", "a man sleeps"], ["a red bike", "the bike is red"]])
+    vectors = embed(captions.texts, "all-MiniLM-L6-v2")
+    rows = np.array([3, 0, 1, 2])
     for references in ("max", "mean", "first"):
-        fitted = choose(["sbert"], MeasuresParams(sbert=SbertParams(references=references)))["sbert"].fit(captions)
-        rows = np.array([3, 0, 1])
-        cosine = fitted.embeddings[rows] @ fitted.embeddings[rows].T
-        assert np.abs(ExactRelevance(fitted).caption_block(rows) - cosine).max() < 1e-6
+        found = between("sbert", captions, rows, MeasuresParams(sbert=SbertParams(references=references)))
+        for a, i in enumerate(rows):
+            for b, j in enumerate(rows):
+                cosine = vectors[i] @ vectors[j] / np.linalg.norm(vectors[i]) / np.linalg.norm(vectors[j])
+                assert found[a, b] == pytest.approx(cosine, abs=1e-5)
+        assert (found > 0.999).sum() == 4
+    whole = ExactRelevance(choose(["sbert"], MeasuresParams())["sbert"], captions).block(captions.owner[rows], rows)[0]
+    assert (whole > 0.999).sum() == 8, "an image's set holds both of its captions"
 
 
-def test_relevance_between_images_is_the_mean_over_captions_both_ways():
-    captions = make_captions(random_sets(10, seed=4))
-    fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions)
-    images = np.array([5, 0, 5, 9])
-    whole = fitted.score(np.arange(10))
-    found = ExactRelevance(fitted).image_block(images)
-    for a, i in enumerate(images):
-        for b, j in enumerate(images):
-            wanted = (whole[i, captions.owner == j].mean() + whole[j, captions.owner == i].mean()) / 2
-            assert found[a, b] == pytest.approx(wanted, abs=1e-6)
+@pytest.mark.parametrize("measure", ["cider", "tfidf_cosine", "rouge_l"])
+def test_labels_are_of_the_captions_that_are_learnt_from(measure):
+    """As many labels as if nothing else had ever been there, images that come in mixed order too."""
+    sets = random_sets(12, seed=5, least=2)
+    whole = make_captions(sets)
+    order = np.random.default_rng(0).permutation(whole.n_captions)
+    mixed = Captions(whole.table.take(order), "train", whole.tokenizer, "mixed")
+    rows = DataShare(0.7, 1).rows(mixed)
+    alone = make_captions([[mixed.texts[r]] for r in rows])
+    exact = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed, rows)
+    batch = rows[[3, 0, 5]]
+    values, _ = exact.block(mixed.owner[batch], batch)
+    wanted = choose([measure], MeasuresParams())[measure].fit(alone).score(np.array([3, 0, 5]), np.array([3, 0, 5]))
+    assert np.abs(values - wanted).max() < 1e-5
+    every, _ = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed).block(mixed.owner[batch], batch)
+    assert np.abs(values - every).max() > 0.01, "the other captions would have changed the labels"
+    assert learnt_from(mixed, rows).digest != mixed.digest and learnt_from(mixed, np.arange(len(order))) is mixed
 
 
 def test_spread_of_own_captions_two_by_two():
     captions = make_captions(random_sets(70, seed=1))  # more than are scored together
     fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions)
-    exact = ExactRelevance(fitted).caption_block(np.arange(captions.n_captions))
+    exact = against_captions(fitted)(np.arange(captions.n_captions))
     pairs = [(a, b) for a in range(captions.n_captions) for b in range(a) if captions.owner[a] == captions.owner[b]]
     assert own_spread(fitted, captions) == pytest.approx(np.std([exact[p] for p in pairs]), abs=1e-6)
     lonely = make_captions([["a b"], ["c d"]])
@@ -138,7 +161,7 @@ def test_an_imported_matrix_has_neither_side_alone(tmp_path):
     captions = make_captions([["a b", "a"], ["c d"]])
     np.save(tmp_path / "m.npy", np.eye(2, 3, dtype=np.float32))
     measures = MeasuresParams(imported={"mine": str(tmp_path / "m.npy")})
-    exact = ExactRelevance(choose(["mine"], measures)["mine"].fit(captions))
+    exact = ExactRelevance(choose(["mine"], measures)["mine"], captions)
     assert exact.block(np.array([1]), np.array([1, 2]))[0].tolist() == [[1, 0]]
     with pytest.raises(InputError, match="an imported matrix has images and captions only"):
-        exact.caption_block(np.array([0]))
+        ExactRelevance(choose(["mine"], measures)["mine"], captions, of="caption")

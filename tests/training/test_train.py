@@ -1,31 +1,22 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 
+from pipelines.measures.embeddings import embed as embed_texts
 from schemas.errors import InputError
 from schemas.params import MeasuresParams, load_params
 from trainer import train as stage
 from trainer.checkpoint import load_run
 from trainer.index import embed, search, search_captions
-from trainer.setup import Data
 from trainer.train import train
-
-SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
-SMALL += ["train.measure=rouge_l"]
-
-
-def params(*sets: str, preset: str = "triplet", epochs: int = 3):
-    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
+from training.runs import SMALL, column, params
 
 
 def run(small, out, *sets, **more):
@@ -33,7 +24,7 @@ def run(small, out, *sets, **more):
 
 
 def losses(out):
-    return [line.split(",")[2] for line in (out / "steps.csv").read_text().splitlines()[1:]]
+    return column(out, "loss")
 
 
 def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
@@ -52,6 +43,8 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("sam", "{embed: 32, word: 16}"),
         ("bcls", "{embed: 32, word: 16, similarity: 16}"),
         ("daa", "{embed: 32, word: 16, similarity: 16}"),
+        ("daa_authors_f30k", "{embed: 32, word: 16, similarity: 16}"),
+        ("sam_authors", "{embed: 32, word: 16}"),
         ("infonce", "{embed: 32, word: 16}"),
         (
             "teran",
@@ -129,13 +122,68 @@ def test_what_does_not_fit_is_refused(small, tmp_path):
     with pytest.raises(InputError, match="a batch of 4000 from 48 pairs"):
         run(small, tmp_path, "train.batch_size=4000")
     with pytest.raises(InputError, match="no shards"):
-        without = Data(small.data.captions, small.data.regions)
-        train(without, tmp_path, params("train.relevance=shards", preset="sam"), MeasuresParams())
+        run(small, tmp_path, "train.relevance=shards", preset="sam")
+    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
+        run(small, tmp_path, "train.measure=cider", "train.loss=[{name: kendall_windows}]")
+    with pytest.raises(InputError, match="shards hold no relevance between captions"):
+        run(small, tmp_path, "train.relevance=shards", preset="bcls")
 
 
-def test_relevance_from_shards_trains_too(small, tmp_path):
-    summary = run(small, tmp_path, "train.relevance=shards", "train.composition=seeded", preset="sam", epochs=1)
+LOOKED_UP = ("train.relevance=shards", "train.relevance_of=image_set")
+READS = {"a look-up": ("sam", LOOKED_UP), "partners": ("triplet", ("train.composition=seeded",))}
+NONE_READ = {
+    "exact relevance": ("sam", ()),
+    "a loss without relevance": ("triplet", ("train.relevance=shards",)),
+    "exact relevance between captions": ("bcls", ("train.model.options={embed: 32, word: 16, similarity: 16}",)),
+}
+
+
+@pytest.mark.parametrize("case", READS)
+def test_shards_that_are_read_train_too(small, tmp_path, case):
+    preset, sets = READS[case]
+    summary = train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
     assert np.isfinite(summary["loss"])
+
+
+@pytest.mark.parametrize("case", NONE_READ)
+def test_shards_that_a_run_would_not_read_are_refused(small, tmp_path, case):
+    preset, sets = NONE_READ[case]
+    with pytest.raises(InputError, match="shards are given, and this run reads none") as error:
+        train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
+    assert error.value.file == small.sampled.shards
+
+
+def test_labels_of_other_captions_than_those_learnt_from_are_refused(small, tmp_path):
+    share = params(*LOOKED_UP, "train.captions_per_image=1", preset="sam", epochs=1)
+    with pytest.raises(InputError, match="relevance by all captions of the split, where 24 of 48 are learnt from"):
+        train(small.sampled, tmp_path, share, MeasuresParams())
+    path = tmp_path / "m.npy"
+    np.save(path, np.eye(24, 48, dtype=np.float32))
+    measures = MeasuresParams(imported={"mine": str(path)})
+    share = params("train.measure=mine", "train.images=0.5", preset="sam", epochs=1)
+    with pytest.raises(InputError, match="relevance by all captions of the split"):
+        train(small.data, tmp_path / "run", share, measures)
+
+
+def test_bcls_sees_the_cosine_of_paired_captions(small, tmp_path, monkeypatch):
+    seen, real = [], stage.scored_batch
+
+    def keeps(*args):
+        seen.append((args[2], real(*args)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(stage, "scored_batch", keeps)
+    sets = [
+        "train.preset=bcls",
+        "train.epochs=1",
+        *SMALL[:-1],
+        "train.model.options={embed: 8, word: 8, similarity: 8}",
+    ]
+    train(small.data, tmp_path, load_params(None, sets).train, MeasuresParams())
+    vectors = embed_texts(small.train.texts, "all-MiniLM-L6-v2")
+    for batch, scored in seen:
+        paired = vectors[batch.caption_rows]
+        assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
 
 
 def test_less_data_by_parameter(small, tmp_path):
@@ -177,32 +225,6 @@ def test_a_damaged_run_is_refused(trained, tmp_path):
     (copy / "config.json").write_text(text)
     with pytest.raises(InputError, match="not the model of config.json"):
         load_run(copy)
-
-
-TWO = """
-import sys
-from pathlib import Path
-from schemas.params import MeasuresParams, load_params
-from trainer.setup import Data
-from trainer.train import train
-folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-data = Data(folder / "captions", folder / "regions", folder / "shards")
-train(data, out, load_params(None, sys.argv[3:]).train, MeasuresParams())
-"""
-
-
-def test_two_processes_learn_as_one(small, tmp_path):
-    """Two processes over gloo: the same losses as one, but for the order of sums."""
-    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-    run(small, tmp_path / "one", *sets, epochs=2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    (tmp_path / "two.py").write_text(TWO)
-    options = ["train.preset=triplet", "train.epochs=2", *SMALL, *sets]
-    arguments = [str(tmp_path / "two.py"), str(small.data.captions.parent), str(tmp_path / "two"), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, *arguments], check=True, capture_output=True, env=environment, timeout=120)
-    one, two = ([float(x) for x in losses(tmp_path / name)] for name in ("one", "two"))
-    assert two == pytest.approx(one, rel=1e-4)
 
 
 def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):

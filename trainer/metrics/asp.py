@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 from trainer.metrics.base import Block, Queries, per_query
 from trainer.metrics.ranking import Array, Ties, rank

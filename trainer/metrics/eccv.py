@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 from trainer.metrics.base import Block, Positives, check_choice, per_query
 from trainer.metrics.ranking import Array, Ties

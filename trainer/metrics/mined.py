@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 from trainer.metrics.base import Block, Positives, Queries, per_query
 from trainer.metrics.pmrp import hamming

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 from trainer.metrics.base import Block, Queries, per_query
 from trainer.metrics.ranking import Array, Ties

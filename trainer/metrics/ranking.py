@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]

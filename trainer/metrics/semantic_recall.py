@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import njit
 from schemas.errors import InputError
 from trainer.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
 from trainer.metrics.ncs import OWN, depth_without, ideal_weights, top_sum

@@ -22,7 +22,7 @@ def by_length(lengths: Sequence[int], images: int, device: str) -> Iterator[list
     first = 0
     while first < len(order):
         length = lengths[order[first]]
-        most = max(1, TILE_NODES[device] // (images * (length + 1)))
+        most = max(1, TILE_NODES.get(device, TILE_NODES["cpu"]) // (images * (length + 1)))
         stop = first + 1
         while stop < len(order) and stop - first < most and lengths[order[stop]] == length:
             stop += 1
@@ -55,7 +55,7 @@ class SquaredDifference(torch.autograd.Function):
 
     @staticmethod
     def steps(a: Tensor, words: Tensor) -> Iterator[slice]:
-        size = max(1, STEP_NUMBERS[a.device.type] // max(1, words.numel()))
+        size = max(1, STEP_NUMBERS.get(a.device.type, STEP_NUMBERS["cpu"]) // max(1, words.numel()))
         return (slice(i, i + size) for i in range(0, len(a), size))
 
     @staticmethod

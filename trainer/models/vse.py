@@ -18,9 +18,10 @@ class VseConfig:
 
 
 class Vse(RetrievalModel):
-    """Image: l2norm(W mean of its regions + b); caption: l2norm(last state of a GRU); score: their cosine.
+    """Image: l2norm(W l2norm(mean of its regions) + b); caption: l2norm(last state of a GRU); score: their cosine.
 
-    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are averaged first.
+    The paper's image is one global feature of a ResNet-152: that is R = 1. Several regions are averaged first. Features
+    come to W at unit length (model.py of vsepp, lines 118 and 156).
     """
 
     def __init__(self, config: VseConfig, feature_dim: int, vocabulary_size: int) -> None:
@@ -29,7 +30,8 @@ class Vse(RetrievalModel):
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=False)
 
     def encode_images(self, images: Images) -> Encoded:
-        return Encoded(normalize(wide(self.project(masked_mean(images.features, images.mask))), dim=-1))
+        feature = normalize(masked_mean(images.features, images.mask), dim=-1)
+        return Encoded(normalize(wide(self.project(feature)), dim=-1))
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))

@@ -28,6 +28,7 @@ from pipelines.measures.meteor import caption_lines
 from pipelines.measures.meteor.data import JAR, meteor_folder
 from schemas.captions import Captions
 from schemas.errors import InputError
+from schemas.inputs import file_digest
 from schemas.params import MeteorJavaParams
 
 BATCH = 500  # pairs between two savings
@@ -123,7 +124,8 @@ def _cache_errors(path: Path) -> Iterator[None]:
 def _scores(requests: Sequence[str], processes: int, path: Path) -> list[float]:
     with closing(sqlite3.connect(path, timeout=60)) as cache:
         cache.execute("CREATE TABLE IF NOT EXISTS scores (request BLOB PRIMARY KEY, score REAL NOT NULL) WITHOUT ROWID")
-        keys = [hashlib.sha256(request.encode()).digest() for request in requests]
+        jar = file_digest(meteor_folder() / JAR)  # another answers otherwise
+        keys = [hashlib.sha256(f"{jar}\n{request}".encode()).digest() for request in requests]
         known = _known(cache, keys)
         missing = {key: line for key, line in zip(keys, requests, strict=True) if key not in known}
         for batch, found in _answers(list(missing.items()), processes):

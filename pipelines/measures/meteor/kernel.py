@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from pipelines.measures.meteor.align import (
     BEAM,
@@ -17,6 +17,7 @@ from pipelines.measures.meteor.align import (
 )
 from pipelines.measures.meteor.bound import BETA, BITS, CLASS_OF, DELTA, GAMMA, WEIGHTS, bound, f_score, run_of_bits
 from pipelines.measures.meteor.index import BACKWARD, FORWARD
+from schemas.compiled import njit
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 
