@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 4096  # captions between two saves
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
 CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
 SPECIAL = 2  # pieces that begin and end a text
 
@@ -94,10 +97,19 @@ def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     import torch
 
     place = device_of(device)
-    kinds = {"cpu": torch.backends.cpu.get_cpu_capability, "cuda": lambda: torch.cuda.get_device_name(place)}
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kinds[
-        place.type
-    ]()
+    kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
+    if place.type == "cuda":
+        kind = (torch.cuda.get_device_name(place),)
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+
+
+def _processor() -> str:
+    """The processor's name: MKL chooses its code by the maker too."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:

@@ -80,19 +80,24 @@ def test_a_file_where_the_cache_should_be(tmp_path: Path) -> None:
 
 
 def test_what_changes_embeddings_changes_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version of a library, the instruction set, and a GPU in the processor's place."""
+    """The instruction set, a switch of oneDNN's or MKL's, the processor, a GPU in its place, a library's version."""
     import torch
 
     names = [embeddings.cache_name(TEXTS, embeddings.EMBEDDED)]
     assert torch.__version__.split("+")[0] in " ".join(embeddings.arithmetic())
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SOMETHING")
     names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    for name in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR"):
+        monkeypatch.setenv(name, "AVX2")
+        names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    monkeypatch.setattr(embeddings, "_processor", lambda: "another")
+    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Something")
     names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
     monkeypatch.setattr(embeddings, "version", lambda name: "0.0")
     names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
-    assert len(set(names)) == 4
+    assert len(set(names)) == 7
 
 
 def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
