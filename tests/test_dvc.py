@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from conftest import ROOT
 
-from benchmarks.dvc_lock import stale
-from pipelines.cli import app
+from capgrade.benchmarks.dvc_lock import stale
+from capgrade.pipelines.cli import app
+from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 CLI = ROOT / "pipelines" / "cli"

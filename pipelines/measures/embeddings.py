@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.files import CACHE, atomic, write_text
-from schemas.inputs import folder_digest
-from schemas.progress import progress
-from schemas.say import warn
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import CACHE, atomic, write_text
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.progress import progress
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.measures.base import CHUNK, Fitted
-from pipelines.measures.cider import FittedCider
-from pipelines.measures.mixture import FittedMixture
-from pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
-from pipelines.measures.sbert import ONE as SBERT_ONE
-from pipelines.measures.sbert import FittedSbert
-from schemas.devices import device_of
+from capgrade.pipelines.measures.base import CHUNK, Fitted
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.mixture import FittedMixture
+from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
+from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 
