@@ -1,6 +1,6 @@
 """Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
 
-python -m benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+python -m capgrade.benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, Page
 
-from benchmarks.browser import chromium
+from capgrade.benchmarks.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
@@ -51,9 +51,9 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
 
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
     """The explorer's first page, a caption typed and answered."""
-    from explorer.reviews import Review
-    from explorer.server import running
-    from explorer.start import Folders, open_explorer
+    from capgrade.explorer.reviews import Review
+    from capgrade.explorer.server import running
+    from capgrade.explorer.start import Folders, open_explorer
 
     explorer = open_explorer(Folders(dataset=dataset))
     with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.errors import InputError
-from schemas.licences import OTHER, SPDX
-from schemas.presets import with_preset
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
-Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram"]
+Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
@@ -154,6 +154,7 @@ class SbertParams(Block):
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
+    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
@@ -240,6 +241,18 @@ class ShardsParams(Block):
     block_images: Positive = 64
     group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
+
+    @model_validator(mode="after")
+    def _a_chance_for_every_pair(self) -> ShardsParams:
+        """Without a chance a pair is never kept, and no weight of others makes up for it."""
+        windows = self.windows
+        if self.uniform == 0 and (windows.per_window == 0 or windows.stride > windows.width):
+            why = "no windows" if windows.per_window == 0 else f"stride {windows.stride} above width {windows.width}"
+            raise ValueError(
+                f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
+                "set shards.uniform to 1 or more, or windows that cover the range"
+            )
+        return self
 
 
 class RegionsParams(Block):
