@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import Browser, Page
 
@@ -45,7 +45,7 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
                 place = page.locator(f"section#{name}")
                 if place.count():
                     box: Any = place.bounding_box() or {}
-                    clip = {**box, "height": min(box["height"], LONGEST)}
+                    clip: Any = {**box, "height": min(box["height"], LONGEST)}
                     page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)
                     yield out / f"report-{name}.png"
 

@@ -146,7 +146,8 @@ def test_no_kernel_is_compiled_by_numba_s_own_decorator() -> None:
 def test_stamps_are_the_same_in_every_process() -> None:
     """Whatever was imported first, whatever the order of sets: else nothing kept would ever be found."""
     code = (
-        "import {}; from capgrade.schemas.compiled import stamp; from capgrade.pipelines.measures.meteor import kernel, align\n"
+        "import {}; from capgrade.schemas.compiled import stamp\n"
+        "from capgrade.pipelines.measures.meteor import kernel, align\n"
         "from capgrade.trainer.metrics import semantic_recall as s\n"
         "print([stamp(k.py_func) for m in (kernel, align, s) for k in vars(m).values() if hasattr(k, 'py_func')])"
     )
