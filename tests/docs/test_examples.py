@@ -89,7 +89,7 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; pipelines/sources/test_hub.py has one"},
+    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU"},
     "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
