@@ -1,4 +1,4 @@
-"""What the server answers at all: the paths that its own page asks for, asked by that page, in bodies of a bounded size.
+"""What the server answers at all: the paths that its page asks for, asked by that page, in bodies of a bounded size.
 
 Gradio serves much more than a page needs (uploads, files, a proxy, endpoints for programs), and takes a request from
 any page that is open in the same browser.

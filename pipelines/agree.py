@@ -8,20 +8,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
-from pipelines.measures import choose
-from pipelines.measures.pairs import pair_values
-from pipelines.mixing import mix
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import with_metadata, write_arrow
-from schemas.output import arrow_of, refuse_file
-from schemas.params import MeasuresParams
-from schemas.relevance import read_relevance
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.mixture_weights import mix
+from capgrade.pipelines.measures.pairs import pair_values
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import with_metadata, write_arrow
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
+from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance
 
 JUDGED = "judged"
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
@@ -132,14 +136,20 @@ def agree(
         mixed = mix(labels, people.score, people.image, folds)
         result["mixture"] = {**_coefficients(mixed.predicted, people.score, original), "weights": mixed.weights}
     if pairs:
-        _write_pairs(pairs, captions, people, original, labels)
+        inputs = {"judgements": file_digest(judgements), **read_by(names, measures)}
+        _write_pairs(pairs, captions, people, original, labels, inputs)
     if 0 < original.sum() < len(original):
         result["binary"] = _coefficients(original.astype(float), people.score, np.ones(len(original), bool))
     return result
 
 
 def _write_pairs(
-    path: Path, captions: Captions, people: Judgements, original: np.ndarray, labels: dict[str, np.ndarray]
+    path: Path,
+    captions: Captions,
+    people: Judgements,
+    original: np.ndarray,
+    labels: dict[str, np.ndarray],
+    inputs: dict[str, str],
 ) -> None:
     """image and caption int32, original bool, score float32, and each measure float32, in the judgements' order."""
     columns = {
@@ -150,7 +160,13 @@ def _write_pairs(
         **{name: pa.array(values, pa.float32()) for name, values in labels.items()},
     }
     table = pa.table(columns)
-    facts = {"kind": JUDGED, "captions": captions.digest, "split": captions.split, "measures": list(labels)}
+    facts: dict[str, Any] = {
+        "kind": JUDGED,
+        "captions": captions.digest,
+        "split": captions.split,
+        "measures": list(labels),
+    }
+    facts["inputs"] = inputs
     schema = with_metadata(table.schema, facts)
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 
@@ -170,3 +186,17 @@ def _coefficients(values: np.ndarray, score: np.ndarray, original: np.ndarray) -
 
 def _varies(values: np.ndarray) -> bool:
     return len(values) > 1 and bool(np.ptp(values) > 0)
+
+
+def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:
+    """`by` (people, truth or values), the file's name, how many pairs, of which split of which captions table.
+
+    A csv holds people's scores; a dense file is what its metadata say it is.
+    """
+    captions = read_captions(captions_dir, split)
+    by = PEOPLE
+    if judgements.suffix == ".arrow":
+        by = TRUTH if read_relevance(judgements).metadata.get("measure") == "truth" else VALUES
+    pairs = len(read_judgements(judgements, captions).score)
+    facts = {"split": captions.split, "captions": captions.digest}
+    return {"by": by, "file": judgements.name, "pairs": pairs, **facts}

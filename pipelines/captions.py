@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.measures.tokens import tokenize
-from pipelines.sources import SOURCES
-from schemas.captions import FILE, SCHEMA, Caption
-from schemas.errors import InputError
-from schemas.files import digests, with_metadata, write_arrow, write_manifest
-from schemas.output import output_folder
-from schemas.params import CaptionsParams
+from capgrade.pipelines.measures.language import warn_of_scripts
+from capgrade.pipelines.measures.tokens import ptb_jar, tokenize
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.captions import FILE, SCHEMA, Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digests, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.params import CaptionsParams
 
 BATCH = 65_536
 
@@ -34,7 +36,7 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 
 def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     if params.source == "scenes":
-        from pipelines.sources import scenes
+        from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
         records, extra = world.captions, scenes.write(world, out)
@@ -58,6 +60,7 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
         raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
     _refuse_duplicates(records)
     _refuse_split_images(records)
+    warn_of_scripts([r.text for r in records], params.tokenizer)
     tokens = tokenize(params.tokenizer, [r.text for r in records])
     empty = [k for k, words in enumerate(tokens) if not words]
     if empty and params.empty == "refuse":
@@ -115,7 +118,11 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:
-    """SHA-256 of each file the source read, by name; of a SCAN folder the text files of the splits, no features."""
+    """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder the text files
+    of the splits, no features."""
     given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
-    files = [p for path in given for p in (sorted(path.glob("*.txt")) if path.is_dir() else [path]) if p.is_file()]
-    return digests(files)
+    folders = [path for path in given if path.is_dir()]
+    if params.source == "precomp":
+        given, folders = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))], []
+    files = [path for path in given if path.is_file()] + ([ptb_jar()] if params.tokenizer == "ptb" else [])
+    return {**digests(files), **{folder.resolve().name: folder_digest(folder) for folder in folders}}

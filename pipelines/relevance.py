@@ -9,15 +9,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
-from pipelines.measures import choose
-from pipelines.work import work_folder
-from schemas.captions import read_captions
-from schemas.files import write_arrow, write_manifest, write_text
-from schemas.params import MeasuresParams, RelevanceParams
-from schemas.relevance import relevance_batch, relevance_schema
+from capgrade.pipelines.execution.blocks import (
+    Batches,
+    Job,
+    Opened,
+    fit_measures,
+    forget,
+    ids_of,
+    joined,
+    place,
+    run_blocks,
+    save_ids,
+)
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
+from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 BINS = 100
 
@@ -26,11 +40,10 @@ BINS = 100
 class _Dense:
     """One table a measure, every caption a column."""
 
-    image_ids: tuple[str, ...]
     schemas: dict[str, pa.Schema]
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
-        ids, fitted = [self.image_ids[i] for i in images], opened.fitted
+        ids, fitted = ids_of(images, opened.folder), opened.fitted
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
 
@@ -44,14 +57,16 @@ def relevance(
     """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs.
+    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and
+    `own-pairs.parquet` the own pairs of all measures, also without the caption among its references.
     Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """
     chosen = choose(params.measures, measures)
     captions = read_captions(captions_dir, params.split)
     made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
-    inputs = {"captions": captions.digest, "split": captions.split}
+    files = read_by(params.measures, measures)
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "relevance", [made_with, inputs]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
@@ -64,15 +79,20 @@ def relevance(
             )
             for name in chosen
         }
-        tables = _Dense(tuple(captions.image_ids), schemas)
+        save_ids(captions.image_ids, work)
+        tables = _Dense(schemas)
         sizes = captions.n_images, params.block_images, captions.n_captions
         job = Job(work, kinds, tables, *sizes, None, *where)
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
-        rows = {}
+        rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
             rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
+            own[name] = counts.own
+        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **metadata})
+        rows[FILE] = write_own_pairs(out, captions, chosen, own, facts)
+    require_unchanged(files, read_by(params.measures, measures))
     manifest = write_manifest(
         out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions
     )
@@ -97,12 +117,15 @@ class Distribution:
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
         self.counts = np.zeros((2, BINS), np.int64)
+        self.own = np.empty(len(owner), np.float32)  # each caption with its own image
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)
+            here = np.flatnonzero((self.owner >= self.images) & (self.owner < self.images + batch.num_rows))
+            self.own[here] = values[self.owner[here] - self.images, here]
             self.images += batch.num_rows
             yield batch
 

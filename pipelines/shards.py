@@ -10,15 +10,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, joined, place, run_blocks
-from pipelines.measures import choose
-from pipelines.measures.base import CHUNK
-from pipelines.samplers import Kept, Plan, Samples, id_keys, reason_names
-from pipelines.work import work_folder
-from schemas.captions import read_captions
-from schemas.files import write_arrow, write_manifest
-from schemas.params import MeasuresParams, ShardsParams
-from schemas.shards import shard_name, shard_schema
+from capgrade.pipelines.execution.blocks import (
+    Batches,
+    Job,
+    Opened,
+    fit_measures,
+    forget,
+    ids_of,
+    joined,
+    place,
+    run_blocks,
+    save_ids,
+)
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.base import CHUNK
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, reason_names
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.shards import shard_name, shard_schema
 
 TABLE, STATE = "pairs", "state"
 
@@ -27,7 +40,6 @@ TABLE, STATE = "pairs", "state"
 class _Sampled:
     """One table: the kept captions of each image as lists."""
 
-    image_ids: tuple[str, ...]
     measures: tuple[str, ...]
     plan: Plan
     schema: pa.Schema
@@ -35,7 +47,7 @@ class _Sampled:
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
         samples, captions = self._samples(images, opened.folder)
         self._offer(samples, captions, images, opened, 0, len(captions))
-        return self._table(images, samples.kept(len(captions)))
+        return self._table(images, opened.folder, samples.kept(len(captions)))
 
     def partial(self, images: np.ndarray, opened: Opened, start: int, stop: int) -> Batches:
         samples, captions = self._samples(images, opened.folder)
@@ -46,7 +58,7 @@ class _Sampled:
         samples, captions = self._samples(images, folder)
         for part in parts:
             samples.merge(_unpacked(part[STATE], samples.state))
-        return self._table(images, samples.kept(len(captions)))
+        return self._table(images, folder, samples.kept(len(captions)))
 
     def _samples(self, images: np.ndarray, folder: Path) -> tuple[Samples, np.ndarray]:
         """Empty samples of these images, and the keys of all captions."""
@@ -68,9 +80,9 @@ class _Sampled:
             keys = captions[at : min(at + CHUNK, stop)]
             samples.offer(at, keys, np.ascontiguousarray(values[:, :, : len(keys)]))
 
-    def _table(self, images: np.ndarray, kept: Kept) -> Batches:
+    def _table(self, images: np.ndarray, folder: Path, kept: Kept) -> Batches:
         columns = [
-            pa.array([self.image_ids[i] for i in images], pa.string()),
+            pa.array(ids_of(images, folder), pa.string()),
             pa.array(images, pa.int32()),
             *(
                 pa.ListArray.from_arrays(
@@ -114,11 +126,12 @@ def shards(
     captions = read_captions(captions_dir, params.split)
     how = {"group_captions", "exchange"}  # of no effect on what is written
     made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
-    inputs = {"captions": captions.digest, "split": captions.split}
+    files = read_by(params.measures, measures)
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "shards", [made_with, inputs, params.group_captions]) as work:
         where = place(params.device, params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
-        (work / "keys").mkdir(exist_ok=True)
+        save_ids(captions.image_ids, work)
         keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
         for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
             np.save(work / "keys" / f"{name}.npy", array)
@@ -127,14 +140,16 @@ def shards(
             params.windows.width, params.windows.stride, params.windows.per_window, params.uniform, params.seed,
         )  # fmt: skip
         metadata = {
-            **inputs,
+            "captions": captions.digest,
+            "split": captions.split,
+            "inputs": files,
             "tokenizer": captions.tokenizer,
             "n_captions": captions.n_captions,
             "reasons": reasons,
             "params": made_with,
         }
         schema = shard_schema(params.measures, metadata)
-        tables = _Sampled(tuple(captions.image_ids), tuple(params.measures), plan, schema)
+        tables = _Sampled(tuple(params.measures), plan, schema)
         counts = captions.n_images, params.block_images, captions.n_captions, params.group_captions
         job = Job(work, kinds, tables, *counts, *where)
         run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
@@ -144,6 +159,7 @@ def shards(
             name = shard_name(k, len(groups))
             rows[name] = write_arrow(out / name, schema, joined(job, TABLE, iter(blocks)))
         pairs = sum(len(batch["captions"].flatten()) for batch in joined(job, TABLE))
+    require_unchanged(files, read_by(params.measures, measures))
     manifest = write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
     forget(job)
     return manifest

@@ -7,10 +7,11 @@ stopped is known as ours, and what it did not write is known as somebody else's.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 MANIFEST, WORK, STAGE = "manifest.json", ".work", ".stage"
 
@@ -114,7 +115,7 @@ def temporaries(folder: Path, names: set[str]) -> list[Path]:
     found = []
     for place in {(folder / name).parent for name in names}:
         for path in place.glob(".*.tmp"):
-            base, _, process = path.name[1:].removesuffix(".tmp").rpartition(".")
-            if process.isdigit() and (path.parent / base).relative_to(folder).as_posix() in names:
+            named = re.fullmatch(r"\.(.+?)\.\d+(\.\d+)?\.tmp", path.name)  # of a process and a thread
+            if named and (path.parent / named[1]).relative_to(folder).as_posix() in names:
                 found.append(path)
     return sorted(found)

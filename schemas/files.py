@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -20,9 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
-from schemas.errors import InputError
-from schemas.lock import first_process, only_run
+from capgrade.schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lock import first_process, only_run
 
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
@@ -37,8 +38,10 @@ COMMAND = {
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 AGAIN = "make it again with the stage that writes it"
+OUT = "give an --out that may be written, or change its permissions"
+CACHE = "set CAPGRADE_CACHE to a folder that may be written, or change its permissions"
 _FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing", "unexpected pos")
 _METADATA = b"capgrade"
 
@@ -70,13 +73,14 @@ def canonical(value: Any) -> str:
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.
 
-    In an output folder that is open, the file counts as this run's; InputError where somebody else's stands.
+    In an output folder that is open, the file counts as this run's; InputError where somebody else's stands. `allow`
+    is the remedy where it may not be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with writing(path, allow):
         claim(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -89,7 +93,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, allow: str = OUT) -> Iterator[None]:
     """InputError about `path` for a full disk or one that may not be written: Beam hands it on where it would hide
     an OSError, and numpy, torch and safetensors each have their own words for a full disk."""
     try:
@@ -99,7 +103,7 @@ def writing(path: Path) -> Iterator[None]:
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
         if number in _NOT_ALLOWED:
-            remedy = "give an --out that may be written, or change its permissions"
+            remedy = allow
         elif number in _NO_ROOM or any(words in str(error) for words in _FULL):
             remedy = "make room and run again; what is finished stays"
         else:
@@ -116,8 +120,8 @@ def remove_temporaries(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    with atomic(path) as temporary:
+def write_text(path: Path, text: str, allow: str = OUT) -> None:
+    with atomic(path, allow) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

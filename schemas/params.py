@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.errors import InputError
-from schemas.licences import OTHER, SPDX
-from schemas.presets import with_preset
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
-Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram"]
+Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
@@ -242,6 +242,18 @@ class ShardsParams(Block):
     group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
+    @model_validator(mode="after")
+    def _a_chance_for_every_pair(self) -> ShardsParams:
+        """Without a chance a pair is never kept, and no weight of others makes up for it."""
+        windows = self.windows
+        if self.uniform == 0 and (windows.per_window == 0 or windows.stride > windows.width):
+            why = "no windows" if windows.per_window == 0 else f"stride {windows.stride} above width {windows.width}"
+            raise ValueError(
+                f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
+                "set shards.uniform to 1 or more, or windows that cover the range"
+            )
+        return self
+
 
 class RegionsParams(Block):
     """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
@@ -357,6 +369,7 @@ class PublishParams(Block):
     date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # of publication
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
+    left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:

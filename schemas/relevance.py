@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, with_metadata
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, with_metadata
 
 DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
 
@@ -58,13 +58,18 @@ class Relevance:
 
     def rows(self, images: np.ndarray) -> np.ndarray:
         """float32 [len(images), n_captions]: the rows of these image numbers."""
+        return self.cells(images, slice(None))
+
+    def cells(self, images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
+        """The same of a run of captions, or of caption numbers: nothing else is read."""
         ends = np.cumsum([batch.num_rows for batch in self.batches])
-        out = np.empty((len(images), self.n_captions), np.float32)
+        width = len(range(self.n_captions)[captions]) if isinstance(captions, slice) else len(captions)
+        out = np.empty((len(images), width), np.float32)
         for k, i in enumerate(images):
             b = int(np.searchsorted(ends, i, side="right"))
             row = int(i - (ends[b] - self.batches[b].num_rows))
             values = self.batches[b]["relevance"]
-            out[k] = values.flatten().to_numpy()[row * self.n_captions : (row + 1) * self.n_captions]
+            out[k] = values.flatten().to_numpy()[row * self.n_captions : (row + 1) * self.n_captions][captions]
         return out
 
     def matrix(self) -> np.ndarray:

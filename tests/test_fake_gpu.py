@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from fake_gpu.build import LIBRARY, build, missing
+
+from tests.conftest import ROOT
+from tests.fake_gpu.build import LIBRARY, build, missing
 
 FOLDER = ROOT / "tests" / "fake_gpu"
 

@@ -1,9 +1,10 @@
-"""The wheel and the sdist hold every file that git has, and what is installed from the wheel works without a checkout."""
+"""The wheel and the sdist hold every file that git has, and what is installed from the wheel needs no checkout."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
@@ -23,7 +25,7 @@ RUN = """
 import json, sys, pipelines
 from pathlib import Path
 from typer.testing import CliRunner
-from pipelines.cli import app
+from capgrade.pipelines.cli import app
 assert Path(pipelines.__file__).is_relative_to(sys.prefix), pipelines.__file__
 for line in json.load(sys.stdin):
     done = CliRunner().invoke(app, line)
@@ -36,10 +38,12 @@ LINES = [
     ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
     ["relevance", *ONE, "--split", "test", "--out", "relevance"],
     ["shards", *ONE, "--split", "train", "--top", "2", "--uniform", "2", "--out", "shards"],
-    "publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset".split(),
-    "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
-    "--set evaluate.samples=5 --set evaluate.metric=[recall@1]".split(),
-    "report --data . --out report.html".split(),
+    shlex.split("publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset"),
+    shlex.split(
+        "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
+        "--set evaluate.samples=5 --set evaluate.metric=[recall@1]"
+    ),
+    shlex.split("report --data . --out report.html"),
 ]
 
 

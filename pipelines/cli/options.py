@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from schemas.errors import InputError
-from schemas.files import read_json
-from schemas.params import Block, Params, load_params, validated
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json
+from capgrade.schemas.params import Block, Params, load_params, validated
 
 ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
 Sets = Annotated[
@@ -80,9 +80,12 @@ def agreement_of(path: Path) -> dict[str, Any]:
 
 
 def are_agreement(found: Any) -> bool:
-    """Whether JSON is what `capgrade agree --out` writes."""
-    rows = found.values() if isinstance(found, dict) else [None]
-    return all(isinstance(row, dict) and all(isinstance(row.get(k), dict) for k in COEFFICIENTS) for row in rows)
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    try:
+        judged = {"by", "file", "pairs", "split", "captions"} <= found["judgements"].keys()
+        return judged and all({"pearson", "spearman"} <= row.keys() for row in found["measures"].values())
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def with_given(block: _B, **given: Any) -> _B:

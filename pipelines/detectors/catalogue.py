@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pipelines.detectors.airsplay import AirsplayRule
-from pipelines.detectors.base import Detector
-from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from pipelines.detectors.selection import Rule, SelectionRule
-from pipelines.detectors.weights import load_bottom_up
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.params import RegionsParams
+from capgrade.pipelines.detectors.airsplay import AirsplayRule
+from capgrade.pipelines.detectors.base import Detector
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.selection import Rule, SelectionRule
+from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
 
 SCENES = Path(__file__).with_name("scenes.safetensors")  # made by `capgrade regions train`
 RANDOM = "random"  # in place of a weights file
@@ -44,7 +45,16 @@ def weight_files(params: RegionsParams) -> dict[str, Path]:
     if params.detector == "scenes":
         return {"weights": SCENES}
     given = {"weights": params.weights, "config": params.config}
-    return {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+    found = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+    bases = _bases(found["config"]) if "config" in found else []
+    return found | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
+
+
+def _bases(config: Path) -> list[Path]:
+    """The files that a config of detectron2 starts from, the nearest first."""
+    named = re.search(r"^_BASE_:\s*[\"']?(.+?)[\"']?\s*$", config.read_text(encoding="utf-8", errors="replace"), re.M)
+    base = config.parent / Path(named[1]).expanduser() if named else config
+    return [base, *_bases(base)] if named and base.is_file() and base.resolve() != config.resolve() else []
 
 
 def _scenes(params: RegionsParams, device: torch.device) -> Detector:
@@ -89,7 +99,7 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
         raise InputError("detector detectron2 needs a config and a checkpoint", remedy=remedy)
     if params.precision != "float32" or params.compile:
         raise InputError("detector detectron2 runs in float32, not compiled", remedy="leave precision and compile out")
-    from pipelines.detectors.detectron import DetectronDetector
+    from capgrade.pipelines.detectors.detectron import DetectronDetector
 
     rule = rule_of(params)
     return DetectronDetector(params.config, params.weights, rule, device=device, proposals=params.proposals)

@@ -6,7 +6,9 @@ The arrays are those of `FittedBleu`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from capgrade.schemas.compiled import njit
 
 TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.measures import cider_kernel as kernel
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.ngrams import (
+from capgrade.pipelines.measures import cider_kernel as kernel
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
     Ngrams,
@@ -29,9 +29,9 @@ from pipelines.measures.ngrams import (
     document_frequencies,
     read_document_frequencies,
 )
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import CiderParams, CiderPlainParams
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CiderParams, CiderPlainParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
@@ -85,7 +85,7 @@ class FittedCider(ArrayState):
             for first in range(0, len(self.rank), CHUNK):
                 score_chunk(first, first, out)
         else:
-            kernel.score_some(images, captions, *self._sorted_ngrams(captions), *self._pair_args, out)
+            kernel.score_some(images, captions, *self._sorted_ngrams(captions), *self._pair_args, self.full, out)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
@@ -109,7 +109,7 @@ class FittedCider(ArrayState):
             kernel.score_chunk(
                 *folded, first, last,
                 self.class_start[first // CHUNK], self.post_rank, self.dense_row, self.dense, self.rank,
-                self.class_of_rank, self.norm_of_rank, column, out,
+                self.class_of_rank, self.norm_of_rank, self.full, column, out,
             )  # fmt: skip
 
         return score_chunk
@@ -130,6 +130,11 @@ class FittedCider(ArrayState):
         return folded
 
     @property
+    def full(self) -> float:
+        """What a caption has with itself, if it has n-grams of all orders."""
+        return float(self.scale * (1 + self.order.max(initial=0)))
+
+    @property
     def _pair_args(self) -> tuple[np.ndarray | float, ...]:
         return (
             self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
@@ -148,7 +153,7 @@ class FittedCider(ArrayState):
         """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(rows, own, images, *self._pair_args, values)
+        kernel.leave_out_self(rows, own, images, *self._pair_args, self.full, values)
         put_own(out, rows, own, values, captions)
 
 

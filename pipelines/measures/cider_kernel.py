@@ -6,7 +6,9 @@ The arrays are those of `FittedCider`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from capgrade.schemas.compiled import njit
 
 _FAST = {"contract", "reassoc", "nsz"}
 
@@ -77,10 +79,16 @@ def fold_references(
         used[b] = row - start[b]
 
 
+@njit(cache=True)
+def whole(value, full):
+    """The value of equal captions, where rounding alone is between."""
+    return full if value > full * (1 - 1e-6) else value
+
+
 @njit(parallel=True, fastmath=_FAST, cache=True)
 def score_chunk(
     start, used, term, cursor, following, ending, orders, table, first, last, class_start,
-    post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, column, out,
+    post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, full, column, out,
 ):  # fmt: skip
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
@@ -120,7 +128,7 @@ def score_chunk(
                     acc[j - first] += a0 * d0[j]
                 x += 1
         for c in range(first, last):
-            out[b, column + c - first] = acc[rank[c] - first]
+            out[b, column + c - first] = whole(acc[rank[c] - first], full)
 
 
 @njit(cache=True)
@@ -151,7 +159,7 @@ def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, 
 @njit(parallel=True, cache=True)
 def score_some(
     images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
-    length_class, penalty, clip, scale, out,
+    length_class, penalty, clip, scale, full, out,
 ):  # fmt: skip
     """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
     once for all captions."""
@@ -174,16 +182,17 @@ def score_some(
             for column in range(captions.shape[0]):
                 total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
         for column in range(captions.shape[0]):
-            out[b, column] = scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i])
+            out[b, column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
 
 
 @njit(cache=True)
 def leave_out_self(
     rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
-    out,
+    full, out,
 ):  # fmt: skip
     for k in range(rows.shape[0]):
-        out[k] = _without_self(
+        value = _without_self(
             captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
             clip, scale,
         )  # fmt: skip
+        out[k] = whole(value, full)

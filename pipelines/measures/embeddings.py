@@ -1,29 +1,38 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 500 captions a second on 2 cores), so embeddings are stored by model
-and texts, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same ones.
+Encoding is by far the slowest step (about 500 captions a second on 2 cores), so embeddings are stored by model, texts
+and what computes them, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same
+ones. A chunk that is damaged is encoded again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.files import atomic, digest
-from schemas.progress import progress
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import CACHE, atomic, write_text
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.progress import progress
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 4096  # captions between two saves
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
+CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
+SPECIAL = 2  # pieces that begin and end a text
 
 
 def cache_folder() -> Path:
@@ -35,23 +44,42 @@ def cache_folder() -> Path:
 def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. A GPU's
-    embeddings differ in the last bits and are kept apart. Raises InputError when there is no such model or device.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
+    beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
+    or the cache cannot be written.
     """
     unique = unique_texts(texts)
     folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    missing = [k for k in range(len(chunks)) if not _chunk(folder, k).exists()]
-    if missing:
+    kept = (_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks))
+    parts = {k: part for k, part in enumerate(kept) if part is not None}
+    missing = [k for k in range(len(chunks)) if k not in parts]
+    if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
+        write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
         with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
-                _save(_chunk(folder, k), encode(encoder, chunks[k]))
+                parts[k] = encode(encoder, chunks[k])
+                _save(_chunk(folder, k), parts[k])
                 advance(len(chunks[k]))
-    table = np.concatenate([np.load(_chunk(folder, k)) for k in range(len(chunks))])
+    if said := (folder / CUT).read_text(encoding="utf-8"):
+        warn(said)
+    table = np.concatenate([parts[k] for k in range(len(chunks))])
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
+
+
+def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
+    """What to say of texts that are longer than the encoder reads; nothing where there are none."""
+    limit = encoder.max_seq_length or 0
+    long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
+    pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
+    cut = sum(len(one) > limit for one in pieces)
+    if not cut:
+        return ""
+    words = "1 text is" if cut == 1 else f"{cut} texts are"
+    return f"{words} longer than the {limit} word pieces that the encoder reads: what is beyond them does not count"
 
 
 def unique_texts(texts: Sequence[str]) -> list[str]:
@@ -60,10 +88,29 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
 
 
 def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
-    """Of the folder that keeps the embeddings of these texts, made by a kind of device."""
-    kind = device_of(device).type
-    made_by = _fingerprint(model) if kind == "cpu" else f"{_fingerprint(model)} {kind}"
-    return hashlib.sha256("\0".join([made_by, *unique]).encode()).hexdigest()[:32]
+    """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
+    made_by = [fingerprint(model), *arithmetic(device)]
+    return hashlib.sha256("\0".join([*made_by, *unique]).encode()).hexdigest()[:32]
+
+
+def arithmetic(device: str = "cpu") -> tuple[str, ...]:
+    """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
+    import torch
+
+    place = device_of(device)
+    kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
+    if place.type == "cuda":
+        kind = (torch.cuda.get_device_name(place),)
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+
+
+def _processor() -> str:
+    """The processor's name: MKL chooses its code by the maker too."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
@@ -97,19 +144,40 @@ def _embedded() -> Path:
     return get_model_path()
 
 
-def _fingerprint(model: str) -> str:
-    """What tells two models apart: the digest of a folder's files, or the hub id."""
+def fingerprint(model: str) -> str:
+    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
+    that is here."""
     folder = _embedded() if model == EMBEDDED else Path(model)
-    if not folder.is_dir():
-        return model
-    files = sorted(p for p in folder.rglob("*") if p.suffix in {".safetensors", ".bin", ".json", ".txt"})
-    return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()
+    return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
+
+
+def _commit(model: str) -> str:
+    """The commit of a hub model in the local cache; the model is loaded for it where there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
+    if not isinstance(found, str):
+        load_encoder(model)
+        found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else ""
 
 
 def _chunk(folder: Path, k: int) -> Path:
     return folder / f"{k:05d}.npy"
 
 
+def _read(path: Path, rows: int) -> np.ndarray | None:
+    """Unit vectors [rows, d]; None where there are none, or the file is damaged."""
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    whole = isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.shape[:1] == (rows,)
+    if not whole or vectors.ndim != 2 or not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
+        return None
+    return vectors
+
+
 def _save(path: Path, vectors: np.ndarray) -> None:
-    with atomic(path) as temporary, temporary.open("wb") as f:
+    with atomic(path, CACHE) as temporary, temporary.open("wb") as f:
         np.save(f, vectors, allow_pickle=False)

@@ -8,15 +8,16 @@ with -1 where nothing has been computed (compute_relevance.py).
 from __future__ import annotations
 
 import tokenize
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pipelines.measures.base import ArrayState
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.relevance import read_relevance
+from capgrade.pipelines.measures.base import CHUNK, ArrayState
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.relevance import read_relevance
 
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
@@ -40,28 +41,46 @@ class FittedImported(ArrayState):
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Values of the file, float32 [len(images), n_captions or len(captions)]. InputError for a value that is
         not finite, or not yet computed in TERAN's file."""
-        rows = self._rows(images)
-        bad = ~np.isfinite(rows)
+        every = np.arange(self.n_captions) if captions is None else captions
+        cells = self._opened()
+        return self._checked(cells(images, slice(None) if captions is None else captions), images, every)
+
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """As `Fitted.chunks`: of the file, these cells and no others."""
+        cells = self._opened()
+        for at in range(start, stop, CHUNK):
+            rows = np.arange(at, min(at + CHUNK, stop))
+            out[:, : len(rows)] = self._checked(cells(images, slice(at, at + len(rows))), images, rows)
+            yield
+
+    def _checked(self, values: np.ndarray, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        bad = ~np.isfinite(values)
         if self.layout == "teran":
-            bad |= rows == NOT_COMPUTED
+            bad |= values == NOT_COMPUTED
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise InputError(
-                f"image {images[row]}, caption {column} holds {rows[row, column]}: not a relevance",
+                f"image {images[row]}, caption {captions[column]} holds {values[row, column]}: not a relevance",
                 file=self.path, remedy="finish computing the matrix, or leave this measure out",
             )  # fmt: skip
-        return rows if captions is None else rows[:, captions]
+        return values
 
-    def _rows(self, images: np.ndarray) -> np.ndarray:
+    def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
+        """What reads cells, float32 [images, captions], of images and of a run or an array of captions."""
         if self.layout == "arrow":
-            return read_relevance(Path(self.path)).rows(images)
+            return read_relevance(Path(self.path)).cells
         matrix: np.ndarray
         if self.layout == "teran":
             matrix = np.memmap(self.path, np.float32, "r", shape=(self.n_captions, self.n_images)).T
         else:
             matrix = np.load(self.path, mmap_mode="r", allow_pickle=False)
             matrix = matrix.T if self.layout == "captions x images" else matrix
-        return np.ascontiguousarray(matrix[images], np.float32)
+
+        def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
+            at = images if isinstance(captions, slice) else images[:, None]
+            return np.ascontiguousarray(matrix[at, captions], np.float32)
+
+        return cells
 
 
 class Imported:

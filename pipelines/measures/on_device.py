@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.measures.base import CHUNK, Fitted
-from pipelines.measures.cider import FittedCider
-from pipelines.measures.mixture import FittedMixture
-from pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
-from pipelines.measures.sbert import FittedSbert
-from schemas.devices import device_of
+from capgrade.pipelines.measures.base import CHUNK, Fitted
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.mixture import FittedMixture
+from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
+from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 
@@ -83,17 +84,27 @@ class SbertOnDevice(_OnDevice):
         self.embeddings = torch.as_tensor(np.asarray(fitted.embeddings), device=device)
 
     def _prepare(self, images: np.ndarray) -> tuple:
+        """Queries, the image of each, how many images, and the cosines of texts that several captions have."""
         queries, start = self.fitted.queries(images)
         owner = np.repeat(np.arange(len(images)), np.diff(start))
         device = self.embeddings.device
-        return torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device), len(images)
+        vectors, images_of = torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device)
+        repeated = torch.as_tensor(self.fitted.repeated, device=device)
+        known = self._cosines(vectors, images_of, len(images), self.embeddings[repeated])
+        return vectors, images_of, len(images), known
 
     def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        queries, owner, n_images = prepared
-        cosines = queries @ self.embeddings[first:last].T
-        folded = cosines.new_full((n_images, last - first), -1.0)
+        vectors, images_of, n_images, known = prepared
+        cosines = self._cosines(vectors, images_of, n_images, self.embeddings[first:last])
+        here, text = (torch.as_tensor(k, device=known.device) for k in self.fitted.repeats(np.arange(first, last)))
+        cosines[:, here] = known[:, text]
+        return cosines
+
+    def _cosines(self, queries: Tensor, owner: Tensor, n_images: int, targets: Tensor) -> Tensor:
+        cosines = queries @ targets.T
+        folded = cosines.new_full((n_images, len(targets)), -1.0)
         folded.scatter_reduce_(0, owner[:, None].expand(cosines.shape), cosines, "amax")
-        return folded.clamp_(-1, 1)
+        return torch.where(folded > float(SBERT_ONE), 1.0, folded)
 
 
 class CiderOnDevice(_OnDevice):
@@ -127,7 +138,8 @@ class CiderOnDevice(_OnDevice):
         gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
         sums = torch.zeros(n_images, last - first, dtype=torch.float64, device=row.device)
         sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, gain.double())
-        return sums[:, self.rank[first:last] - first].float()
+        values, full = sums[:, self.rank[first:last] - first], self.fitted.full
+        return torch.where(values > full * (1 - 1e-6), full, values).float()
 
 
 class RougeOnDevice(_OnDevice):

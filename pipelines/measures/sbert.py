@@ -3,25 +3,32 @@
 A tiled matrix product: each tile of reference x caption cosines is folded over the references while it is still
 in cache. A tile is computed by one BLAS thread, and tiles do not depend on the number of threads, so the same
 bytes come out on any number of cores.
+
+Equal captions get equal values, which a product alone does not give: its last bits depend on where in the matrix a
+column stands. So a text that several captions have is multiplied once; and what is within rounding of 1 is 1.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.embeddings import embed
-from schemas.captions import Captions
-from schemas.params import SbertParams
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.params import SbertParams
 
+ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
 TILE = 2048  # captions, a share of a chunk; with 64 images of five references a tile is 2.6 MB
 
 
@@ -33,7 +40,14 @@ def _fold_max(tile, start, out):
         out[i] = low
         for q in range(start[i], start[i + 1]):
             for j in range(out.shape[1]):
-                out[i, j] = min(max(out[i, j], tile[q, j]), high)
+                out[i, j] = max(out[i, j], tile[q, j])
+        for j in range(out.shape[1]):
+            out[i, j] = high if out[i, j] > ONE else out[i, j]
+
+
+def cosine_range(values: np.ndarray) -> np.ndarray:
+    """Cosines without what rounding did to them: within -1..1, and 1 where they are 1."""
+    return np.where(values > ONE, np.float32(1), np.maximum(values, np.float32(-1)))
 
 
 @contextmanager
@@ -50,47 +64,72 @@ class FittedSbert(ArrayState):
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
     embeddings: np.ndarray  # float32 [n_captions, d]
+    same: np.ndarray  # int64 [n_captions]: the first caption of the same text
     references: str
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
-        targets = self.embeddings if captions is None else self.embeddings[captions]
-        out = np.empty((len(images), len(targets)), np.float32)
+        rows = np.arange(len(self.same)) if captions is None else captions
+        firsts, again = np.unique(self.same[rows], return_inverse=True)
         with _one_blas_thread_each() as threads:
-            self._against(images, captions, targets, out, threads)
+            out = self._cosines(self.queries(images), self.embeddings[firsts], threads).take(again, axis=1)
+        if self.leave_out:
+            self.leave_out_self(images, captions, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`; no embedding is copied."""
+        """As `Fitted.chunks`; no embedding is copied but those of repeated texts."""
+        queries, repeated = self.queries(images), self.repeated
         with _one_blas_thread_each() as threads:
+            known = self._cosines(queries, self.embeddings[repeated], threads)
             for at in range(start, stop, CHUNK):
                 rows = np.arange(at, min(at + CHUNK, stop))
-                targets = self.embeddings[at : at + len(rows)]
-                self._against(images, rows, targets, out[:, : len(rows)], threads)
+                self._cosines(queries, self.embeddings[at : at + len(rows)], threads, out)
+                here, text = self.repeats(rows)
+                out[:, here] = known[:, text]
+                if self.leave_out:
+                    self.leave_out_self(images, rows, out[:, : len(rows)])
                 yield
 
-    def _against(
-        self, images: np.ndarray, captions: np.ndarray | None, targets: np.ndarray, out: np.ndarray, threads: Executor
-    ) -> None:
-        queries, start = self.queries(images)
+    @cached_property
+    def repeated(self) -> np.ndarray:
+        """int64: the first caption of each text that several captions have, ascending."""
+        return np.flatnonzero(np.bincount(self.same) > 1)
+
+    def repeats(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of these caption rows have a repeated text, and its place in `repeated`."""
+        text = np.searchsorted(self.repeated, self.same[rows])
+        here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.same[rows])
+        return here, text[here]
+
+    def _cosines(
+        self,
+        queries: tuple[np.ndarray, np.ndarray],
+        targets: np.ndarray,
+        threads: Executor,
+        out: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Cosines of image queries with targets [n, d], float32 [images, n] or the first n columns of `out`."""
+        vectors, start = queries
+        if out is None:
+            out = np.empty((len(start) - 1, len(targets)), np.float32)
         buffers = threading.local()  # a tile in memory that is already there
 
         def tile(at: int) -> None:
             some = targets[at : at + TILE]
             if not hasattr(buffers, "tile"):
-                buffers.tile = np.empty((len(queries), TILE), np.float32)
-            product = np.matmul(queries, some.T, out=buffers.tile[:, : len(some)])
-            _fold_max(product, start, out[:, at : at + TILE])
+                buffers.tile = np.empty((len(vectors), TILE), np.float32)
+            product = np.matmul(vectors, some.T, out=buffers.tile[:, : len(some)])
+            _fold_max(product, start, out[:, at : at + len(some)])
 
         list(threads.map(tile, range(0, len(targets), TILE)))
-        if self.leave_out:
-            self.leave_out_self(images, captions, out)
+        return out
 
     def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
         """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
-        put_own(out, rows, own, np.clip(self._without_self(images, rows, own), -1, 1), captions)
+        put_own(out, rows, own, cosine_range(self._without_self(images, rows, own)), captions)
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
@@ -134,5 +173,15 @@ class Sbert:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        if self.params.model == EMBEDDED:
+            warn_unless_english(f"sbert's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
-        return FittedSbert(captions.ref_ptr, captions.refs, vectors, self.params.references, leave_out)
+        return FittedSbert(
+            captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out
+        )
+
+
+def first_of_text(texts: Sequence[str]) -> np.ndarray:
+    """int64 [len(texts)]: where each text stands for the first time."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text, k) for k, text in enumerate(texts)], np.int64)

@@ -6,6 +6,7 @@ is checked before anything is scored, and an answer that is not one F-score a pa
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -18,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.meteor import caption_lines
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import SpiceParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import SpiceParams
 
 JAR = "spice-1.0.jar"
 CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
@@ -73,7 +76,8 @@ class FittedSpice(ArrayState):
     def _cache_option(self) -> list[str]:
         if self.cache is None:
             return []
-        folder = Path(self.cache).expanduser().resolve()
+        made_by = hashlib.sha256("".join(file_digest(path) for path in jars()).encode()).hexdigest()[:16]
+        folder = Path(self.cache).expanduser().resolve() / made_by  # other jars parse otherwise
         folder.mkdir(parents=True, exist_ok=True)
         return ["-cache", str(folder)]
 
@@ -95,6 +99,7 @@ class Spice:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("spice", captions)
         folder = spice_folder()
         _require_java()
         params = self.params
@@ -122,6 +127,12 @@ def spice_folder() -> Path:
                 f"into {folder / 'lib'} (get_stanford_models.py in {folder} downloads them), or use scene_graph",
             )
     return folder
+
+
+def jars() -> list[Path]:
+    """What a value depends on beside the captions. InputError when one is missing."""
+    folder = spice_folder()
+    return [folder / name for name in (JAR, *CORENLP)]
 
 
 def _require_java() -> None:

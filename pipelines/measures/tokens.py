@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipelines.measures.ptb import kept, ptb_tokens
-from schemas.errors import InputError
+from capgrade.pipelines.measures.language import TOGETHER
+from capgrade.pipelines.measures.ptb import kept, ptb_tokens
+from capgrade.schemas.errors import InputError
 
 JAR = "stanford-corenlp-3.4.1.jar"
 _LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")  # the lexer, or what reads its lines, may end one here
 _SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
+_PIECE = re.compile(rf"[{TOGETHER}]|(?:(?![{TOGETHER}])[^\W_])+(?:['’-](?:(?![{TOGETHER}])[^\W_])+)*")
 _WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
 
 
@@ -41,7 +44,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
     if java is None:
         remedy = "install a Java runtime >= 8, or use ptb_py (the same tokens)"
         raise InputError("tokenizer ptb needs Java", remedy=remedy)
-    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(ptb_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
     command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
     text = "\n".join(_one_line(caption) for caption in captions) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
@@ -52,7 +55,8 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
     return [kept(line) for line in lines]
 
 
-def _jar() -> Path:
+def ptb_jar() -> Path:
+    """Stanford's tokenizer, as the installed pycocoevalcap has it."""
     import pycocoevalcap.tokenizer
 
     return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR
@@ -77,9 +81,27 @@ def word_unigram(captions: Sequence[str]) -> list[list[str]]:
     return [_WORD_UNIGRAM.findall(caption.lower()) for caption in captions]
 
 
+def characters(captions: Sequence[str]) -> list[list[str]]:
+    """Each character of a script without spaces (Chinese, Japanese, Thai, ...) a token, with the marks that belong to
+    it; words of other scripts whole, in lower case; no punctuation."""
+    return [_characters(caption.lower()) for caption in captions]
+
+
+def _characters(caption: str) -> list[str]:
+    tokens: list[str] = []
+    for piece in _PIECE.findall(unicodedata.normalize("NFC", caption)):
+        kind = unicodedata.category(piece[0])[0]
+        if kind == "M" and tokens:
+            tokens[-1] += piece
+        elif kind in "LN":
+            tokens.append(piece)
+    return tokens
+
+
 TOKENIZERS: dict[str, Callable[[Sequence[str]], list[list[str]]]] = {
     "ptb_py": ptb_py,
     "ptb": ptb,
     "lower_split": lower_split,
     "word_unigram": word_unigram,
+    "characters": characters,
 }

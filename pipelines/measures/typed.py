@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipelines.measures.base import Fitted, Measure
-from pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
-from pipelines.measures.embeddings import encode, load_encoder
-from pipelines.measures.mixture import FittedMixture, Mixture
-from pipelines.measures.ngrams import MAX_ORDER, count_ngrams
-from pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
-from pipelines.measures.sbert import FittedSbert, Sbert
-from pipelines.measures.tokens import tokenize
-from schemas.captions import Captions
-from schemas.errors import InputError
+from capgrade.pipelines.measures.base import Fitted, Measure
+from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
+from capgrade.pipelines.measures.embeddings import encode, load_encoder
+from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
+from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams
+from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
+from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 
 Typed = Callable[[str], np.ndarray]
 
@@ -147,9 +147,9 @@ class TypedSbert:
         if not text.strip():
             raise InputError("no word in this caption", remedy="type a caption of one word or more")
         cosine = self._vectors @ encode(self._encoder, [text])[0]
-        if self.fitted.references == "first":
-            return np.clip(cosine, -1, 1)
         start = self.fitted.ref_ptr[:-1]
         if self.fitted.references == "max":
-            return np.clip(np.maximum.reduceat(cosine, start), -1, 1)
-        return np.clip(np.add.reduceat(cosine, start) / np.diff(self.fitted.ref_ptr), -1, 1).astype(np.float32)
+            cosine = np.maximum.reduceat(cosine, start)
+        elif self.fitted.references == "mean":
+            cosine = (np.add.reduceat(cosine, start) / np.diff(self.fitted.ref_ptr)).astype(np.float32)
+        return cosine_range(cosine)

@@ -5,28 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
-from pipelines.publish.recipe import commands, parameters
-from schemas.files import package_version
-from schemas.licences import OTHER
+from capgrade.pipelines.publish import limits, reading
+from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
+from capgrade.pipelines.publish.recipe import commands, parameters
+from capgrade.schemas.licences import OTHER
 
 CONFIGS = ("relevance", "captions")
-HERE = "dataset"
-LOADING = """from datasets import load_dataset
-
-where = "{where}"{note}
-pairs = load_dataset(where, "relevance"{revision})
-captions = load_dataset(where, "captions"{revision})"""
-STREAMING = """from datasets import load_dataset
-
-pairs = load_dataset("{where}", "relevance", split="{split}", streaming=True{revision})
-for pair in pairs.take(3):
-    print(pair)"""
-SELECTING = """from datasets import load_dataset
-
-columns = ["image_id", "caption_id", "{measure}"]
-pairs = load_dataset("{where}", "relevance", split="{split}", columns=columns, streaming=True{revision})
-relevant = pairs.filter(lambda pair: pair["{measure}"] > 0.5)"""
 
 
 def dataset_card(contents: Contents) -> str:
@@ -34,11 +18,16 @@ def dataset_card(contents: Contents) -> str:
     sections = [
         f"---\n{_header(contents)}---",
         f"# {contents.params.name}\n\n{introduction(contents)}",
-        _loading(contents),
+        reading.loading(contents),
         _splits(contents),
         *(_columns(contents, config) for config in CONFIGS),
-        _agreement(contents.agreement),
+        reading.example_rows(contents),
+        reading.looking_up(contents),
+        limits.own_pairs(contents),
+        limits.agreement(contents),
         _distributions(contents),
+        limits.images(contents),
+        limits.limits(contents),
         _how(contents),
         _checksums(contents.files),
         _licence(contents),
@@ -101,26 +90,6 @@ def size_category(rows: int) -> str:
     return "n<1K" if k == 0 else f"n>{names[-1]}" if k == len(names) else f"{names[k - 1]}<n<{names[k]}"
 
 
-def _loading(contents: Contents) -> str:
-    repository, params = contents.params.repository, contents.params
-    values = {
-        "where": repository or HERE,
-        "note": "" if repository else "  # this folder, or the repository that it was uploaded to",
-        "revision": f', revision="{params.version}"' if repository else "",
-        "split": contents.splits[0].name,
-        "measure": contents.measures[-1],
-    }
-    loading, streaming, selecting = (_python(text.format(**values)) for text in (LOADING, STREAMING, SELECTING))
-    return (
-        f"## Loading\n\n{loading}\n\nWithout a download, row by row as they are needed:\n\n{streaming}\n\n"
-        f"Only some columns, the others are not read:\n\n{selecting}"
-    )
-
-
-def _python(text: str) -> str:
-    return f"```python\n{text}\n```"
-
-
 def _splits(contents: Contents) -> str:
     rows = [
         f"| {split.name} | {split.captions.n_images:,} | {split.captions.n_captions:,} | {split.tables[0].rows:,} "
@@ -141,25 +110,6 @@ def _type(arrow: str) -> str:
     return re.sub(r"list<\w+: (\w+)>", r"list of \1", arrow).replace("float", "float32")
 
 
-def _agreement(agreement: dict[str, Any] | None) -> str:
-    if not agreement:
-        return ""
-    kinds = [("pearson", "all"), ("pearson", "non_original"), ("spearman", "all"), ("spearman", "non_original")]
-    rows = [
-        f"| {name} | {' | '.join(_or_dash(row[kind].get(pairs)) for kind, pairs in kinds)} |"
-        for name, row in agreement.items()
-    ]
-    head = (
-        "| measure | Pearson, all | Pearson, non-original | Spearman, all | Spearman, non-original |\n"
-        "|---|---:|---:|---:|---:|"
-    )
-    return "\n".join(["## Agreement with human judgements\n", head, *rows])
-
-
-def _or_dash(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def _distributions(contents: Contents) -> str:
     if contents.relevance_params is None:
         return ""
@@ -172,9 +122,11 @@ def _distributions(contents: Contents) -> str:
 def _how(contents: Contents) -> str:
     tokenizer = contents.splits[0].shards.metadata["tokenizer"]
     return (
-        f"## How it was computed\n\nWith capgrade {package_version()}, tokens by `{tokenizer}`. Every caption of a "
-        "split was scored against every image of it. These commands, with this `params.yaml`, make the same bytes "
-        "again:\n\n```bash\n" + "\n".join(commands(contents)) + f"\n```\n\n```yaml\n{parameters(contents)}```"
+        f"## How it was computed\n\nWith {limits.program()}; tokens by `{tokenizer}`. Every caption of a "
+        "split was scored against every image of it. These commands, with this `params.yaml` and the files that "
+        "it names beside it, make this folder again:\n\n```bash\n"
+        + "\n".join(commands(contents))
+        + f"\n```\n\n```yaml\n{parameters(contents)}```"
     )
 
 

@@ -7,37 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.names import base_names
-from pipelines.publish.tables import Table
-from schemas.captions import Captions
-from schemas.files import read_manifest
-from schemas.params import PublishParams
-from schemas.shards import Shards
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.meaning import meaning
+from capgrade.pipelines.publish.names import base_names
+from capgrade.pipelines.publish.tables import Table
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import PublishParams
+from capgrade.schemas.shards import Shards
 
 MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
 PICTURE = "figures/distributions.png"
 FOLDERS = ("captions", "relevance", "figures")  # nothing else belongs in them
-MEANING = {
-    "cider": "CIDEr-D of the caption with the image's reference captions, 0..10, as pycocoevalcap computes it",
-    "rouge_l": "ROUGE-L of the caption with the image's reference captions, 0..1",
-    "sbert": "cosine of Sentence-BERT embeddings of the caption and the image's reference captions, -1..1",
-    "meteor": "METEOR 1.5 of the caption with the image's reference captions, 0..1",
-    "bleu": "BLEU of the caption with the image's reference captions",
-    "cider_plain": "CIDEr without CIDEr-D's clipping and length penalty, of the caption with the image's references",
-    "tfidf_cosine": "cosine of tf-idf word vectors of the caption and the image's reference captions",
-}
-COLUMNS = {
-    "image_id": "the image's id in the source",
-    "caption_id": "the caption's id in the source",
-    "original": "the caption was written for this image",
-    "reasons": "why the pair was kept: `own` caption, among the highest (`top_*`), drawn from a window of a measure's "
-    "range (`window_*`), drawn uniformly (`uniform`)",
-    "weight": "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates the mean of "
-    "x over all captions without bias",
-    "caption": "the caption as the source has it",
-    "tokens": "the caption's words as the measures see them",
-    "image_file": "the image's file name, where the source knows it",
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +39,7 @@ class Contents:
     """Everything that the card and the Croissant metadata are written from."""
 
     params: PublishParams
+    folder: Path
     captions_dir: Path
     splits: tuple[Split, ...]
     files: dict[str, dict[str, Any]]  # name -> rows, bytes, sha256 of each table
@@ -75,9 +57,18 @@ class Contents:
     def tables(self, config: str) -> list[Table]:
         return [table for split in self.splits for table in split.tables if table.config == config]
 
+    @property
+    def used(self) -> dict[str, Any]:
+        """The parameters of each measure, without the folders of this machine."""
+        return base_names(self.splits[0].shards.metadata["params"]["measures"])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The measures that have a column of own pairs without the caption among its references."""
+        return [name for name in self.measures if name + LEFT_OUT in self.tables("relevance")[0].schema.names]
+
     def meaning(self, column: str) -> str:
-        known = COLUMNS.get(column) or MEANING.get(column)
-        return known or _other(self.splits[0].shards.metadata["params"]["measures"][column])
+        return meaning(column, self.used)
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
@@ -86,10 +77,3 @@ class Contents:
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
         return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None
-
-
-def _other(used: dict[str, Any]) -> str:
-    """What an imported measure or a mixture is, from the parameters it was made with."""
-    if "weights" in used:
-        return "weighted sum: " + " + ".join(f"{weight:.3g} {name}" for name, weight in used["weights"].items())
-    return "relevance that another program computed"

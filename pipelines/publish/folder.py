@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.card import dataset_card
-from pipelines.publish.contents import CARD, CROISSANT, PICTURE, SUMS, Contents, Split
-from pipelines.publish.croissant import croissant
-from pipelines.publish.figures import draw_distributions
-from pipelines.publish.names import base_names
-from pipelines.publish.tables import hub_split, write_captions, write_pairs
-from schemas.captions import read_captions
-from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest, write_text
-from schemas.output import output_folder
-from schemas.params import PublishParams
-from schemas.shards import read_shards
+from capgrade.pipelines.publish.card import dataset_card
+from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
+from capgrade.pipelines.publish.croissant import croissant
+from capgrade.pipelines.publish.figures import draw_distributions
+from capgrade.pipelines.publish.own_pairs import own_without_themselves
+from capgrade.pipelines.publish.tables import hub_split, write_captions, write_pairs
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, write_json, write_manifest, write_text
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.params import PublishParams
+from capgrade.schemas.shards import read_shards
 
 
 def publish(
@@ -31,7 +31,8 @@ def publish(
     """Write a folder that `datasets.load_dataset(out, "captions" or "relevance")` reads, one split a shards folder.
 
     Config `captions` has one row a caption; `relevance` one row a kept image-caption pair with every measure, the
-    reasons it was kept and its sampling weight. `agreement` (from `agree`) goes into the card, the distributions of
+    reasons it was kept and its sampling weight, and unless `params.left_out` is false the values of own pairs without
+    the caption among its references. `agreement` (from `agree`) goes into the card, the distributions of
     `relevance_dir` (from `relevance`) into its picture. The same input gives the same bytes. Returns the manifest.
     Raises InputError without a licence, for a folder that something else wrote, or when shards, relevance and captions
     do not belong together.
@@ -39,24 +40,26 @@ def publish(
     if not params.license:
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
     with output_folder(out, "publish"):
-        splits = _write_splits(captions_dir, shards_dirs, out)
+        splits = _write_splits(captions_dir, shards_dirs, out, params.left_out)
         rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
         files = {
             name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
             for name in sorted(rows)
         }
-        contents = Contents(params, captions_dir, splits, files, agreement, relevance_dir)
+        contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir)
         names = _write_beside(contents, out)
-        inputs = {f"shards {s.name}": s.shards.manifest["files"][s.shards.files[0].name]["sha256"] for s in splits}
+        inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
         inputs["captions"] = splits[0].captions.digest
+        if relevance_dir:
+            inputs["relevance"] = digest(relevance_dir / MANIFEST)
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
-        facts = {"tokenizer": made["tokenizer"], "measures": base_names(made["params"]["measures"])}
+        facts = {"tokenizer": made["tokenizer"], "measures": contents.used}
         written = params.model_dump(mode="json")
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 
 
-def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path) -> tuple[Split, ...]:
+def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path, left_out: bool) -> tuple[Split, ...]:
     splits: list[Split] = []
     for folder in shards_dirs:
         shards = read_shards(folder)
@@ -67,7 +70,12 @@ def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path) ->
         if splits and shards.measures != splits[0].shards.measures:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
-        splits.append(Split(captions, shards, (write_pairs(captions, shards, out), write_captions(captions, out))))
+        own = own_without_themselves(captions, shards.metadata["params"]["measures"]) if left_out else {}
+        tables = write_pairs(captions, shards, out, own), write_captions(captions, out)
+        if splits and tables[0].schema != splits[0].tables[0].schema:
+            remedy = "make their shards with the same self_reference"
+            raise InputError("the splits have different columns", file=folder, remedy=remedy)
+        splits.append(Split(captions, shards, tables))
     if not splits:
         raise InputError("no shards to publish", remedy="give --shards")
     return tuple(splits)

@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from pipelines.publish.contents import Contents
-from pipelines.publish.names import base_names
+from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.pipelines.publish.contents import Contents
+from capgrade.pipelines.publish.names import base_names
 
 
 def parameters(contents: Contents) -> str:
@@ -33,7 +34,7 @@ def commands(contents: Contents) -> list[str]:
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
-        dense = _measures(contents.relevance_params["measures"])
+        dense = measures_block(contents.relevance_params["measures"])
         sets = _differences({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
@@ -45,21 +46,7 @@ def commands(contents: Contents) -> list[str]:
 
 def _params(made: dict[str, Any]) -> dict[str, Any]:
     made = base_names(made)
-    return {**made, "measures": _measures(made["measures"])}
-
-
-def _measures(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
-    block = {} if block is None else block
-    for name, params in used.items():
-        if "imported" in params:
-            block.setdefault("imported", {})[name] = params["imported"]
-        elif "weights" in params:
-            block.setdefault("mixtures", {})[name] = params["weights"]
-            _measures(params["measures"], block)
-        else:
-            block[name] = params
-    return block
+    return {**made, "measures": measures_block(made["measures"])}
 
 
 def _differences(first: dict[str, Any], other: dict[str, Any]) -> str:

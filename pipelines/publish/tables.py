@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.captions import SCHEMA, Captions
-from schemas.errors import InputError
-from schemas.files import atomic
-from schemas.shards import Shards, pair_columns
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+from capgrade.schemas.shards import Shards, pair_columns
 
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs a file, about 60 MB
@@ -49,12 +50,13 @@ def write_captions(captions: Captions, out: Path) -> Table:
     return Table("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
 
 
-def write_pairs(captions: Captions, shards: Shards, out: Path) -> Table:
-    """Pairs in the order of images and captions, over as many files as their number needs."""
+def write_pairs(captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray]) -> Table:
+    """Pairs in the order of images and captions, over as many files as their number needs; `own`: measure -> float32
+    [n_captions], of own pairs without the caption among its references."""
     pairs, split = shards.manifest["pairs"], hub_split(captions.split)
     n_files = max(1, -(-pairs // PARQUET_ROWS))
-    schema = pair_schema(shards.measures)
-    batches, files, nbytes = _pair_batches(captions, shards, schema), {}, 0
+    schema = pair_schema(shards.measures, list(own))
+    batches, files, nbytes = _pair_batches(captions, shards, schema, own), {}, 0
     for k in range(n_files):
         name = f"relevance/{split}-{k:05d}-of-{n_files:05d}.parquet"
         files[name], size = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
@@ -64,32 +66,42 @@ def write_pairs(captions: Captions, shards: Shards, out: Path) -> Table:
     return Table("relevance", split, schema, files, nbytes)
 
 
-def pair_schema(measures: Sequence[str]) -> pa.Schema:
-    """image_id, caption_id, original (the caption was written for the image), the measures, reasons and weight."""
+def pair_schema(measures: Sequence[str], left_out: Sequence[str]) -> pa.Schema:
+    """image_id, caption_id, original (the caption was written for the image), the measures, those of `left_out` also
+    without the caption among its references, reasons and weight. InputError when two columns have one name."""
+    beside = [name + LEFT_OUT for name in left_out]
+    if set(beside) & set(measures):
+        remedy = "call the imported measure otherwise, or set publish.left_out=false"
+        raise InputError(f"measure '{min(set(beside) & set(measures))}' has the name of a column", remedy=remedy)
     return pa.schema(
         [
             pa.field("image_id", pa.string()),
             pa.field("caption_id", pa.string()),
             pa.field("original", pa.bool_()),
-            *(pa.field(name, pa.float32()) for name in measures),
+            *(pa.field(name, pa.float32()) for name in [*measures, *beside]),
             pa.field("reasons", pa.list_(pa.string())),
             pa.field("weight", pa.float32()),
         ]
     )
 
 
-def _pair_batches(captions: Captions, shards: Shards, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _pair_batches(
+    captions: Captions, shards: Shards, schema: pa.Schema, own: dict[str, np.ndarray]
+) -> Iterator[pa.RecordBatch]:
     caption_ids = captions.table["caption_id"].combine_chunks()
     names = shards.metadata["reasons"]
     for batch in shards.batches():
         row, pairs = pair_columns(batch)
         images = batch["image"].to_numpy()[row]
         caption = pairs["captions"].to_numpy()
+        original = captions.owner[caption] == images
+        without = {name: values[caption] for name, values in own.items()}
         values = {
             "image_id": batch["image_id"].take(pa.array(row)),
             "caption_id": caption_ids.take(pairs["captions"]),
-            "original": pa.array(captions.owner[caption] == images),
+            "original": pa.array(original),
             **{name: pairs[name] for name in shards.measures},
+            **{name + LEFT_OUT: pa.array(v, mask=~original | np.isnan(v)) for name, v in without.items()},
             "reasons": _reason_lists(pairs["reasons"].to_numpy(), names),
             "weight": pairs["weight"],
         }

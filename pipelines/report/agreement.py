@@ -8,12 +8,13 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from pipelines.report.charts import made, rows
-from pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
-from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, read_arrow
+from capgrade.pipelines.report.charts import made, rows
+from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, read_arrow
+from capgrade.schemas.judges import SAID, TITLES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
 BINS = 12  # of equal width
@@ -30,17 +31,21 @@ INTRO = (
 def agreement(data: Data) -> Section:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
     options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
-    command = data.command("agree", options)
+    command, title, said = data.command("agree", options), "Agreement with people", ""
     parts: list[Part] = []
     if data.has(AGREEMENT):
-        parts.append(_table(json_at(data.at(AGREEMENT))))
+        found = json_at(data.at(AGREEMENT))
+        facts = found["judgements"]
+        title = TITLES[facts["by"]]
+        said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
+        parts.append(_table(found["measures"]))
     else:
         parts.append(Missing("the agreement of the measures with judgements", command))
     if data.has(JUDGED):
         parts += _charts(data)
     elif data.has(AGREEMENT):
         parts.append(Missing("the judged pairs one by one", command))
-    return Section("agreement", "Agreement with people", INTRO, parts)
+    return Section("agreement", title, INTRO + said, parts)
 
 
 def _table(found: dict[str, Any]) -> Table:
@@ -88,7 +93,7 @@ def _chart(name: str, table: pa.Table, captions: Captions) -> Chart:
         said = f"the mean score goes from {first['mean']:.2f} at {first['at']:.2f} to "
         said += f"{last['mean']:.2f} at {last['at']:.2f}."
     alt_text = f"Judgement against {name} for {len(score):,} pairs; {said}"
-    return made(f"agreement-{name}", f"{name} and people", alt_text, dots + line + bars + marks)
+    return made(f"agreement-{name}", f"{name} and the judgements", alt_text, dots + line + bars + marks)
 
 
 def _points(name: str, table: pa.Table, captions: Captions) -> list[dict[str, Any]]:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from schemas.captions import FILE, Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import MANIFEST, read_json, read_manifest
-from schemas.relevance import Relevance, read_relevance
+from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
+from capgrade.schemas.captions import FILE, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.schemas.relevance import Relevance, read_relevance
 
 CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
@@ -65,6 +67,15 @@ class Data:
         for file in files.values():
             file.require(self.captions)
         return files
+
+    @cached_property
+    def own_pairs(self) -> dict[str, np.ndarray]:
+        """Column -> float32 of own pairs, those that are not null; columns as `write_own_pairs` names them."""
+        if OWN_PAIRS not in self.relevance_manifest["files"]:
+            remedy = "run `capgrade relevance` again: own pairs were not kept then"
+            raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
+        table = pq.read_table(self.at(RELEVANCE, OWN_PAIRS))
+        return {name: table[name].drop_null().to_numpy() for name in table.schema.names if name != "caption_id"}
 
     def folders(self, stage: str, file: str) -> dict[str, Path]:
         """The folders below a stage's that hold `file`, by name in order."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import altair as alt
 
-from pipelines.report.charts import by_run, choice, made, rows
-from pipelines.report.data import EVALUATION, Data, json_at
-from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
-from trainer.report import SUMS, shown, smaller_is_better
+from capgrade.pipelines.report.charts import by_run, choice, made, rows
+from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
+from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_better
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
@@ -78,13 +78,13 @@ def _by_metric(found: Runs) -> Table:
 
 def _chart(found: Runs, order: Sequence[str]) -> Chart:
     names = list(dict.fromkeys(name for run in found.values() for way in WAYS for name in run.get(way, {})))
-    names = sorted(names, key=lambda name: (name not in SUMMARY, name))
+    names = [*(name for name in SUMMARY if name in names), *sorted(set(names) - set(SUMMARY))]  # the first is chosen
     values = []
     for label, run in found.items():
         for way, said in WAYS.items():
             for name in names:
                 value, between = _value(run, way, name), _interval(run, way, name)
-                low, high = between or (value, value)
+                value, low, high = (scale(name) * number for number in (value, *(between or (value, value))))
                 if not math.isnan(value):
                     row = {"run": label, "direction": said, "metric": name, "value": value, "low": low, "high": high}
                     values.append(row)
@@ -103,6 +103,6 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
     )
     colour["legend"] = None
     alt_text = (
-        f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions; the tables have the numbers."
+        f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions, in the units of the tables."
     )
     return made("runs", "Any metric with its interval", alt_text, alt.layer(bars, dots), wide=True)

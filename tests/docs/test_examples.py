@@ -11,22 +11,21 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import click
 import pytest
 import typer
-from conftest import ROOT, call
-from publish.conftest import hub  # noqa: F401  # a stand-in for the hub
-from publish.stand_in import Hub
 
-from pipelines.cli import app
-from schemas.params import load_params
+from capgrade.pipelines.cli import app
+from capgrade.schemas.params import load_params
+from tests.conftest import ROOT, call
+from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from tests.pipelines.publish.stand_in import Hub
 
 from .blocks import Example, examples
 from .world import TINY, make_world
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
-SOME = "captions.scenes.train=5 captions.scenes.val=3 captions.scenes.test=4 captions.scenes.size=64".split()
+SOME = ["captions.scenes.train=5", "captions.scenes.val=3", "captions.scenes.test=4", "captions.scenes.size=64"]
 FEW = " ".join(f"--set {one}" for one in SOME)
 
 # Page -> what its text says -> what is there instead, or what makes it small. The first that fits, each in turn.
@@ -34,12 +33,16 @@ INSTEAD: dict[str, dict[str, str]] = {
     "README.md": {
         "--images pictures --detector bottom_up --weights FILE --boxes 36 --out regions": "--images data/captions "
         "--boxes 4-8 --out regions",
-        "--captions captions --regions regions --shards shards": f"--captions data/captions --regions regions "
-        f"--shards data/shards --set train.model.options='{{embed: 16, word: 8, similarity: 8}}' {TINY.split('}')[1][2:]}",
+        "--captions captions --regions regions --out run": f"--captions data/captions --regions regions "
+        f"{TINY.replace('word: 8', 'word: 8, similarity: 8')} --out run",
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
-    "measures.md": {"...": "--captions one --out mine", "--captions coco/captions": "--captions one", "--folds 10": "--folds 3"},
+    "measures.md": {
+        "...": "--captions one --out mine",
+        "--captions coco/captions": "--captions one",
+        "--folds 10": "--folds 3",
+    },
     "metrics.md": {
         "--fold 1000": "--fold 4",
         "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
@@ -51,7 +54,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--images 5000 --out DIR": "--source one --images 40 --out DIR2",
         "--check 200": "--check 8",
     },
-    "publish.md": {"--captions DIR --shards OUT": "--captions one --shards shards"},
+    "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
         "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
         "--format tsv|npz|teran|scan|h5|lxmert --input PATH --out DIR": "--format npz --input PATH --out imported",
@@ -61,7 +64,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "relevance.md": {
         "--captions DIR": "--captions one",
         "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
-        "np.array([17])": "np.array([7])",  # this world has eight images
+        "np.array([17])": "np.array([7])",  # this world has fourteen images
     },
     "results.md": {},
     "scale.md": {"--captions DIR": "--captions one --measures rouge_l", "=250000": "=1000"},
@@ -73,8 +76,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "shards.md": {"--captions DIR": "--captions data/captions"},
     "training.md": {
-        "--preset sam --captions DIR --regions DIR --shards DIR": f"--preset sam --captions data/captions --regions "
-        f"data/regions --shards data/shards {TINY}",
+        "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions "
+        f"data/regions {TINY}",
         "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
         "--captions DIR": "--captions data/captions",
         "--relevance DIR": "--relevance data/relevance",
@@ -86,14 +89,14 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; tests/sources/test_hub.py has one"},
+    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU"},
-    "publish.md": {"printf": "damages a file, with the answer below it; tests/publish/test_check.py does the same"},
+    "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions convert": "wants published weights",
-        "capgrade regions train": "26 minutes; tests/detectors/test_train.py trains a smaller one",
+        "capgrade regions train": "26 minutes; tests/pipelines/detectors/test_train.py trains a smaller one",
     },
     "reliability.md": {
         "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
@@ -101,9 +104,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "results.md": {"make": ELSEWHERE, "python": "hours"},
     "scale.md": {"capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
-                 "and a cluster; tests/test_runners.py has stand-ins"},
+                 "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
     "scene_graph.md": {"python": "a minute of COCO"},
-    "training.md": {"capgrade bench train": "minutes at the papers' sizes; tests/test_bench_train.py has a small one"},
+    "training.md": {"capgrade bench train": "minutes at the papers' sizes; benchmarks/test_train.py is small"},
 }  # fmt: skip
 
 
@@ -112,7 +115,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     with contextlib.chdir(folder):
         make_world()
-        assert call("shards", "--captions", "one", "--out", "shards") == 0
         shutil.copytree("data/dataset", "dataset")
     return folder
 
@@ -143,7 +145,7 @@ def reason(example: Example, command: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", [page for page, found in EXAMPLES.items() if any(e.kind != "mention" for e in found)])
-def test_the_examples_of(page: str, here: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_the_examples_of(page: str, here: Path, hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
     names: dict[str, object] = {}  # a page's Python goes on where its last example ended
     for example in EXAMPLES[page]:
         where = f"{page}, row {example.row}: {example.text}"
@@ -153,10 +155,10 @@ def test_the_examples_of(page: str, here: Path, hub: Hub, capsys: pytest.Capture
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
         elif example.kind == "command" and reason(example, replaced(example)) is None:
-            capsys.readouterr()
-            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capsys.readouterr().err}"
+            capfd.readouterr()
+            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
             if example.text.startswith("capgrade parse"):
-                assert capsys.readouterr().out.strip() == example.said, where
+                assert capfd.readouterr().out.strip() == example.said, where
 
 
 COMMANDS = [e for found in EXAMPLES.values() for e in found if e.kind in ("command", "mention")]
@@ -172,10 +174,11 @@ def test_a_command_has_the_options_that_it_is_given(example: Example) -> None:
     known, command = set(), typer.main.get_command(app)
     while True:
         known |= {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
-        if not isinstance(command, click.Group) or not words or words[0] not in command.commands:
+        inner = getattr(command, "commands", {})  # Typer carries its own click: no class of it to ask for
+        if not words or words[0] not in inner:
             break
-        command = command.commands[words.pop(0)]
-    assert not isinstance(command, click.Group) or command.callback, f"no such command: {example.text}"
+        command = inner[words.pop(0)]
+    assert not inner or getattr(command, "invoke_without_command", False), f"no such command: {example.text}"
     given = {word.partition("=")[0].strip("[]") for word in words if word.lstrip("[").startswith("--")}
     assert given - {"--"} <= known, example.text
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from fake_gpu.build import LIBRARY
+from tests.fake_gpu.build import LIBRARY
 
 ctypes.CDLL(os.environ[LIBRARY], mode=ctypes.RTLD_GLOBAL)
 
@@ -24,7 +24,7 @@ from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
-from fake_gpu.kernels import KERNELS  # noqa: E402
+from tests.fake_gpu.kernels import KERNELS  # noqa: E402
 
 DEVICE = "cuda:0"
 # Lengths of packed captions lie on the processor.

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from models.made import FEATURES, VOCABULARY, images, texts
 
-from fake_gpu.device import DEVICE, FakeGpu
-from trainer.encode import encode_captions, encode_images, moved, scores
-from trainer.losses import LOSSES, ScoredBatch, make_loss
-from trainer.models import MODELS, build, configure
-from trainer.models.base import RetrievalModel
+from capgrade.trainer.losses import LOSSES, ScoredBatch, make_loss
+from capgrade.trainer.models import MODELS, build, configure
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.search.encode import encode_captions, encode_images, moved, scores
+from tests.fake_gpu.device import DEVICE, FakeGpu
+from tests.trainer.models.made import FEATURES, VOCABULARY, images, texts
 
 B = 5
 SMALL: dict[str, dict[str, Any]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, per_query
-from trainer.metrics.ranking import Array, Ties, rank
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties, rank
 
 
 @njit(cache=True, nogil=True)
@@ -111,7 +111,10 @@ def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float] 
     if len(scale) != len(names):
         raise InputError(f"{len(scale)} weights for {len(names)} matrices", remedy="give one weight a matrix")
     mean = np.zeros((block.stop - block.start, block.width), np.float32)
-    for name, weight in zip(names, scale, strict=True):
-        mean += np.float32(weight / len(names)) * block.graded(name, 1).values
+    with np.errstate(over="ignore"):  # refused below
+        for name, weight in zip(names, scale, strict=True):
+            mean += np.float32(weight / len(names)) * block.graded(name, 1).values
+    if not np.isfinite(mean).all():
+        raise InputError("mean relevance is more than a float32 holds", remedy="bring the matrices to one scale")
     ranking, target = block.ranking(), rank(mean, block.queries.ties, what="mean relevance")
     return _kernel(ranking.order, ranking.end, target.order, target.end)

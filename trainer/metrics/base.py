@@ -2,6 +2,10 @@
 
 A metric is a function from a `Block` to one float64 a query (NaN: this query is not part of the metric).
 Blocks are made and scored on threads, so memory does not grow with the number of queries.
+
+What is no number, for every metric: NaN is refused, in a similarity and in relevance. An infinite similarity is a place
+in the order: +inf above and -inf below all others, equal infinities tied; metrics of cosines refuse it (`finite`).
+Relevance must be finite, and so must its sums and gains, as they are added up.
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ from typing import TypeAlias
 import numba
 import numpy as np
 
-from schemas.errors import InputError
-from trainer.metrics.ranking import Array, Ranking, Ties, rank
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.ranking import Array, Ranking, Ties, rank
 
 Score: TypeAlias = "Callable[[Block], Array]"
+MOST = float(np.finfo(np.float64).max)
 CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
 
 
@@ -179,6 +184,17 @@ class Block:
         """(b, n) C-contiguous."""
         return _dense(self.queries.similarity[self.start : self.stop])
 
+    def finite(self, what: str = "similarity") -> Array:
+        """The similarity, where its values and not their order alone matter. InputError for infinity and NaN."""
+        if not np.isfinite(self.similarity).all():
+            row, candidate = np.argwhere(~np.isfinite(self.similarity))[0]
+            value, where = self.similarity[row, candidate], f"query {self.start + row}, candidate {candidate}"
+            held = "NaN" if np.isnan(value) else "infinity"
+            raise InputError(
+                f"{what} holds {held} ({where})", remedy="give finite values, or take metrics of the order alone"
+            )
+        return self.similarity
+
     def ranking(self, depth: int | None = None) -> Ranking:
         """By similarity, under the task's tie rule; at least the first `depth` positions, all by default."""
         depth = self.width if depth is None else min(depth, self.width)
@@ -192,8 +208,11 @@ class Block:
         if name not in self._graded or self._graded[name].ranking.depth < depth:
             values, label = self._relevance(name), f"relevance {name}".rstrip()
             ranking = rank(values, self.queries.ties, depth=depth, what=label, first=self.start)
-            if not np.isfinite([values.min(), values.max()]).all():
+            extremes = np.array([values.min(), values.max()], np.float64)
+            if not np.isfinite(extremes).all():
                 raise InputError(f"{label} holds infinity", remedy="give finite labels")
+            if np.abs(extremes).max() > MOST / self.width:
+                raise InputError(f"{label} reaches {np.abs(extremes).max():.3g}: its sums overflow", remedy="scale it")
             self._graded[name] = Graded(values, ranking)
         return self._graded[name]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.kendall import VARIANTS
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.kendall import VARIANTS
+from capgrade.trainer.metrics.ranking import Array
 
 
 @njit(cache=True, nogil=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from trainer.metrics.base import Block, Queries, check_choice, per_query
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, per_query
+from capgrade.trainer.metrics.ranking import Array
 
 VARIANTS = ("a", "b")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Positives, Queries, per_query
-from trainer.metrics.pmrp import hamming
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Positives, Queries, per_query
+from capgrade.trainer.metrics.pmrp import hamming
+from capgrade.trainer.metrics.ranking import Array
 
 _ROWS = 500  # queries at a time: 50 MB of distances to 25,000 captions
 
@@ -78,11 +78,13 @@ def mined_precision(
     if not len(rows):
         raise InputError("no human positives to compare with", remedy="give the lists of CxC or ECCV Caption")
     human = np.asarray(scores[rows, columns])
+    if not np.isfinite(human).all():
+        raise InputError("the scores of human positives hold NaN or infinity", remedy="give finite scores")
     levels = np.quantile(human, np.linspace(0, 1, points), method="nearest")
     thresholds = np.unique(levels)[::-1].copy()
 
     def count(block: Block) -> Array:
-        return _counts(block.similarity, thresholds, *block.groups(remove))
+        return _counts(block.finite("scores"), thresholds, *block.groups(remove))
 
     mined = per_query(queries, count).sum(axis=0).cumsum()
     overlap = (human[None] >= thresholds[:, None]).sum(axis=1)

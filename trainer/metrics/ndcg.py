@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 GAINS = ("linear", "exponential")
+LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
 
 
 @njit(cache=True, nogil=True)
@@ -44,6 +46,9 @@ def _kernel(order, end, ideal, values, k, exponential):
 def ndcg_of(block: Block, relevance: str, k: int, gain: str) -> Array:
     """`ndcg` of a block."""
     graded = block.gains(relevance, k)
+    if gain == "exponential" and graded.values.max() > LARGEST:
+        problem = f"relevance {relevance} reaches {graded.values.max():.3g}, and 2 to that power is no number"
+        raise InputError(" ".join(problem.split()), remedy="scale it, or use the linear gain")
     ranking, ideal = block.ranking(k), graded.ranking.order
     return _kernel(ranking.order, ranking.end, ideal, graded.values, k, gain == "exponential")
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from schemas.errors import InputError
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]
 Ties: TypeAlias = Literal["expected", "reference"]
@@ -24,7 +24,7 @@ _SIGN32, _SIGN64 = np.uint64(1 << 31), np.uint64(1 << 63)
 _ALL32, _ALL64 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
 _INF32, _INF64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
 _DIGIT = np.uint64(2047)
-_STRIDE = 64  # values looked at together by a selection
+COLUMNS = 512  # that a selection of the best folds a row into
 _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
 
 
@@ -136,20 +136,6 @@ def _rank_64(bits, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _sift(heap, value):
-    """Replace the least value of a binary heap."""
-    hole, child = 0, 1
-    while child < heap.size:
-        if child + 1 < heap.size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[hole] = heap[child]
-        hole, child = child, 2 * child + 1
-    heap[hole] = value
-
-
-@njit(cache=True, nogil=True)
 def _write_top(scores, row, count, order, end):
     """Sort the first `count` entries of order[row], stable, and mark their groups."""
     values = np.empty(count, scores.dtype)
@@ -167,67 +153,51 @@ def _write_top(scores, row, count, order, end):
 
 
 @njit(cache=True, nogil=True)
-def _above(row, start, bound):
-    """Number of the `_STRIDE` values from start that are not <= bound, NaN among them; a loop made of vectors."""
-    count = np.int32(0)
-    values = row[start : start + _STRIDE]  # indexed from 0: a negative index would need a branch
-    for i in range(_STRIDE):
-        count += np.int32(not values[i] <= bound)
-    return count
+def _collect(row, best, bound, order):
+    """Write the candidates of at least `bound` into `order`, the last first; returns how many.
 
-
-@njit(cache=True, nogil=True)
-def _least_of_best(row, depth):
-    """The depth-th best value of a row, and the position of a NaN or -1."""
-    heap = np.sort(row[:depth])
-    if np.isnan(heap[-1]):
-        return heap[0], np.int64(np.argmax(np.isnan(row[:depth])))
-    start = depth
-    while start < row.size:
-        stop = start + _STRIDE
-        if stop > row.size or _above(row, start, heap[0]):
-            for i in range(start, min(stop, row.size)):
-                if np.isnan(row[i]):
-                    return heap[0], np.int64(i)
-                if row[i] > heap[0]:
-                    _sift(heap, row[i])
-        start = stop
-    return heap[0], np.int64(-1)
-
-
-@njit(cache=True, nogil=True)
-def _collect(row, bound, order):
-    """Write the candidates of at least `bound` into `order`, the last first; returns how many."""
-    count, stop = 0, row.size
-    below = np.nextafter(bound, row.dtype.type(-np.inf))
-    while stop > 0:
-        start = max(0, stop - _STRIDE)
-        if stop - start < _STRIDE or _above(row, start, below):
-            for i in range(stop - 1, start - 1, -1):
-                if row[i] >= bound:
-                    order[count] = i
+    Candidate c is in column c modulo their number, so only columns whose `best` reaches the bound are read.
+    """
+    count = 0
+    for column in range(best.size):
+        if best[column] >= bound:
+            for item in range(column, row.size, best.size):
+                if row[item] >= bound:
+                    order[count] = item
                     count += 1
-        stop = start
+    order[:count] = np.sort(order[:count])[::-1]
     return count
 
 
 @njit(cache=True, nogil=True)
-def _rank_top(scores, depth, order, end):
-    """Rank only what ties with or beats the depth-th best: two reads of a row and a heap."""
-    rows, n = scores.shape
-    for row in range(rows):
-        bound, bad = _least_of_best(scores[row], depth)
-        if bad >= 0:
-            return row * n + bad
-        count = _collect(scores[row], bound, order[row])
+def _rank_some(scores, best, bounds, order, end):
+    for row in range(scores.shape[0]):
+        count = _collect(scores[row], best[row], bounds[row], order[row])
         _write_top(scores, row, count, order, end)
+
+
+def _rank_top(scores: Array, depth: int, order: Array, end: Array) -> int:
+    """Rank at least what ties with or beats the depth-th best of each row.
+
+    The depth-th best of the columns' maxima is at most the depth-th best of the row, so nothing that counts is below.
+    """
+    rows, n = scores.shape
+    whole = n - n % COLUMNS
+    best = scores[:, :whole].reshape(rows, -1, COLUMNS).max(axis=1)  # NaN where there is one
+    np.maximum(best[:, : n - whole], scores[:, whole:], out=best[:, : n - whole])
+    bad = np.isnan(best).any(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        return row * n + int(np.isnan(scores[row]).argmax())
+    bounds = np.partition(best, COLUMNS - depth, axis=1)[:, COLUMNS - depth].copy()
+    _rank_some(scores, best, bounds, order, end)
     return -1
 
 
 def _sorted(scores: Array, depth: int, order: Array, end: Array) -> int:
     """Full radix sort, or a selection where that is clearly less work."""
-    if depth <= scores.shape[1] // 16:
-        return int(_rank_top(scores, depth, order, end))
+    if scores.shape[1] >= COLUMNS and depth <= min(COLUMNS // 4, scores.shape[1] // 16):
+        return _rank_top(scores, depth, order, end)
     if scores.dtype == np.float32:
         return int(_rank_32(scores.view(np.uint32), order, end))
     return int(_rank_64(scores.view(np.uint64), order, end))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.ncs import depth_without, top_sum
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ncs import depth_without, top_sum
+from capgrade.trainer.metrics.ranking import Array
 
 PAIRS = ("kept", "removed")
 COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
@@ -31,7 +31,7 @@ def _kernel(order, end, values, skip, groups, k):
 
 def lambda_of(block: Block, k: int, pairs: str) -> Array:
     """`semantic_map` of a block."""
-    if np.abs(block.similarity).max() > 1.001:
+    if np.abs(block.finite()).max() > 1.001:
         raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
     deep = depth_without(block.positives() if pairs == "removed" else None, k)
     ranking = block.ranking(deep)
@@ -78,5 +78,5 @@ def collapse(similarity: Array) -> Collapse:
 
 def contrast_of(block: Block) -> Array:
     """Best minus mean similarity of each query."""
-    block.ranking(1)  # refuses NaN
-    return block.similarity.max(axis=1).astype(np.float64) - block.similarity.mean(axis=1, dtype=np.float64)
+    similarity = block.finite()
+    return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
-from trainer.metrics.ncs import OWN, depth_without, ideal_weights, top_sum
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ncs import OWN, depth_without, ideal_weights, top_sum
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 WEIGHTS = ("hard", "soft")
 
@@ -85,7 +85,7 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30,
         raise InputError(f"{m} extending images asked of {images}", remedy="lower m")
     depth = min(depth, images)
     listing = Queries(relevance.T, ties="reference")
-    lists = per_query(listing, lambda block: block.ranking(depth).order[:, :depth]).astype(np.int64)
+    lists = per_query(listing, lambda block: _first(block, depth)).astype(np.int64)
     captions = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[captions], np.arange(images + 1))
     found = np.empty((images, m), np.int64)
@@ -94,6 +94,11 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30,
         scores = relevance[lists[rows], rows[:, None]]
         found[image] = _merged(lists[rows], scores, image if own == "removed" else -1, m)
     return found
+
+
+def _first(block: Block, depth: int) -> Array:
+    block.finite("relevance")  # scores are added up
+    return block.ranking(depth).order[:, :depth]
 
 
 def _merged(lists: Array, scores: Array, image: int, m: int) -> Array:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.meteor import kernel
-from pipelines.measures.meteor.data import read_lexicon
-from pipelines.measures.meteor.index import Index, build_index
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import MeteorParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import kernel
+from capgrade.pipelines.measures.meteor.data import read_lexicon
+from capgrade.pipelines.measures.meteor.index import Index, build_index
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeteorParams
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Meteor:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("meteor", captions)
         index = build_index(caption_lines(captions), read_lexicon())
         return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
 

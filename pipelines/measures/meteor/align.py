@@ -14,9 +14,9 @@ caption's words that it used. Arrays hold two beams, one after the other.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from pipelines.measures.meteor.bound import run_of_bits
+from capgrade.pipelines.measures.meteor.bound import run_of_bits
+from capgrade.schemas.compiled import njit
 
 BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank

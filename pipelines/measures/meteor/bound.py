@@ -8,8 +8,9 @@ the best score so far need no alignment, which is most of them.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
+
+from capgrade.schemas.compiled import njit
 
 BITS = 64  # longer captions have no bound
 # The English task of METEOR 1.5 (Denkowski and Lavie 2014)

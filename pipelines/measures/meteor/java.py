@@ -15,18 +15,21 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.embeddings import cache_folder
-from pipelines.measures.meteor import caption_lines
-from pipelines.measures.meteor.data import JAR, meteor_folder
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import MeteorJavaParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.embeddings import cache_folder
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.pipelines.measures.meteor.data import JAR, meteor_folder
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import MeteorJavaParams
 
 BATCH = 500  # pairs between two savings
 
@@ -77,6 +80,7 @@ class MeteorJava:
         leave_out = self.params.self_reference == "left_out"
         if leave_out:
             require_two_references(captions)
+        warn_unless_english("meteor_java", captions)
         _command()
         lines = [line.encode() for line in caption_lines(captions)]
         ends = np.cumsum([len(line) for line in lines])
@@ -102,10 +106,26 @@ def scores(requests: Sequence[str], processes: int) -> list[float]:
     Raises InputError when a process of the jar ends early or answers anything but a score.
     """
     path = cache_folder().parent / "meteor.sqlite"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with _cache_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _scores(requests, processes, path)
+
+
+@contextmanager
+def _cache_errors(path: Path) -> Iterator[None]:
+    """InputError about the cache where it cannot be read or written."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        remedy = "set CAPGRADE_CACHE to a folder that may be written, or delete this file; it only saves time"
+        raise InputError(f"METEOR's cache cannot be used ({error})", file=path, remedy=remedy) from error
+
+
+def _scores(requests: Sequence[str], processes: int, path: Path) -> list[float]:
     with closing(sqlite3.connect(path, timeout=60)) as cache:
         cache.execute("CREATE TABLE IF NOT EXISTS scores (request BLOB PRIMARY KEY, score REAL NOT NULL) WITHOUT ROWID")
-        keys = [hashlib.sha256(request.encode()).digest() for request in requests]
+        jar = file_digest(meteor_folder() / JAR)  # another answers otherwise
+        keys = [hashlib.sha256(f"{jar}\n{request}".encode()).digest() for request in requests]
         known = _known(cache, keys)
         missing = {key: line for key, line in zip(keys, requests, strict=True) if key not in known}
         for batch, found in _answers(list(missing.items()), processes):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
+
+from capgrade.schemas.compiled import njit
 
 LONGEST = 7  # words of a phrase
 

@@ -7,7 +7,9 @@ in the order of tuple numbers everywhere, so both ways give the same bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from capgrade.schemas.compiled import njit
 
 
 @njit(cache=True)

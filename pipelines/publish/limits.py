@@ -1,0 +1,109 @@
+"""Sections of the card that say what the labels are worth: who judged them, own pairs, images, limits."""
+
+from __future__ import annotations
+
+from importlib.metadata import metadata
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.contents import Contents
+from capgrade.schemas.files import package_version
+from capgrade.schemas.judges import PEOPLE, SAID, TITLES
+
+COEFFICIENTS = [(name, pairs) for name in ("pearson", "spearman") for pairs in ("all", "non_original")]
+LIMITS = """- Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at
+  the image. What those captions leave out counts as irrelevant.
+- Measures are not people, and differ from one another; where agreement with judgements is known, it is given above.
+- Captions carry what their writers assumed, such as gender, age, or origin of the people they describe; similarity of
+  words or of sentence embeddings repeats that, and embeddings add what their training texts assumed.
+- Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in other
+  languages.
+- Values of different measures have different scales, and equal values of two measures do not mean the same."""
+
+
+def agreement(contents: Contents) -> str:
+    """The table, under a title that says who judged, and of which split."""
+    found = contents.agreement
+    if not found:
+        return ""
+    facts = found["judgements"]
+    head = (
+        "| measure | Pearson, all | Pearson, non-original | Spearman, all | Spearman, non-original |\n"
+        "|---|---:|---:|---:|---:|"
+    )
+    rows = [
+        f"| {name} | {' | '.join(_or_dash(row[kind].get(pairs)) for kind, pairs in COEFFICIENTS)} |"
+        for name, row in found["measures"].items()
+    ]
+    title = TITLES[facts["by"]] + ("" if facts["by"] == PEOPLE else ", not with people")
+    return "\n".join([f"## {title}\n\n{_judged(contents, facts)}\n", head, *rows])
+
+
+def _judged(contents: Contents, facts: dict[str, Any]) -> str:
+    said = f"Correlation with {SAID[facts['by']]} (`{facts['file']}`, {facts['pairs']:,} pairs), on split "
+    said += f"`{facts['split']}` of "
+    if facts["captions"] not in {split.captions.digest for split in contents.splits}:
+        return f"{said}**other captions** than those published here; how far it holds for these is not known."
+    if facts["split"] in {split.captions.split for split in contents.splits}:
+        return f"{said}these captions, which is published here."
+    names = ", ".join(f"`{split.captions.split}`" for split in contents.splits)
+    return f"{said}these captions. **Published here is {names}**, which was not judged."
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def own_pairs(contents: Contents) -> str:
+    """What `self_reference` means, and how far own pairs come down without themselves."""
+    forms = {params.get("self_reference", "") for params in contents.used.values()}
+    said = (
+        "An image's reference set is its own captions. With `self_reference: included` an own pair's caption is "
+        "compared with itself too, as the code of the papers does (pycocoevalcap as they call it for CIDEr-D and "
+        "ROUGE-L, DAA's tf-idf cosine, BCLS's and TERAN's labels): its value is then the measure's largest, or near "
+        "it, whatever the image's other captions say, so **own pairs cannot be compared with one another, nor fairly "
+        "with others**. With `self_reference: left_out` it is compared with the other captions alone."
+    )
+    if not contents.left_out:
+        used = f"Here: {', '.join(f'`{form}`' for form in sorted(forms) if form) or 'as given'}."
+        return f"## A caption among its own references\n\n{said} {used}"
+    columns = ", ".join(f"`{name}{LEFT_OUT}`" for name in contents.left_out)
+    beside = f"The measures' columns hold the papers' form, `included`; {columns} hold own pairs the other way."
+    table = "| own pairs of | median, itself included | smallest | median, itself left out | smallest |\n"
+    rows = "\n".join(_own_row(contents, name) for name in contents.left_out)
+    return f"## A caption among its own references\n\n{said} {beside}\n\n{table}|---|---:|---:|---:|---:|\n{rows}"
+
+
+def _own_row(contents: Contents, name: str) -> str:
+    files = [contents.folder / file for file in contents.tables("relevance")[0].files]
+    read = [pq.read_table(file, columns=["original", name, name + LEFT_OUT]) for file in files]
+    own = [table.filter(table["original"]) for table in read]
+    values = [np.concatenate([t[column].drop_null().to_numpy() for t in own]) for column in (name, name + LEFT_OUT)]
+    cells = [f"{np.median(v):.3f} | {v.min():.3f}" if len(v) else "– | –" for v in values]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def images(contents: Contents) -> str:
+    source = contents.captions_params.get("source")
+    where = (
+        "They are drawn: the first command below makes them again, in `captions/images.arrow`, by `image_id`."
+        if source == "scenes"
+        else "They are where the captions come from, under its own terms: `image_id` is the id that they have there, "
+        "`image_file` the file's name, where the source gives one."
+    )
+    known = f" The captions were read from source `{source}`." if source else ""
+    return f"## Images\n\nThe images are not in this dataset. {where}{known}"
+
+
+def limits(contents: Contents) -> str:
+    return f"## Limits and biases\n\n{LIMITS}\n\nLanguage of the captions: `{contents.params.language}`."
+
+
+def program() -> str:
+    """capgrade and its address, as its own metadata give them."""
+    links = [text.split(",", 1)[-1].strip() for text in metadata("capgrade").get_all("Project-URL") or []]
+    address = f", {links[0]}" if links else ", a Python package whose metadata name no address yet"
+    return f"capgrade {package_version()}{address}"

@@ -1,0 +1,35 @@
+"""Own pairs without the caption among its own references: what the published value of an own pair cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.left_out import own_left_out
+from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams, validated
+
+
+def own_without_themselves(captions: Captions, used: dict[str, Any]) -> dict[str, np.ndarray]:
+    """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
+    where an image has no other caption. `used`: parameters of the measures, as `MeasuresParams.used` gives them.
+
+    A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
+    here.
+    """
+    wanted = [name for name, params in used.items() if _includes(params) and not _imported(params)]
+    chosen = choose(wanted, validated(MeasuresParams, measures_block({name: used[name] for name in wanted})))
+    found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def _includes(used: dict[str, Any]) -> bool:
+    parts = used.get("measures", {}).values() if "weights" in used else [used]
+    return any(part.get("self_reference") == "included" for part in parts)
+
+
+def _imported(used: dict[str, Any]) -> bool:
+    return "imported" in used or any("imported" in part for part in used.get("measures", {}).values())

@@ -1,0 +1,162 @@
+"""dvc.yaml names every file of the project that a stage runs, and dvc.lock is checked against the tree."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from capgrade.benchmarks.dvc_lock import stale
+from capgrade.pipelines.cli import app
+from tests.conftest import ROOT
+
+PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
+CLI = ROOT / "pipelines" / "cli"
+PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+
+
+def stages() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+    """Each stage with the commands of `capgrade` that it runs."""
+    for name, stage in PIPELINE.items():
+        lines = stage["cmd"] if isinstance(stage["cmd"], list) else [stage["cmd"]]
+        yield name, stage, [" ".join(re.findall(r"capgrade ([a-z]+(?: show)?)", line)) for line in lines]
+
+
+def file_of(module: str) -> Path | None:
+    path = ROOT / module.replace(".", "/")
+    found = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
+    return found[0] if found and module.split(".")[0] in PACKAGES else None
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Modules of the project that the code imports, also within functions: `from a import b` names a and a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def direct(path: Path) -> frozenset[Path]:
+    files = {file_of(module) for module in imported(ast.parse(path.read_text(encoding="utf-8")))}
+    return frozenset(file for file in files if file)
+
+
+def reached(first: set[Path]) -> set[Path]:
+    """These files, what they import and so on; packages on the way run their __init__. Commands are not followed: one
+    of them runs."""
+    found, new = set(), set(first)
+    while new:
+        path = new.pop()
+        found.add(path)
+        packages = {folder / "__init__.py" for folder in path.parents if ROOT in folder.parents}
+        imports = frozenset() if path.parent == CLI and path.stem != "options" else direct(path)
+        new |= {one for one in imports | packages if one.is_file()} - found
+    return found
+
+
+def of_command(command: str) -> set[Path]:
+    """What a command runs: its function among the commands, and all that is imported there."""
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    function = inspect.unwrap(found.callback)
+    path = Path(inspect.getfile(function))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function.__name__]
+    outside = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert len(body) == 1
+    files = {file_of(module) for node in (*body, *outside) for module in imported(node)}
+    return reached({path, *filter(None, files)})
+
+
+@pytest.mark.parametrize(("name", "stage", "commands"), stages(), ids=list(PIPELINE))
+def test_a_stage_depends_on_every_file_it_imports(name: str, stage: dict, commands: list[str]) -> None:
+    """Statically: whatever is imported on the way, also within functions."""
+    covered = [ROOT / dep for dep in stage["deps"] if not dep.startswith("data/")]
+    assert all(path.exists() for path in covered)
+    files = {path for command in commands for path in of_command(command)}
+    missing = [path for path in files if not any(path == dep or dep in path.parents for dep in covered)]
+    assert len(files) > 10
+    assert sorted(str(path.relative_to(ROOT)) for path in missing) == []
+
+
+@pytest.mark.parametrize(("name", "stage", "commands"), stages(), ids=list(PIPELINE))
+def test_a_stage_depends_on_the_data_it_names(name: str, stage: dict, commands: list[str]) -> None:
+    """Every path under data/ in its commands is one of its inputs or outputs."""
+    outs = [next(iter(one)) if isinstance(one, dict) else one for one in [*stage["outs"], *stage.get("metrics", [])]]
+    known = [*stage["deps"], *outs]
+    text = " ".join(stage["cmd"]) if isinstance(stage["cmd"], list) else stage["cmd"]
+    text = text.replace(".venv/bin/capgrade report --data data", "")  # all of it
+    named = re.findall(r"data/[\w./${}-]+", text)
+    assert [path for path in named if not any(path == one or path.startswith(f"{one}/") for one in known)
+            and not any(one.startswith(f"{path}/") for one in known)] == []  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A pipeline of two stages, run."""
+    from dvc.repo import Repo
+
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("1\n")
+    (tmp_path / "params.yaml").write_text("one: {x: 1}\nunused: 3\n")
+    two = {
+        "one": {"cmd": "cat code/a.py > made", "deps": ["code"], "params": ["one"], "outs": ["made"]},
+        "two": {"cmd": "cat made > again", "deps": ["made"], "outs": ["again"]},
+    }
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": two}))
+    with chdir(tmp_path), Repo.init(no_scm=True) as repo:
+        repo.reproduce()
+    return tmp_path
+
+
+def test_a_lock_of_this_tree_is_good_without_its_data(project: Path) -> None:
+    """As in a fresh clone, where only code, parameters and the lock are."""
+    (project / "made").unlink()
+    (project / "again").unlink()
+    shutil.rmtree(project / ".dvc" / "cache")
+    assert stale(project) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("code/a.py", "1", "2", "one: code"),
+        ("params.yaml", "x: 1", "x: 2", "one: params.yaml"),
+        ("dvc.yaml", "cat made", "head made", "two: its command"),
+        ("dvc.lock", "path: made", "path: other", "two: made"),
+    ],
+)
+def test_a_lock_of_another_tree_is_named(project: Path, name: str, old: str, new: str, said: str) -> None:
+    text = (project / name).read_text()
+    at = text.rindex(old)
+    (project / name).write_text(text[:at] + new + text[at + len(old) :])
+    assert any(line.startswith(said) for line in stale(project)), stale(project)
+
+
+def test_a_parameter_that_no_stage_reads_does_not_matter(project: Path) -> None:
+    (project / "params.yaml").write_text("one: {x: 1}\nunused: 4\n")
+    assert stale(project) == []
+
+
+def test_no_lock_and_a_stage_that_is_not_in_it(project: Path) -> None:
+    lock = yaml.safe_load((project / "dvc.lock").read_text())
+    made_of_other_data = {**lock, "stages": {**lock["stages"]}}
+    made_of_other_data["stages"]["two"]["deps"][0]["md5"] = "0" * 32
+    (project / "dvc.lock").write_text(yaml.safe_dump(made_of_other_data))
+    assert stale(project) == ["two: made is not what stage one has made"]
+    (project / "dvc.lock").unlink()
+    assert stale(project) == ["one: never run", "two: never run"]
