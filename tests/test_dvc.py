@@ -33,6 +33,7 @@ def stages() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 def file_of(module: str) -> Path | None:
+    module = module.removeprefix("capgrade.")
     path = ROOT / module.replace(".", "/")
     found = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
     return found[0] if found and module.split(".")[0] in PACKAGES else None
@@ -73,7 +74,7 @@ def of_command(command: str) -> set[Path]:
     for word in command.split():
         found = found.commands[word]
     function = inspect.unwrap(found.callback)
-    path = Path(inspect.getfile(function))
+    path = Path(inspect.getfile(function)).resolve()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function.__name__]
     outside = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
