@@ -36,7 +36,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions captions --regions regions --out run": f"--captions data/captions --regions regions "
         f"{TINY.replace('word: 8', 'word: 8, similarity: 8')} --out run",
     },
-    "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
+    "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
     "measures.md": {
         "...": "--captions one --out mine",
@@ -44,7 +44,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--folds 10": "--folds 3",
     },
     "metrics.md": {
-        "--fold 1000": "--fold 4",
+        "--fold 1000": "--fold 7",
         "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
         "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
     },
