@@ -1,6 +1,6 @@
 """Everything that can run on an accelerator, once, with its figures.
 
-    python -m benchmarks.gpu [--device cuda:0] [--pictures 64] [--batch 128] [--images 2000] [--out FILE.json]
+    python -m capgrade.benchmarks.gpu [--device cuda:0] [--pictures 64] [--batch 128] [--images 2000] [--out FILE.json]
 
 bottom_up: pictures a second of the full-size detector with random weights, from prepared pictures to stored values,
 in both precisions; beside it detectron2's C4 model where it imports. train: pairs a second of a training step, and of
@@ -22,22 +22,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import train as training
-from benchmarks.caption_loop import saf_loop, sgr_loop
-from benchmarks.corpus import corpus, real_captions
-from pipelines.detectors.batched import BottomUpDetector, Precision
-from pipelines.detectors.bottom_up import BottomUpConfig
-from pipelines.detectors.catalogue import random_model
-from pipelines.detectors.selection import SELECTIONS
-from pipelines.measures import choose
-from pipelines.measures.on_device import on_device
-from schemas.captions import Captions
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.params import MeasuresParams
-from trainer.encode import moved
-from trainer.models import build, configure
-from trainer.models.base import RetrievalModel
+from capgrade.benchmarks import train as training
+from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
+from capgrade.benchmarks.corpus import corpus, real_captions
+from capgrade.pipelines.detectors.batched import BottomUpDetector, Precision
+from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
+from capgrade.pipelines.detectors.catalogue import random_model
+from capgrade.pipelines.detectors.selection import SELECTIONS
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.on_device import on_device
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.search.encode import moved
 
 LOOPS: dict[str, Any] = {"saf": saf_loop, "sgr": sgr_loop}
 MEASURES = ("cider", "rouge_l")  # sbert is one product: embeddings would have to be made first
@@ -91,8 +91,8 @@ def detector(device: torch.device, sizes: Sizes) -> dict[str, Any]:
 
 
 def _peer(rgb: np.ndarray) -> dict[str, Any]:
-    from benchmarks.detectron_parity import compare
-    from pipelines.detectors.detectron_zoo import need_detectron2
+    from capgrade.benchmarks.detectron_parity import compare
+    from capgrade.pipelines.detectors.detectron_zoo import need_detectron2
 
     try:
         need_detectron2()
@@ -161,7 +161,7 @@ def bench(device: torch.device, captions: Captions, sizes: Sizes) -> dict[str, A
 def main() -> None:
     import tempfile
 
-    from schemas.captions import read_captions
+    from capgrade.schemas.captions import read_captions
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to compare with")

@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.decode import Decoded, Prepared, decoded, plan
-from pipelines.detectors.base import Detector
-from pipelines.detectors.catalogue import make_detector, weight_files
-from pipelines.detectors.selection import Detections
-from pipelines.pictures import Picture, read_pictures
-from pipelines.processes import Place, together
-from pipelines.work import work_folder
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest
-from schemas.output import claim_all
-from schemas.params import RegionsParams
-from schemas.progress import progress
-from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.pipelines.detectors.base import Detector
+from capgrade.pipelines.detectors.catalogue import make_detector, weight_files
+from capgrade.pipelines.detectors.selection import Detections
+from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.pictures.decode import Decoded, Prepared, decoded, plan
+from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, write_json, write_manifest
+from capgrade.schemas.output import claim_all
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.progress import progress
+from capgrade.schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
-from schemas.errors import InputError
-from schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
-from schemas.lock import LOCK, first_process, holder, only_run
+from capgrade.schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
+from capgrade.schemas.lock import LOCK, first_process, holder, only_run
 
 SIGNATURE, WITHIN = "capgrade", 4096
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.errors import InputError
-from schemas.licences import OTHER, SPDX
-from schemas.presets import with_preset
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors.ops import nms_batch
-from pipelines.detectors.rpn import decode_boxes
+from capgrade.pipelines.detectors.ops import nms_batch
+from capgrade.pipelines.detectors.rpn import decode_boxes
 
 if TYPE_CHECKING:
-    from pipelines.detectors.selection import Chosen, Padded
+    from capgrade.pipelines.detectors.selection import Chosen, Padded
 
 
 @dataclasses.dataclass(frozen=True)

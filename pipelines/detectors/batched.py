@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors.base import Prepare
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.preprocess import preprocess, resize_scale
-from pipelines.detectors.resnet import fold_norms
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
-from schemas.errors import InputError
+from capgrade.pipelines.detectors.base import Prepare
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.preprocess import preprocess, resize_scale
+from capgrade.pipelines.detectors.resnet import fold_norms
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.errors import InputError
 
 Precision = Literal["float32", "bf16"]
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.conventions import conventions_of
-from pipelines.detectors.pooling import prepared
-from pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
-from pipelines.detectors.resnet import ResNetC4, make_res5, scaled
-from pipelines.detectors.rpn import (
+from capgrade.pipelines.detectors.conventions import conventions_of
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.pooling import prepared
+from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
+from capgrade.pipelines.detectors.resnet import ResNetC4, make_res5, scaled
+from capgrade.pipelines.detectors.rpn import (
     ProposalRule,
     RPNHead,
     make_anchors,
@@ -22,7 +23,7 @@ from pipelines.detectors.rpn import (
     place_anchors,
     select_proposals,
 )
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
 
 STRIDE = 16
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.detectors.base import Prepare
-from pipelines.detectors.detectron_zoo import load_model, need_detectron2, read_config
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
-from schemas.errors import InputError
+from capgrade.pipelines.detectors.base import Prepare
+from capgrade.pipelines.detectors.detectron_zoo import load_model, need_detectron2, read_config
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors import library
+from capgrade.pipelines.detectors import library
 
 NMS_BLOCK = 512
 PAIRS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}  # (overlapping pair, class) cells: 16 MB of bools, 64 MB

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.detectors import library
+from capgrade.pipelines.detectors import library
 
 POOL_CELLS_AT_ONCE = 1 << 20  # floats of ROIPool's output on a CPU: 4 MB
 ALIGN_TAPS_AT_ONCE = 1 << 19  # cells read by ROIAlign: 8 MB of places and weights

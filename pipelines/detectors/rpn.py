@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.conventions import CONVENTIONS, Conventions
-from pipelines.detectors.ops import nms_batch
+from capgrade.pipelines.detectors.conventions import CONVENTIONS, Conventions
+from capgrade.pipelines.detectors.ops import nms_batch
 
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
 CAFFE = CONVENTIONS["caffe"]

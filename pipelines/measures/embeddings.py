@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.files import CACHE, atomic, write_text
-from schemas.inputs import folder_digest
-from schemas.progress import progress
-from schemas.say import warn
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import CACHE, atomic, write_text
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.progress import progress
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 4096  # captions between two saves
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
 CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
 SPECIAL = 2  # pieces that begin and end a text
 
@@ -48,8 +51,9 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
     unique = unique_texts(texts)
     folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    parts = [_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks)]
-    missing = [k for k, part in enumerate(parts) if part is None]
+    kept = (_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks))
+    parts = {k: part for k, part in enumerate(kept) if part is not None}
+    missing = [k for k in range(len(chunks)) if k not in parts]
     if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
@@ -61,14 +65,14 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
                 advance(len(chunks[k]))
     if said := (folder / CUT).read_text(encoding="utf-8"):
         warn(said)
-    table = np.concatenate(parts)  # type: ignore[arg-type]
+    table = np.concatenate([parts[k] for k in range(len(chunks))])
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
 
 
 def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
     """What to say of texts that are longer than the encoder reads; nothing where there are none."""
-    limit = encoder.max_seq_length
+    limit = encoder.max_seq_length or 0
     long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
     pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
     cut = sum(len(one) > limit for one in pieces)
@@ -94,10 +98,19 @@ def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     import torch
 
     place = device_of(device)
-    kinds = {"cpu": torch.backends.cpu.get_cpu_capability, "cuda": lambda: torch.cuda.get_device_name(place)}
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), kinds[
-        place.type
-    ]()
+    kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
+    if place.type == "cuda":
+        kind = (torch.cuda.get_device_name(place),)
+    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+
+
+def _processor() -> str:
+    """The processor's name: MKL chooses its code by the maker too."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.own_pairs import FILE as OWN_PAIRS
-from schemas.captions import FILE, Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import MANIFEST, read_json, read_manifest
-from schemas.relevance import Relevance, read_relevance
+from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
+from capgrade.schemas.captions import FILE, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.schemas.relevance import Relevance, read_relevance
 
 CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"

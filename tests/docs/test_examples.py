@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from conftest import ROOT, call
-from publish.conftest import hub  # noqa: F401  # a stand-in for the hub
-from publish.stand_in import Hub
 
-from explorer.ratings import Ratings
-from pipelines.cli import app
-from schemas.params import load_params
+from capgrade.explorer.ratings import Ratings
+from capgrade.pipelines.cli import app
+from capgrade.schemas.params import load_params
+from tests.conftest import ROOT, call
+from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from tests.pipelines.publish.stand_in import Hub
 
 from .blocks import Example, examples
 from .world import TINY, make_world
@@ -90,14 +90,14 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; tests/sources/test_hub.py has one"},
+    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},
-    "publish.md": {"printf": "damages a file, with the answer below it; tests/publish/test_check.py does the same"},
+    "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions convert": "wants published weights",
-        "capgrade regions train": "26 minutes; tests/detectors/test_train.py trains a smaller one",
+        "capgrade regions train": "26 minutes; tests/pipelines/detectors/test_train.py trains a smaller one",
     },
     "reliability.md": {
         "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
@@ -107,9 +107,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "results.md": {"make": ELSEWHERE, "python": "hours"},
     "scale.md": {"capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
-                 "and a cluster; tests/test_runners.py has stand-ins"},
+                 "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
     "scene_graph.md": {"python": "a minute of COCO"},
-    "training.md": {"capgrade bench train": "minutes at the papers' sizes; tests/test_bench_train.py has a small one"},
+    "training.md": {"capgrade bench train": "minutes at the papers' sizes; benchmarks/test_train.py is small"},
 }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-from conftest import call
 
-from schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions, read_captions
+from tests.conftest import call
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip

@@ -1,19 +1,18 @@
-"""`python -m benchmarks.gpu` at tiny sizes on the device."""
+"""`python -m capgrade.benchmarks.gpu` at tiny sizes on the device."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from conftest import make_captions, random_sets
-from tiny_detector import TINY
 
-from benchmarks import gpu, train
-from fake_gpu.device import DEVICE, FakeGpu
+from capgrade.benchmarks import gpu, train
+from tests.conftest import make_captions, random_sets
+from tests.fake_gpu.device import DEVICE, FakeGpu
+from tests.tiny_detector import TINY
 
 
 def test_everything_runs_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "FEATURES", 16)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "none")
     monkeypatch.setattr(gpu, "SIDES", (48, 64))
     small = {"embed": 16, "similarity": 8, "dropout": 0.0}
     monkeypatch.setattr(train, "MODELS", {"vse": {"embed": 16}, "saf": small, "sgr": small})

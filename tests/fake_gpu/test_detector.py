@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_detector
 import torch
 from PIL import Image
-from tiny_detector import TINY, tiny_model
 
-from fake_gpu.device import DEVICE, FakeGpu, counted
-from pipelines.detectors.airsplay import AirsplayRule
-from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.norm import unfreeze
-from pipelines.detectors.selection import Detections, Rule, SelectionRule
-from pipelines.detectors.targets import SampleRule, Truth
-from pipelines.detectors.train import losses_of
-from pipelines.regions import regions
-from schemas.params import RegionsParams
-from schemas.region_store import RegionStore
+from capgrade.pipelines.detectors.airsplay import AirsplayRule
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.norm import unfreeze
+from capgrade.pipelines.detectors.selection import Detections, Rule, SelectionRule
+from capgrade.pipelines.detectors.targets import SampleRule, Truth
+from capgrade.pipelines.detectors.train import losses_of
+from capgrade.pipelines.regions import regions
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.region_store import RegionStore
+from tests import tiny_detector
+from tests.fake_gpu.device import DEVICE, FakeGpu, counted
+from tests.tiny_detector import TINY, tiny_model
 
 RULES = {"adaptive": SelectionRule(3, 20, confidence=0.1), "airsplay": AirsplayRule(6)}
 

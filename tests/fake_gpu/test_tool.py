@@ -11,10 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from conftest import make_captions, random_sets
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from fake_gpu.device import DEVICE, FakeGpu, counted
+from tests.conftest import make_captions, random_sets
+from tests.fake_gpu.device import DEVICE, FakeGpu, counted
 
 REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
     "two devices": lambda x: x + torch.ones(3),
@@ -65,8 +65,8 @@ def mutated(name: str, text: str, instead: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def rouge(module: ModuleType) -> object:
-    from pipelines.measures import choose
-    from schemas.params import MeasuresParams
+    from capgrade.pipelines.measures import choose
+    from capgrade.schemas.params import MeasuresParams
 
     fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(make_captions(random_sets(5)))
     return module.RougeOnDevice(fitted, torch.device(DEVICE)).score(np.arange(5))
@@ -82,15 +82,15 @@ def anchors(module: ModuleType) -> object:
 
 
 MUTATIONS = [
-    ("pipelines.measures.on_device", ".cpu().numpy()", ".numpy()", rouge),
+    ("capgrade.pipelines.measures.on_device", ".cpu().numpy()", ".numpy()", rouge),
     (
-        "pipelines.measures.on_device",
+        "capgrade.pipelines.measures.on_device",
         "lengths.astype(np.float32), device=device)",
         "lengths.astype(np.float32))",
         rouge,
     ),
-    ("trainer.losses.base", ", device=batch.scores.device)", ")", losses),
-    ("pipelines.detectors.rpn", "torch.arange(n, device=anchors.device, ", "torch.arange(n, ", anchors),
+    ("capgrade.trainer.losses.base", ", device=batch.scores.device)", ")", losses),
+    ("capgrade.pipelines.detectors.rpn", "torch.arange(n, device=anchors.device, ", "torch.arange(n, ", anchors),
 ]
 
 

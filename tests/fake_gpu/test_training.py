@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training.conftest import Small, small  # noqa: F401  a fixture
-from training.test_train import losses, params
 
-from fake_gpu.device import FakeGpu
-from schemas.params import MeasuresParams, TrainParams
-from trainer import train as stage
+from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.trainer.fit import train as stage
+from tests.fake_gpu.device import FakeGpu
+from tests.trainer.conftest import Small, small  # noqa: F401  a fixture
+from tests.trainer.fit.test_train import losses, params
 
 
 def run(small: Small, out: Path, device: str, epochs: int = 2, precision: str = "float32") -> None:  # noqa: F811

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.differences import attention, by_length, squared_difference
-from trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
-from trainer.models.products import linear_product
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.differences import attention, by_length, squared_difference
+from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
+from capgrade.trainer.models.products import linear_product
 
 EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
