@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.samplers import Plan, id_keys
-from schemas.captions import Captions
-from schemas.params import ShardsParams
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import ShardsParams
 
 _MASK = (1 << 64) - 1
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import BatchNorm1d
 from torch.nn.functional import leaky_relu, normalize
 
-from trainer.models.base import Encoded
-from trainer.models.sgraf import Reasoning, Saf, Sgr, Sgraf
+from capgrade.trainer.models.base import Encoded
+from capgrade.trainer.models.sgraf import Reasoning, Saf, Sgr, Sgraf
 
 
 def saf_loop(model: Saf, images: Encoded, captions: Encoded) -> Tensor:

@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.captions import captions
-from pipelines.measures.ngrams import count_ngrams, document_frequencies
-from pipelines.measures.rouge import RougeL
-from schemas.captions import FILE, SCHEMA, Captions, read_captions
-from schemas.compiled import njit
-from schemas.errors import InputError
-from schemas.files import atomic, with_metadata, write_arrow, write_manifest
-from schemas.output import output_folder, refuse_file, starting
-from schemas.params import CaptionsParams, RougeParams
+from capgrade.pipelines.captions import captions
+from capgrade.pipelines.measures.ngrams import count_ngrams, document_frequencies
+from capgrade.pipelines.measures.rouge import RougeL
+from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.output import output_folder, refuse_file, starting
+from capgrade.schemas.params import CaptionsParams, RougeParams
 
 COCO = Path("../shared/data/coco/test5k_captions.tsv")
 PER_IMAGE = 5

@@ -1,6 +1,6 @@
 """Our model beside detectron2's Faster R-CNN C4: the same random weights, the same pictures, every stage compared.
 
-    python -m benchmarks.detectron_parity --images DIR [--limit 5] [--depth 50 101] [--proposals 300] [--json]
+    python -m capgrade.benchmarks.detectron_parity --images DIR [--limit 5] [--depth 50 101] [--proposals 300] [--json]
 
 Needs detectron2. Each side runs on its own results from the picture on; float32, the same threads, the best of
 three runs after one that warms up, the two sides in turn.
@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.detectron_weights import BLOCKS, detectron_model, random_model
-from pipelines.detectors import library
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.detectron import box_vectors
-from pipelines.detectors.detectron_zoo import need_detectron2
-from pipelines.detectors.ops import iou
-from pipelines.detectors.preprocess import preprocess
-from pipelines.detectors.resnet import fold_norms
-from pipelines.detectors.rpn import clip_boxes, decode_boxes
-from schemas.errors import InputError
-from schemas.pictures import read_image
+from capgrade.benchmarks.detectron_weights import BLOCKS, detectron_model, random_model
+from capgrade.pipelines.detectors import library
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.detectron import box_vectors
+from capgrade.pipelines.detectors.detectron_zoo import need_detectron2
+from capgrade.pipelines.detectors.ops import iou
+from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.resnet import fold_norms
+from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.pictures import read_image
 
 SIDES = 600, 1000
 TOLERANCE = 1e-3

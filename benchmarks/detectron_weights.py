@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.configs import CONFIGS
-from pipelines.detectors.resnet import ConvNorm
-from schemas.errors import InputError
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.configs import CONFIGS
+from capgrade.pipelines.detectors.resnet import ConvNorm
+from capgrade.schemas.errors import InputError
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 PARTS = {"backbone": "backbone", "rpn": "proposal_generator.rpn_head", "head.res5": "roi_heads.res5"}

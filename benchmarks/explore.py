@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from explorer import page
-from explorer.answers import Explorer
+from capgrade.explorer import page
+from capgrade.explorer.answers import Explorer
 
 QUERIES = (
     "a dog", "a dog runs on the beach", "two people riding a red motorcycle down a busy street", "pizza",

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of a reader with atheris (`pip install -e '.[fuzz]'`); what it finds is written to a folder.
 
-    python -m benchmarks.fuzz captions.coco -- -max_total_time=60
+    python -m capgrade.benchmarks.fuzz captions.coco -- -max_total_time=60
 
 Options after `--` go to libFuzzer. A reader may raise InputError and nothing else; any other exception, a crash, or an
 input that takes longer than 10 s ends the run with status 77 and leaves the input as a file.
@@ -23,17 +23,24 @@ try:
 except ImportError:  # Python versions and systems that it is not built for
     sys.exit("atheris is not installed -> pip install -e '.[fuzz]'")
 
-with atheris.instrument_imports(include=["pipelines.sources", "pipelines.features", "pipelines.detectors", "schemas"]):
-    from pipelines.detectors.caffemodel import read_caffemodel
-    from pipelines.detectors.checkpoint import read_safetensors
-    from pipelines.features import READERS
-    from pipelines.sources import SOURCES
-    from schemas.errors import InputError
-    from schemas.files import MANIFEST, open_arrow, parse_manifest, self_digest, write_json
-    from schemas.params import CaptionsParams
-    from schemas.pickles import read_pickle
-    from schemas.regions import Regions, write_regions
-    from schemas.torch_files import read_torch
+with atheris.instrument_imports(
+    include=[
+        "capgrade.pipelines.sources",
+        "capgrade.pipelines.features",
+        "capgrade.pipelines.detectors",
+        "capgrade.schemas",
+    ]
+):
+    from capgrade.pipelines.detectors.caffemodel import read_caffemodel
+    from capgrade.pipelines.detectors.checkpoint import read_safetensors
+    from capgrade.pipelines.features import READERS
+    from capgrade.pipelines.sources import SOURCES
+    from capgrade.schemas.errors import InputError
+    from capgrade.schemas.files import MANIFEST, open_arrow, parse_manifest, self_digest, write_json
+    from capgrade.schemas.params import CaptionsParams
+    from capgrade.schemas.pickles import read_pickle
+    from capgrade.schemas.regions import Regions, write_regions
+    from capgrade.schemas.torch_files import read_torch
 
 Reader = Callable[[Path], object]  # of the file that was written
 NAMES = {"scan": "t_ims.npy", "npz": "0.npz", "teran": "bu_box/0.npy", "precomp": "test_caps.txt"}

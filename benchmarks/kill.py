@@ -1,6 +1,6 @@
 """Runs killed with -9 at random moments: does what they leave hold, and is the end as if nothing had happened?
 
-    python -m benchmarks.kill --moments 50 --seed 0
+    python -m capgrade.benchmarks.kill --moments 50 --seed 0
 
 `capgrade relevance` and `capgrade shards` run on a small generated corpus, in this process's children; one in four runs
 works on two processes, where a worker or the whole run is killed. After each kill: every finished part has its digest,
@@ -23,9 +23,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pipelines.verify import readable, verify
-from schemas.errors import InputError
-from schemas.files import MANIFEST, WORK, digest
+from capgrade.pipelines.verify import readable, verify
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, WORK, digest
 
 WORDS = [f"word{k}" for k in range(20)]
 BLOCKS = {"relevance": 8, "shards": 4}  # images a block, so that a run has many parts
@@ -60,7 +60,7 @@ class Case:
     def command(self, out: Path, two: bool) -> list[str]:
         block = f"{self.stage}.block_images={BLOCKS[self.stage]}"
         arguments = ["--captions", str(self.captions), "--measures", "cider,rouge_l", "--set", block]
-        run = [sys.executable, "-m", "pipelines.cli", self.stage, *arguments, "--out", str(out)]
+        run = [sys.executable, "-m", "capgrade.pipelines.cli", self.stage, *arguments, "--out", str(out)]
         return [*run, *(TWO if two else ())]
 
     @property
@@ -77,7 +77,7 @@ def corpus(folder: Path, images: int, seed: int) -> Path:
             rows.append(f"i{image}\t{' '.join(draw.choices(WORDS, k=draw.randint(1, 24)))}")
     (folder / "c.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     command = ["captions", "--source", "tsv", "--input", str(folder / "c.tsv"), "--out", str(folder / "captions")]
-    subprocess.run([sys.executable, "-m", "pipelines.cli", *command], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "capgrade.pipelines.cli", *command], check=True, capture_output=True)
     return folder / "captions"
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from benchmarks.timing import ROUNDS, timed
-from schemas.captions import Captions, read_captions
-from trainer.evaluate import Settings, evaluate
-from trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
-from trainer.metrics.ranking import Array
-from trainer.task import Task
+from capgrade.benchmarks.timing import ROUNDS, timed
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
+from capgrade.trainer.metrics.ranking import Array
 
 PEER_SECONDS = 4.0
 
@@ -176,7 +176,7 @@ def growth(vectors: Array, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
 
 def matrices(captions: Captions, seed: int = 0) -> tuple[Array, dict[str, Array], Array]:
     """A similarity like a good model's, three relevance matrices, and the caption embeddings they come from."""
-    from pipelines.measures.embeddings import EMBEDDED, embed
+    from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 
     vectors = embed(captions.texts, EMBEDDED)
     random = np.random.default_rng(seed)

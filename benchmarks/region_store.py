@@ -1,4 +1,4 @@
-"""How long one image of a large set takes to read: `python -m benchmarks.region_store DIR --images 100000`.
+"""How long one image of a large set takes to read: `python -m capgrade.benchmarks.region_store DIR --images 100000`.
 
 Writes made regions into the folder (images x boxes x dim x 2 bytes), opens it, and reads images drawn by chance, by
 their id, each value touched once.
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.region_store import RegionStore
-from schemas.regions import Regions, write_regions
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions, write_regions
 
 READS = 2000
 

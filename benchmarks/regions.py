@@ -21,18 +21,19 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.catalogue import make_detector
-from pipelines.detectors.ops import iou
-from pipelines.detectors.selection import Regions, select_regions
-from pipelines.pictures import Picture, read_pictures
-from pipelines.regions import as_regions
-from schemas.errors import InputError
-from schemas.params import RegionsParams
-from schemas.progress import progress
-from schemas.regions import Regions as Stored
-from schemas.regions import Rounding, region_schema, write_shard
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.catalogue import make_detector
+from capgrade.pipelines.detectors.ops import iou
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.selection import padded, select_regions
+from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.regions import as_regions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.progress import progress
+from capgrade.schemas.regions import Regions as Stored
+from capgrade.schemas.regions import Rounding, region_schema, write_shard
 
 STEPS = ("decode", "backbone", "rpn", "head", "selection", "write")
 FEWER = (100, 50)  # proposals, beside as many as the model has
@@ -123,7 +124,7 @@ def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
         with clock.step("head"):
             regions = model.describe(features, proposals)[0]
     with clock.step("selection"):
-        detections = select_regions(regions, scale, rgb.shape[1], rgb.shape[0], detector.rule)
+        detections = select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], detector.rule)[0]
     return Seen(regions, (image.shape[1], image.shape[2]), scale, as_regions(picture.image_id, detections))
 
 
@@ -220,7 +221,8 @@ def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
     first = replace(seen.regions, **{name: value[:count] for name, value in columns.items() if value is not None})
     width, height = seen.kept.width, seen.kept.height
     assert width and height  # a detector gives both
-    return detector.rule.choose(first, seen.scale, (width, height))[2]
+    _, _, rows, counts = detector.rule.choose(padded([first]), [seen.scale], [(width, height)])
+    return rows[0, : int(counts[0])]
 
 
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:
@@ -243,7 +245,7 @@ def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most:
 
 def _peer(picture: Picture) -> dict[str, Any]:
     """detectron2's C4 model of the same depth, weights and proposals in the same run, float32, where it imports."""
-    from benchmarks.detectron_parity import compare
+    from capgrade.benchmarks.detectron_parity import compare
 
     try:
         found = compare([picture.decode()[0]], depth=101)

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from pipelines.measures import Fitted, choose
-from pipelines.measures.bleu import FittedBleu
-from pipelines.measures.sbert import FittedSbert
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.params import MeasuresParams
-from schemas.progress import progress
+from capgrade.pipelines.measures import Fitted, choose
+from capgrade.pipelines.measures.bleu import FittedBleu
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.progress import progress
 
 BLOCK = 256
 REPEATS = 3

@@ -1,6 +1,6 @@
 """What graded losses and models gain over their baselines on scenes, where true relevance is known: mean and spread.
 
-    python -m benchmarks.results --captions DIR --regions DIR --out results.md
+    python -m capgrade.benchmarks.results --captions DIR --regions DIR --out results.md
 
 Each comparison trains a baseline and a challenger on the same data, `--seeds` times, and scores the test split by the
 truth of the scenes.
@@ -16,21 +16,21 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.captions import read_captions
-from schemas.files import write_text
-from schemas.params import load_params
-from schemas.region_store import RegionStore
-from schemas.relevance import read_relevance
-from trainer.align import alignments, play
-from trainer.checkpoint import load_run
-from trainer.data import Pairs
-from trainer.encode import similarity
-from trainer.evaluate import Settings, score
-from trainer.models.base import RetrievalModel
-from trainer.report import SUMS
-from trainer.setup import Data
-from trainer.task import Task
-from trainer.train import train
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.files import write_text
+from capgrade.schemas.params import load_params
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.alignment.align import alignments, play
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.evaluation.evaluate import Settings, score
+from capgrade.trainer.evaluation.tables import SUMS
+from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.search.encode import similarity
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 PRESETS = Path(__file__).with_suffix(".yaml")

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.brute_force import samples_of
-from pipelines.measures import Fitted, choose
-from pipelines.measures.embeddings import (
+from capgrade.benchmarks.brute_force import samples_of
+from capgrade.pipelines.measures import Fitted, choose
+from capgrade.pipelines.measures.embeddings import (
     CHUNK,
     CUT,
     EMBEDDED,
@@ -32,12 +32,12 @@ from pipelines.measures.embeddings import (
     load_encoder,
     unique_texts,
 )
-from pipelines.samplers import id_keys
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.params import MeasuresParams, ShardsParams
-from schemas.progress import progress
-from schemas.shards import Shards, read_shards
+from capgrade.pipelines.sampling.plan import id_keys
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.progress import progress
+from capgrade.schemas.shards import Shards, read_shards
 
 ENCODED = 2000  # captions that the encoder's rate is measured on
 
@@ -76,7 +76,16 @@ def bench(
 
 def _run(captions_dir: Path, names: Sequence[str], split: str | None, out: Path) -> tuple[float, float]:
     """Seconds and peak megabytes of the stage in a process of its own."""
-    command = [sys.executable, "-m", "pipelines.cli", "shards", "--captions", str(captions_dir), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "capgrade.pipelines.cli",
+        "shards",
+        "--captions",
+        str(captions_dir),
+        "--out",
+        str(out),
+    ]
     command += ["--measures", ",".join(names), *(["--split", split] if split else [])]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=sys.stderr)

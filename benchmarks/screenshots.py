@@ -1,6 +1,6 @@
 """Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
 
-python -m benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+python -m capgrade.benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from benchmarks.browser import chromium
+from capgrade.benchmarks.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
@@ -43,17 +44,17 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
             for name in SECTIONS if view == "light" else ():
                 place = page.locator(f"section#{name}")
                 if place.count():
-                    box = place.bounding_box() or {}
-                    clip = {**box, "height": min(box["height"], LONGEST)}
-                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+                    box: Any = place.bounding_box() or {}
+                    clip: Any = {**box, "height": min(box["height"], LONGEST)}
+                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)
                     yield out / f"report-{name}.png"
 
 
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
     """The explorer's first page, a caption typed and answered."""
-    from explorer.reviews import Review
-    from explorer.server import running
-    from explorer.start import Folders, open_explorer
+    from capgrade.explorer.reviews import Review
+    from capgrade.explorer.server import running
+    from capgrade.explorer.start import Folders, open_explorer
 
     explorer = open_explorer(Folders(dataset=dataset))
     with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:

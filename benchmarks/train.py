@@ -17,12 +17,12 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.caption_loop import saf_loop, sgr_loop
-from benchmarks.timing import timed
-from trainer.losses import LOSSES, make_loss
-from trainer.losses.base import ScoredBatch
-from trainer.models import build, configure
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
+from capgrade.benchmarks.timing import timed
+from capgrade.trainer.losses import LOSSES, make_loss
+from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
@@ -84,7 +84,7 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
     found = scores(model, *model(images, words))
-    own = torch.eye(len(found), dtype=torch.bool)
+    own = torch.eye(len(found), dtype=torch.bool, device=found.device)
     make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
     return found.detach()
 

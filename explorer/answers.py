@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from explorer.corpus import Corpus
-from explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
-from explorer.pairs import Pairs
-from explorer.pictures import Thumbnails
-from explorer.voices import MeasureVoice, Voice, top
-from pipelines.agree import Judgements
-from schemas.errors import InputError
-from schemas.regions import Regions
+from capgrade.explorer.corpus import Corpus
+from capgrade.explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
+from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.voices import MeasureVoice, Voice, top
+from capgrade.pipelines.agree import Judgements
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.regions import Regions
 
 if TYPE_CHECKING:
-    from explorer.models import ModelVoice  # which loads torch
-    from pipelines.detectors.base import Detector
+    from capgrade.explorer.models import ModelVoice  # which loads torch
+    from capgrade.pipelines.detectors.base import Detector
 
 LONGEST = 2000  # characters of a typed caption
 
@@ -141,8 +141,8 @@ class Explorer:
 
 def detect(detector: Detector, data: bytes) -> Regions:
     """Regions of an uploaded picture. InputError for what is no picture, or one in which nothing is found."""
-    from pipelines.regions import as_regions
-    from schemas.pictures import decode_image
+    from capgrade.pipelines.regions import as_regions
+    from capgrade.schemas.pictures import decode_image
 
     rgb = decode_image(data, "uploaded picture")
     prepared, scale = detector.prepare(rgb)

@@ -13,12 +13,12 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
 import gradio as gr
 import numpy as np
 
-from explorer import page
-from explorer.answers import Explorer
-from explorer.findings import PEOPLE
-from explorer.review_tab import review_tab
-from explorer.reviews import Review
-from schemas.errors import InputError
+from capgrade.explorer import page
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.findings import PEOPLE
+from capgrade.explorer.review_tab import review_tab
+from capgrade.explorer.reviews import Review
+from capgrade.schemas.errors import InputError
 
 CSS = Path(__file__).with_name("style.css")
 TITLE = "capgrade explorer"
@@ -36,7 +36,7 @@ QUIET = {**PRIVATE, "queue": False}
 
 
 def build(explorer: Explorer, review: Review) -> gr.Blocks:
-    """The app; it is served by `explorer.server`."""
+    """The app; it is served by `capgrade.explorer.server`."""
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(60, KEPT)) as blocks:
         gr.HTML(_headline(explorer), elem_id="cg-headline")
         with gr.Tabs(selected="search") as tabs:
@@ -126,8 +126,8 @@ class _Picks:
 def thumbnail(data: bytes) -> bytes:
     from PIL import Image
 
-    from explorer.pictures import jpeg
-    from schemas.pictures import decode_image
+    from capgrade.explorer.pictures import jpeg
+    from capgrade.schemas.pictures import decode_image
 
     return jpeg(Image.fromarray(decode_image(data, "uploaded picture")))
 

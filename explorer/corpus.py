@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from explorer.pairs import Pairs, joined
-from pipelines.measures import choose
-from pipelines.samplers import Plan, id_keys, keep
-from schemas.captions import SCHEMA, Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import read_manifest
-from schemas.params import MeasuresParams, validated
-from schemas.progress import progress
-from schemas.relevance import read_relevance
-from schemas.shards import pair_columns, read_shards
+from capgrade.explorer.pairs import Pairs, joined
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
+from capgrade.schemas.captions import SCHEMA, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.progress import progress
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import pair_columns, read_shards
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
 PAIR_COLUMNS = ["image_id", "caption_id", "original"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from explorer.pairs import Pairs, disagreement, ranked
-from explorer.voices import MeasureVoice
-from pipelines.agree import Judgements
-from schemas.captions import Captions
+from capgrade.explorer.pairs import Pairs, disagreement, ranked
+from capgrade.explorer.voices import MeasureVoice
+from capgrade.pipelines.agree import Judgements
+from capgrade.schemas.captions import Captions
 
 if TYPE_CHECKING:
-    from explorer.models import ModelVoice  # which loads torch
+    from capgrade.explorer.models import ModelVoice  # which loads torch
 
 DEPTH = 10  # a model's first so many images of a caption are what it retrieves
 BLOCK = 1024  # captions ranked at a time

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
-from explorer.plans import SEMANTIC_MAP, Plan
-from explorer.ratings import SCORES, Ratings
-from schemas.errors import InputError
-from schemas.files import write_text
-from schemas.output import refuse_file, starting
+from capgrade.explorer.plans import SEMANTIC_MAP, Plan
+from capgrade.explorer.ratings import SCORES, Ratings
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_text
+from capgrade.schemas.output import refuse_file, starting
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers")

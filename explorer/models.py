@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.regions import Regions
-from trainer.index import SIMILARITY, Searcher, open_search
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.regions import Regions
+from capgrade.trainer.search.index import SIMILARITY, Searcher, open_search
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from explorer.answers import Answer, Explorer
-from explorer.findings import RANK, Finding
+from capgrade.explorer.answers import Answer, Explorer
+from capgrade.explorer.findings import RANK, Finding
 
 SHOWN = 5  # captions of an image
 # Gradio puts values into a JavaScript template and a Handlebars one: their signs are escaped as HTML's are.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from schemas.captions import Captions
-from schemas.errors import InputError
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.pictures import Picture  # which loads torch
+    from capgrade.pipelines.pictures.listing import Picture  # which loads torch
 
 SIDE = 320  # pixels, of the longer side
 
@@ -45,7 +45,7 @@ def jpeg(picture: Image.Image) -> bytes:
 
 
 def _matched(captions: Captions, source: Path) -> list[Picture | None]:
-    from pipelines.pictures import read_pictures
+    from capgrade.pipelines.pictures.listing import read_pictures
 
     known = {picture.image_id: picture for picture in read_pictures(source)}
     first = captions.refs[captions.ref_ptr[:-1]]

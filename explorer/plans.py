@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from explorer.findings import DEPTH, first_images
-from explorer.pairs import Pairs, rank_share, ranked
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.files import canonical, read_json, write_json
-from schemas.output import refuse_foreign
+from capgrade.explorer.findings import DEPTH, first_images
+from capgrade.explorer.pairs import Pairs, rank_share, ranked
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import canonical, read_json, write_json
+from capgrade.schemas.output import refuse_foreign
 
 if TYPE_CHECKING:
-    from explorer.models import ModelVoice  # which loads torch
+    from capgrade.explorer.models import ModelVoice  # which loads torch
 
 FILE = "plan.json"
 INFORMATION, SEMANTIC_MAP = "information", "semantic_map"

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from explorer.plans import Plan, read_plan
-from schemas.errors import InputError
-from schemas.files import writing
+from capgrade.explorer.plans import Plan, read_plan
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import writing
 
 SCORES = range(6)
 LONGEST_NAME = 64

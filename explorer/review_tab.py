@@ -7,12 +7,12 @@ from typing import Any
 
 import gradio as gr
 
-from explorer import page
-from explorer.answers import Explorer
-from explorer.judgements import agreement
-from explorer.ratings import SCORES
-from explorer.reviews import Review
-from schemas.errors import InputError
+from capgrade.explorer import page
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.judgements import agreement
+from capgrade.explorer.ratings import SCORES
+from capgrade.explorer.reviews import Review
+from capgrade.schemas.errors import InputError
 
 MEANING = ("0 nothing alike", "1 little", "2 some of it", "3 about half", "4 most of it", "5 exactly")
 INTRODUCTION = (

@@ -8,9 +8,9 @@ import json
 import secrets
 from pathlib import Path
 
-from explorer.ratings import reviewer_name
-from schemas.errors import InputError
-from schemas.files import read_json, writing
+from capgrade.explorer.ratings import reviewer_name
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json, writing
 
 MOST = 1000  # names of a review: whoever opens the page can take one
 SHOWN = "shown when the name was first given, and kept by that browser"

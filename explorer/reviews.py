@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from explorer.answers import Explorer
-from explorer.plans import FILE, Plan, most_informative, write_plan
-from explorer.ratings import Ratings
-from explorer.reviewers import admitted
-from schemas.errors import InputError
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.plans import FILE, Plan, most_informative, write_plan
+from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.reviewers import admitted
+from capgrade.schemas.errors import InputError
 
 PAIRS, SEED = 100, 0  # of a review that nobody planned
 

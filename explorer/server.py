@@ -13,12 +13,12 @@ import uvicorn
 from fastapi import FastAPI, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from explorer.answers import Explorer
-from explorer.app import CSS, THEME, TITLE, build
-from explorer.gate import LARGEST_UPLOAD, Gate
-from explorer.judgements import judgements_csv
-from explorer.reviews import Review
-from schemas.errors import InputError
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.app import CSS, THEME, TITLE, build
+from capgrade.explorer.gate import LARGEST_UPLOAD, Gate
+from capgrade.explorer.judgements import judgements_csv
+from capgrade.explorer.reviews import Review
+from capgrade.schemas.errors import InputError
 
 
 def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from explorer.reviews import Review
-from explorer.server import serve
-from explorer.start import Folders, open_explorer
-from schemas.errors import InputError
+from capgrade.explorer.reviews import Review
+from capgrade.explorer.server import serve
+from capgrade.explorer.start import Folders, open_explorer
+from capgrade.schemas.errors import InputError
 
 
 def main() -> None:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from explorer.answers import Explorer
-from explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
-from explorer.pictures import Thumbnails
-from explorer.voices import measure_voices
-from pipelines.agree import read_judgements
-from schemas.errors import InputError
-from schemas.params import MeasuresParams, RegionsParams
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.voices import measure_voices
+from capgrade.pipelines.agree import read_judgements
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, RegionsParams
 
 if TYPE_CHECKING:
-    from explorer.models import ModelVoice  # which loads torch
-    from pipelines.detectors.base import Detector
+    from capgrade.explorer.models import ModelVoice  # which loads torch
+    from capgrade.pipelines.detectors.base import Detector
 
 PICTURES = "images.arrow"
 INDEX = "index"  # in a run's folder, where `capgrade embed` writes unless told otherwise
@@ -86,7 +86,7 @@ def open_explorer(folders: Folders) -> Explorer:
 def _detector(params: RegionsParams | None) -> Detector | None:
     if params is None:
         return None
-    from pipelines.detectors.catalogue import make_detector
+    from capgrade.pipelines.detectors.catalogue import make_detector
 
     return make_detector(params)
 
@@ -98,7 +98,7 @@ def _models(folders: Folders, corpus: Corpus) -> list[ModelVoice]:
         raise InputError(f"{len(folders.indexes)} --index for {len(folders.runs)} --run", remedy=remedy)
     if not folders.runs:
         return []
-    from explorer.models import model_voice
+    from capgrade.explorer.models import model_voice
 
     indexes = folders.indexes or [run / INDEX for run in folders.runs]
     names = [run.resolve().name for run in folders.runs]

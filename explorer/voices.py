@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines.measures import MEASURES, Fitted, choose
-from pipelines.measures.pairs import pair_values
-from pipelines.measures.typed import Typed, typed
-from schemas.captions import Captions
-from schemas.params import MeasuresParams
+from capgrade.pipelines.measures import MEASURES, Fitted, choose
+from capgrade.pipelines.measures.pairs import pair_values
+from capgrade.pipelines.measures.typed import Typed, typed
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams
 
 SLOW = ("meteor_java", "spice")  # a Java process scores their pairs one by one
 

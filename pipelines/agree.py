@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 from scipy import stats
 
-from pipelines.judges import PEOPLE, TRUTH, VALUES
-from pipelines.measures import choose
-from pipelines.measures.pairs import pair_values
-from pipelines.measures.reads import read_by
-from pipelines.mixing import mix
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import with_metadata, write_arrow
-from schemas.inputs import file_digest
-from schemas.output import arrow_of, refuse_file
-from schemas.params import MeasuresParams
-from schemas.relevance import read_relevance
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.mixture_weights import mix
+from capgrade.pipelines.measures.pairs import pair_values
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import with_metadata, write_arrow
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
+from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance
 
 JUDGED = "judged"
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")

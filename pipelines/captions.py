@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.measures.language import warn_of_scripts
-from pipelines.measures.tokens import ptb_jar, tokenize
-from pipelines.sources import SOURCES
-from schemas.captions import FILE, SCHEMA, Caption
-from schemas.errors import InputError
-from schemas.files import digests, with_metadata, write_arrow, write_manifest
-from schemas.inputs import folder_digest
-from schemas.output import output_folder
-from schemas.params import CaptionsParams
+from capgrade.pipelines.measures.language import warn_of_scripts
+from capgrade.pipelines.measures.tokens import ptb_jar, tokenize
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.captions import FILE, SCHEMA, Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digests, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.params import CaptionsParams
 
 BATCH = 65_536
 
@@ -36,7 +36,7 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 
 def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     if params.source == "scenes":
-        from pipelines.sources import scenes
+        from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
         records, extra = world.captions, scenes.write(world, out)

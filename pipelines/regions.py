@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,22 +21,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.decode import Decoded, Prepared, decoded, plan
-from pipelines.detectors.base import Detector
-from pipelines.detectors.catalogue import make_detector, weight_files
-from pipelines.detectors.selection import Detections
-from pipelines.pictures import Picture, read_pictures
-from pipelines.processes import Place, together
-from pipelines.work import work_folder
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest
-from schemas.output import claim_all
-from schemas.params import RegionsParams
-from schemas.progress import progress
-from schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.pipelines.detectors.base import Detector
+from capgrade.pipelines.detectors.catalogue import make_detector, weight_files
+from capgrade.pipelines.detectors.selection import Detections
+from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.pictures.decode import Decoded, Prepared, decoded, plan
+from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, write_json, write_manifest
+from capgrade.schemas.output import claim_all
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.progress import progress
+from capgrade.schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
+WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes
 SHOWN = 20  # pictures named in one message
 
 log = logging.getLogger(__name__)
@@ -141,20 +144,27 @@ def _unfinished(out: Path, key: Any, shards: list[str], place: Place, wait: Call
 
 
 def detect_all(job: Job, detector: Detector, params: RegionsParams, place: Place) -> None:
-    """Every unfinished shard of this process: decoded ahead by workers, detected, written, receipted."""
+    """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread."""
     todo = [k for k in range(place.rank, job.n_shards, place.world) if not job.finished(k)]
     total = sum(len(job.numbers(k)) for k in todo)
     if not total:
         return
     batches = plan(job.pictures, ((k, job.numbers(k)) for k in todo), detector.prepare, params.batch)
-    shard = _Shard(job)
-    with progress(f"regions by {detector.name}", total, unit="images") as advance:
-        for each in decoded(job.pictures, batches, detector.prepare, workers=min(params.workers, total)):
-            shard.add(each, detector)
-            advance(len(each.batch.numbers))
+    pinned = device_of(params.device, place.local).type == "cuda"
+    ready = decoded(job.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
+    shard, waiting = _Shard(job), deque[Future[None]]()
+    with progress(f"regions by {detector.name}", total, unit="images") as advance, ThreadPoolExecutor(1) as writer:
+        for each in ready:
+            found = [detector.detect(one.images, one.scales, one.sizes) for one in each.prepared]
+            waiting.append(writer.submit(shard.add, each, found))
             if each.batch.last:
-                shard.write(each.batch.shard, params.dtype)
+                waiting.append(writer.submit(shard.write, each.batch.shard, params.dtype))
                 shard = _Shard(job)
+            while len(waiting) > WRITES_BEHIND:
+                waiting.popleft().result()
+            advance(len(each.batch.numbers))
+        for task in waiting:
+            task.result()
 
 
 class _Shard:
@@ -166,14 +176,14 @@ class _Shard:
         self.digests: dict[int, str] = {}
         self.problems: dict[int, str] = {}
 
-    def add(self, each: Decoded, detector: Detector) -> None:
+    def add(self, each: Decoded, found: Sequence[Sequence[Detections]]) -> None:
+        """What was detected in the pictures of a batch."""
         self.problems |= each.problems
-        for prepared in each.prepared:
+        for prepared, some in zip(each.prepared, found, strict=True):
             self.digests |= zip(prepared.numbers, prepared.digests, strict=True)
-            self._detect(prepared, detector)
+            self._keep(prepared, some)
 
-    def _detect(self, prepared: Prepared, detector: Detector) -> None:
-        found = detector.detect(prepared.images, prepared.scales, prepared.sizes)
+    def _keep(self, prepared: Prepared, found: Sequence[Detections]) -> None:
         for number, detections in zip(prepared.numbers, found, strict=True):
             try:
                 self.found[number] = as_regions(self.job.pictures[number].image_id, detections)
@@ -182,6 +192,8 @@ class _Shard:
 
     def write(self, shard: int, dtype: Dtype) -> None:
         job, numbers = self.job, self.job.numbers(shard)
+        if len(self.found) + len(self.problems) != len(numbers):  # an error in `add` has been raised meanwhile
+            raise RuntimeError(f"shard {shard} lacks pictures")
         rounding = Rounding()
         images = [self.found[number] for number in numbers if number in self.found]
         stamp = job.stamp(shard)

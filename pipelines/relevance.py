@@ -10,17 +10,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, ids_of, joined, place, run_blocks, save_ids
-from pipelines.measures import choose
-from pipelines.measures.reads import read_by
-from pipelines.own_pairs import FILE, write_own_pairs
-from pipelines.work import work_folder
-from schemas.captions import read_captions
-from schemas.compiled import njit
-from schemas.files import with_metadata, write_arrow, write_manifest, write_text
-from schemas.inputs import require_unchanged
-from schemas.params import MeasuresParams, RelevanceParams
-from schemas.relevance import relevance_batch, relevance_schema
+from capgrade.pipelines.execution.blocks import (
+    Batches,
+    Job,
+    Opened,
+    fit_measures,
+    forget,
+    ids_of,
+    joined,
+    place,
+    run_blocks,
+    save_ids,
+)
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
+from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 BINS = 100
 
@@ -46,8 +57,8 @@ def relevance(
     """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and `own-pairs.arrow`
-    the own pairs of all measures, also without the caption among its references.
+    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and
+    `own-pairs.parquet` the own pairs of all measures, also without the caption among its references.
     Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """

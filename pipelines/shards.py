@@ -10,17 +10,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.blocks import Batches, Job, Opened, fit_measures, forget, ids_of, joined, place, run_blocks, save_ids
-from pipelines.measures import choose
-from pipelines.measures.base import CHUNK
-from pipelines.measures.reads import read_by
-from pipelines.samplers import Kept, Plan, Samples, id_keys, reason_names
-from pipelines.work import work_folder
-from schemas.captions import read_captions
-from schemas.files import write_arrow, write_manifest
-from schemas.inputs import require_unchanged
-from schemas.params import MeasuresParams, ShardsParams
-from schemas.shards import shard_name, shard_schema
+from capgrade.pipelines.execution.blocks import (
+    Batches,
+    Job,
+    Opened,
+    fit_measures,
+    forget,
+    ids_of,
+    joined,
+    place,
+    run_blocks,
+    save_ids,
+)
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.base import CHUNK
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, reason_names
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.shards import shard_name, shard_schema
 
 TABLE, STATE = "pairs", "state"
 

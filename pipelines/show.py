@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from pipelines.pictures import write_png
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import read_arrow, read_manifest
-from schemas.output import refuse_picture
-from schemas.pictures import decode_image
-from schemas.relevance import Relevance, read_relevance
+from capgrade.pipelines.pictures.listing import write_png
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_arrow, read_manifest
+from capgrade.schemas.output import refuse_picture
+from capgrade.schemas.pictures import decode_image
+from capgrade.schemas.relevance import Relevance, read_relevance
 
 SIDE = 180  # pixels of an image in the picture
 MARGIN = 12

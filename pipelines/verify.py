@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.claims import read_claims, temporaries
-from schemas.errors import InputError
-from schemas.files import (
+from capgrade.schemas.claims import read_claims, temporaries
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import (
     COMMAND,
     MANIFEST,
     MOST_BYTES,
@@ -25,7 +25,7 @@ from schemas.files import (
     open_arrow,
     parse_manifest,
 )
-from schemas.lock import LOCK, holder
+from capgrade.schemas.lock import LOCK, holder
 
 RUN, EVALUATION = "config.json", "metrics.json"
 NAMES = {

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, read_manifest
-from schemas.params import CaptionsParams
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
+from capgrade.schemas.params import CaptionsParams
 
 FILE = "captions.arrow"
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 MANIFEST, WORK, STAGE = "manifest.json", ".work", ".stage"
 

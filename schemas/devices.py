@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
     import torch

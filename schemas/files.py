@@ -21,9 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
-from schemas.errors import InputError
-from schemas.lock import first_process, only_run
+from capgrade.schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lock import first_process, only_run
 
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself

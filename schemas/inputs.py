@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from schemas.errors import InputError
-from schemas.files import MANIFEST, digest
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, digest
 
 
 def file_digest(path: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 LOCK = ".lock"
 _held: dict[Path, int] = {}  # folder -> descriptor, of this process

@@ -8,14 +8,14 @@ before anything is touched.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
-from schemas.errors import InputError
-from schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
-from schemas.lock import LOCK, first_process, holder, only_run
+from capgrade.schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
+from capgrade.schemas.lock import LOCK, first_process, holder, only_run
 
 SIGNATURE, WITHIN = "capgrade", 4096
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -95,11 +95,14 @@ def _remove_empty(out: Path) -> None:
         out.rmdir()
 
 
-def begin(out: Path) -> None:
-    """From now on an open folder has no manifest and is known as unfinished."""
+def begin(out: Path, gone: Sequence[str] = ()) -> None:
+    """From now on an open folder has no manifest and is known as unfinished; the files of `gone` that an earlier run
+    wrote are deleted."""
     claims = opened(out)
     if claims is not None:
         claims.begin()
+        for name in claims.names.intersection(gone):
+            (out / name).unlink(missing_ok=True)
 
 
 def claim_all(out: Path, names: list[str]) -> None:

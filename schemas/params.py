@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from schemas.errors import InputError
-from schemas.licences import OTHER, SPDX
-from schemas.presets import with_preset
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
@@ -154,6 +154,7 @@ class SbertParams(Block):
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
     self_reference: SelfReference = "included"
+    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.

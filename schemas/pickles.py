@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 REMEDY = "fetch the file again, from the place that published it"
 KINDS = frozenset("?") | {f"{kind}{size}" for kind, sizes in {"b": "1", "i": "1248", "u": "1248", "f": "248"}.items()
@@ -53,7 +53,7 @@ class DType:
         self.order = state[1]
 
     def numpy(self) -> np.dtype:
-        return np.dtype(self.name).newbyteorder(self.order)
+        return np.dtype(self.order + self.name)
 
 
 def dtype_of(value: Any) -> np.dtype:

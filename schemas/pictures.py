@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 # By Pillow's names. All others are refused: Pillow hands EPS to Ghostscript, and has decoders that few people test.
 FORMATS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 FILE = Path(__file__).with_name("presets.yaml")
 

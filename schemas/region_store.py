@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, read_manifest
-from schemas.regions import KIND, LISTS, Regions, region_schema
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
+from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
 
 
 class RegionStore:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import InputError
-from schemas.files import metadata_of, with_metadata, write_arrow, write_manifest
-from schemas.output import output_folder
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.output import output_folder
 
 KIND = "regions"
 BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, with_metadata
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, with_metadata
 
 DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
 
 
 def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:

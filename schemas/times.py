@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import InputError
-from schemas.files import read_json, write_json
-from schemas.lock import first_process
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json, write_json
+from capgrade.schemas.lock import first_process
 
 TIMES = ".times"  # folder beside an output, with a file for it
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from schemas.errors import InputError
-from schemas.pickles import PLAIN, REMEDY, ArrayUnpickler, Refused, whole
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.pickles import PLAIN, REMEDY, ArrayUnpickler, Refused, whole
 
 MAGIC = 0x1950A86A20F9469CFC6C
 DTYPES = {

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.captions import FILE, SCHEMA, Captions
-from schemas.files import with_metadata, write_arrow, write_manifest
+from capgrade.schemas.captions import FILE, SCHEMA, Captions
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -31,7 +31,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Continuous integration fails without one; elsewhere its tests are skipped."""
-    from benchmarks.browser import chromium, executable
+    from capgrade.benchmarks.browser import chromium, executable
 
     if executable() is None:
         reason = "no chromium on this machine (Debian: apt-get install chromium)"
@@ -42,7 +42,7 @@ def browser() -> Iterator[Browser]:
 
 def call(*arguments: str) -> int:
     """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it."""
-    from pipelines import cli
+    from capgrade.pipelines import cli
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["capgrade", *arguments])
@@ -120,7 +120,7 @@ def coco() -> Captions:
     path = DATA / "coco" / "test5k_captions.tsv"
     if not path.is_file():
         pytest.skip("the COCO captions of ../shared/data are not here")
-    from pipelines.measures.tokens import tokenize
+    from capgrade.pipelines.measures.tokens import tokenize
 
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     columns = [[row[k] for row in rows] for k in range(3)]

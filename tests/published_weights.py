@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pipelines.detectors.pooling import POOLERS
+from capgrade.pipelines.detectors.pooling import POOLERS
 
 BLOCKS = (2, 3, 3, 2)
 CHANNELS = {1: (8, 8, 8), 2: (8, 8, 16), 3: (16, 8, 32), 4: (32, 16, 64), 5: (64, 32, 128)}  # in, middle, out

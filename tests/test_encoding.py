@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 CODE = sorted(path for name in ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
               for path in (ROOT / name).rglob("*.py"))  # fmt: skip

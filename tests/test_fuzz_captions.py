@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources import SOURCES
-from schemas.captions import Caption
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 QUICK = settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -14,27 +14,27 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import caption_table, make_captions, random_sets, write_captions_folder
-from features.made import made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.detectors.bottom_up import BottomUpConfig
-from pipelines.detectors.caffemodel import read_caffemodel
-from pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
-from pipelines.features import READERS, WRITERS
-from pipelines.features.npz import MOST_BYTES
-from pipelines.measures.imported import Imported
-from pipelines.shards import shards
-from schemas.captions import read_captions
-from schemas.errors import InputError
-from schemas.files import MANIFEST, read_manifest, self_digest, write_json
-from schemas.params import MeasuresParams, ShardsParams
-from schemas.region_store import RegionStore
-from schemas.regions import write_regions
-from schemas.relevance import read_relevance, relevance_batch, relevance_schema
-from schemas.shards import read_shards
-from trainer.scores import read_similarity
+from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
+from capgrade.pipelines.detectors.caffemodel import read_caffemodel
+from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
+from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features.npz import MOST_BYTES
+from capgrade.pipelines.measures.imported import Imported
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_json
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import write_regions
+from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
+from capgrade.schemas.shards import read_shards
+from capgrade.trainer.evaluation.inputs import read_similarity
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.pipelines.features.made import made
 
 QUICK = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -94,7 +94,7 @@ def region_files(name: str, folder: Path) -> tuple[Path, Path]:
     return path, path
 
 
-# Not h5: on a few changed bytes libhdf5 itself never returns (see tests/features/test_damage.py).
+# Not h5: on a few changed bytes libhdf5 itself never returns (see tests/pipelines/features/test_damage.py).
 @pytest.mark.parametrize("name", ["tsv", "lxmert", "npz", "teran", "scan"])
 @QUICK
 @given(data=st.data())
@@ -186,7 +186,7 @@ def test_an_archive_made_to_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_row_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.features.tsv.MOST_BYTES", 2**16)
+    monkeypatch.setattr("capgrade.pipelines.features.tsv.MOST_BYTES", 2**16)
     path, _ = region_files("tsv", tmp_path)
     assert len(list(READERS["tsv"](path))) == 2
     with path.open("ab") as file:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import call, random_sets
 from PIL import Image
 
-from pipelines.verify import verify
-from schemas.claims import STAGE
-from schemas.errors import InputError
-from schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
-from schemas.output import output_folder
-from schemas.regions import Regions, write_regions
+from capgrade.pipelines.verify import verify
+from capgrade.schemas.claims import STAGE
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.regions import Regions, write_regions
+from tests.conftest import call, random_sets
 
 KINDS = (
     "captions", "relevance", "shards", "publish", "regions", "run", "embeddings", "evaluation", "tables", "alignment",
@@ -165,9 +165,12 @@ def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Pa
     assert (out / "other.arrow").read_text() == "mine"
     (out / "other.arrow").unlink()
     assert call(*line.split()) == 0
-    assert {p.name for p in out.iterdir()} == {"other.arrow", "distribution-other.csv", MANIFEST}, (
-        "and no older measure"
-    )
+    assert {p.name for p in out.iterdir()} == {
+        "other.arrow",
+        "distribution-other.csv",
+        "own-pairs.parquet",
+        MANIFEST,
+    }, "and no older measure"
 
 
 def test_regions_of_another_split_are_another_stage(world: Path, tmp_path: Path, capsys) -> None:
@@ -271,7 +274,7 @@ def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: P
 
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
-    from explorer.plans import Plan, write_plan
+    from capgrade.explorer.plans import Plan, write_plan
 
     made_by("captions", tmp_path / "c")
     before = everything(tmp_path)

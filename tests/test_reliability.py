@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import call, caption_table, random_sets, write_captions_folder
 
-from benchmarks.kill import Case, descendants, is_worker, kill_often
-from pipelines.verify import verify
-from pipelines.work import work_folder
-from schemas import files, lock
-from schemas.errors import InputError
-from schemas.files import atomic, read_manifest, write_arrow, write_manifest, write_text
-from schemas.lock import LOCK, holder, only_run
+from capgrade.benchmarks.kill import Case, descendants, is_worker, kill_often
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.verify import verify
+from capgrade.schemas import files, lock
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic, read_manifest, write_arrow, write_manifest, write_text
+from capgrade.schemas.lock import LOCK, holder, only_run
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
-HOLD = "import sys; from pathlib import Path; from schemas.lock import only_run\n"
+HOLD = "import sys; from pathlib import Path; from capgrade.schemas.lock import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 
@@ -70,9 +70,9 @@ def test_stages_refuse_a_folder_in_use(stage: str, captions_dir: Path, tmp_path:
 
 
 def test_training_refuses_a_folder_in_use(tmp_path: Path, other_run) -> None:
-    from schemas.params import MeasuresParams, TrainParams
-    from trainer.setup import Data
-    from trainer.train import train
+    from capgrade.schemas.params import MeasuresParams, TrainParams
+    from capgrade.trainer.fit.setup import Data
+    from capgrade.trainer.fit.train import train
 
     with pytest.raises(InputError, match="another run is writing"):
         train(Data(tmp_path, tmp_path), tmp_path / "out", TrainParams(), MeasuresParams())

@@ -15,7 +15,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
@@ -24,7 +25,7 @@ RUN = """
 import json, sys, pipelines
 from pathlib import Path
 from typer.testing import CliRunner
-from pipelines.cli import app
+from capgrade.pipelines.cli import app
 assert Path(pipelines.__file__).is_relative_to(sys.prefix), pipelines.__file__
 for line in json.load(sys.stdin):
     done = CliRunner().invoke(app, line)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from pipelines.detectors import catalogue
-from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from pipelines.detectors.rpn import ProposalRule
-from schemas.params import RegionsParams
+from capgrade.pipelines.detectors import catalogue
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.rpn import ProposalRule
+from capgrade.schemas.params import RegionsParams
 
 TINY = BottomUpConfig(
     n_classes=12, n_attributes=5, width=1 / 32, blocks=(1, 1, 2, 1), rpn_channels=16, embedding=8,
@@ -46,8 +46,8 @@ def register(put: Callable[[object, str, object], None] = setattr) -> None:
 
 
 if __name__ == "__main__":
-    from pipelines.regions import regions
-    from schemas.params import load_params
+    from capgrade.pipelines.regions import regions
+    from capgrade.schemas.params import load_params
 
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)

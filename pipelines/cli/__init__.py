@@ -11,9 +11,9 @@ from pathlib import Path
 
 import typer
 
-from pipelines.cli import bench, explore, labels, publishing, regions, report, training
-from schemas.errors import InputError
-from schemas.times import timed
+from capgrade.pipelines.cli import bench, explore, labels, publishing, regions, report, training
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.times import timed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,7 +35,7 @@ def main() -> None:
     """Run the command line; what is wrong with the user's input is one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("pipelines").setLevel(logging.INFO)  # captions left out
+    logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:

@@ -1,5 +1,5 @@
-"""`python -m pipelines.cli`, as torchrun starts it."""
+"""`python -m capgrade.pipelines.cli`, as torchrun starts it."""
 
-from pipelines.cli import main
+from capgrade.pipelines.cli import main
 
 main()

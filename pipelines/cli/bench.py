@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import (
+from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
     Measures,
@@ -20,8 +20,8 @@ from pipelines.cli.options import (
     overrides,
     say,
 )
-from schemas.errors import InputError
-from schemas.params import load_params
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import load_params
 
 app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
 
@@ -35,8 +35,8 @@ def bench_metrics(
     as_json: AsJson = False,
 ) -> None:
     """Each metric's time beside eccv_caption, scikit-learn and scipy; captions: MS-COCO 5K."""
-    from benchmarks.metrics import run
-    from benchmarks.metrics import show as show_lines
+    from capgrade.benchmarks.metrics import run
+    from capgrade.benchmarks.metrics import show as show_lines
 
     found = run(captions, large=large, with_parity=parity, split=split)
     say(found, True, "") if as_json else show_lines(found)
@@ -53,8 +53,8 @@ def bench_relevance(
     as_json: AsJson = False,
 ) -> None:
     """Pairs a second of each measure over the whole matrix, beside its peer, and the largest difference."""
-    from benchmarks.relevance import bench
-    from pipelines.tables import bench_table
+    from capgrade.benchmarks.relevance import bench
+    from capgrade.pipelines.cli.tables import bench_table
 
     result = bench(captions, names_of(measures, None), load(params, sets).measures, split, pairs)
     say(result, True, "") if as_json else bench_table(result)
@@ -72,7 +72,7 @@ def bench_regions(
     as_json: AsJson = False,
 ) -> None:
     """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
-    from benchmarks.regions import bench, show
+    from capgrade.benchmarks.regions import bench, show
 
     weights = weights or ("random" if detector == "bottom_up" else None)
     options = overrides("regions", {"detector": detector, "weights": weights, "precision": precision})
@@ -87,7 +87,7 @@ def bench_train(
     as_json: AsJson = False,
 ) -> None:
     """Training steps of each model in pairs a second, beside the plain way to write them; and each loss."""
-    from benchmarks.train import MODELS, bench, show
+    from capgrade.benchmarks.train import MODELS, bench, show
 
     unknown = sorted(set(model or ()) - MODELS.keys())
     if unknown:
@@ -110,9 +110,9 @@ def bench_corpus(
     as_json: AsJson = False,
 ) -> None:
     """Captions of any number with the statistics of real ones, to time stages on; not for training."""
-    from benchmarks.corpus import check as table
-    from benchmarks.corpus import corpus, real_captions
-    from schemas.captions import read_captions
+    from capgrade.benchmarks.corpus import check as table
+    from capgrade.benchmarks.corpus import corpus, real_captions
+    from capgrade.schemas.captions import read_captions
 
     real = real_captions(source, split)
     done = corpus(real, images, out, seed, vectors)
@@ -134,7 +134,7 @@ def bench_scale(
     as_json: AsJson = False,
 ) -> None:
     """Sampled shards of all image-caption pairs: pairs a second, peak memory, output, and equality with brute force."""
-    from benchmarks.scale import bench, show
+    from capgrade.benchmarks.scale import bench, show
 
     result = bench(captions, names_of(measures, None), split, check, vectors, out)
     say(result, as_json, show(result))
@@ -150,8 +150,8 @@ def bench_explore(
     as_json: AsJson = False,
 ) -> None:
     """How long the explorer takes to answer a typed caption."""
-    from benchmarks.explore import bench, show
-    from explorer.start import Folders, open_explorer
+    from capgrade.benchmarks.explore import bench, show
+    from capgrade.explorer.start import Folders, open_explorer
 
     folders = Folders(dataset=dataset, captions=captions, split=split, runs=runs or [], indexes=indexes or [])
     result = bench(open_explorer(folders))

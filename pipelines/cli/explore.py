@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
-from schemas.errors import InputError
+from capgrade.pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
+from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
 review = typer.Typer(no_args_is_help=True, help="What people are to rate, and what they said.")
@@ -46,9 +46,9 @@ def explore(
     sets: Sets = None,
 ) -> None:
     """A local app: what each measure and model ranks first, where they disagree, and pairs for people to rate."""
-    from explorer.reviews import Review
-    from explorer.server import serve
-    from explorer.start import Folders, open_explorer
+    from capgrade.explorer.reviews import Review
+    from capgrade.explorer.server import serve
+    from capgrade.explorer.start import Folders, open_explorer
 
     loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
     names = names_of(measures, None, loaded.shards.measures)
@@ -77,8 +77,8 @@ def sample(
     sets: Sets = None,
 ) -> None:
     """Choose pairs for people to rate: where measures disagree most, or with --run a model's R@10 misses."""
-    from explorer.plans import misses_again, most_informative, write_plan
-    from explorer.start import Folders, read_corpus
+    from capgrade.explorer.plans import misses_again, most_informative, write_plan
+    from capgrade.explorer.start import Folders, read_corpus
 
     loaded = load(params, sets)
     names = names_of(measures, None, loaded.shards.measures)
@@ -86,7 +86,7 @@ def sample(
     if run is None:
         plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, count, seed)
     else:
-        from explorer.models import model_voice
+        from capgrade.explorer.models import model_voice
 
         model = model_voice(run.resolve().name, run, index or run / "index", corpus.captions)
         plan = misses_again(model, corpus.captions, corpus.fingerprint, count, seed)
@@ -100,8 +100,8 @@ def export(
     out: Annotated[Path, typer.Option(help="CSV to write: image_id, caption_id, score, reviewers.")],
 ) -> None:
     """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
-    from explorer.judgements import export as write
-    from explorer.ratings import Ratings
+    from capgrade.explorer.judgements import export as write
+    from capgrade.explorer.ratings import Ratings
 
     if out.suffix == ".arrow":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv; .arrow is a dense matrix")
@@ -111,9 +111,9 @@ def export(
 @review.command()
 def agreement(reviews: Reviews, as_json: AsJson = False) -> None:
     """Krippendorff's alpha of the reviewers; for SemanticMap's protocol R@10 of each and their mean."""
-    from explorer.judgements import agreement as work_out
-    from explorer.ratings import Ratings
-    from pipelines.tables import review_table
+    from capgrade.explorer.judgements import agreement as work_out
+    from capgrade.explorer.ratings import Ratings
+    from capgrade.pipelines.cli.tables import review_table
 
     found = work_out(Ratings.open(reviews))
     say(found, True, "") if as_json else review_table(found)

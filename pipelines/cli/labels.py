@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import (
+from capgrade.pipelines.cli.options import (
     BEAM,
     AsJson,
     CaptionsDir,
@@ -52,7 +52,7 @@ def captions(
     as_json: AsJson = False,
 ) -> None:
     """Read captions from a source, check and tokenise them, and write one Arrow table."""
-    from pipelines.captions import captions as stage
+    from capgrade.pipelines.captions import captions as stage
 
     lists = pairs(split_list, "--split-list") or None
     given = {"source": source, "input": input, "split": split, "split_lists": lists}
@@ -69,9 +69,9 @@ def frequencies(
     captions: CaptionsDir, out: Annotated[Path, typer.Option(help="File to write.")], split: Split = None
 ) -> None:
     """Save the document frequencies of a split, for `measures.cider.document_frequency`."""
-    from pipelines.measures.ngrams import FREQUENCIES, document_frequencies
-    from schemas.captions import read_captions
-    from schemas.output import arrow_of, refuse_file
+    from capgrade.pipelines.measures.ngrams import FREQUENCIES, document_frequencies
+    from capgrade.schemas.captions import read_captions
+    from capgrade.schemas.output import arrow_of, refuse_file
 
     refuse_file(out, "file of document frequencies", arrow_of(FREQUENCIES))
 
@@ -97,7 +97,7 @@ def relevance(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    from pipelines.relevance import relevance as stage
+    from capgrade.pipelines.relevance import relevance as stage
 
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.relevance.measures)
@@ -132,7 +132,7 @@ def shards(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    from pipelines.shards import shards as stage
+    from capgrade.pipelines.shards import shards as stage
 
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.shards.measures)
@@ -161,11 +161,11 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
-    from pipelines.agree import agree as stage
-    from pipelines.agree import who_judged
-    from pipelines.tables import agreement_table
-    from schemas.files import write_json
-    from schemas.output import json_with, refuse_file
+    from capgrade.pipelines.agree import agree as stage
+    from capgrade.pipelines.agree import who_judged
+    from capgrade.pipelines.cli.tables import agreement_table
+    from capgrade.schemas.files import write_json
+    from capgrade.schemas.output import json_with, refuse_file
 
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
@@ -189,8 +189,8 @@ def show(
     """Show a caption, the images it is relevant to, and how relevant."""
     from dataclasses import asdict
 
-    from pipelines import show as stage
-    from pipelines.tables import matches_table
+    from capgrade.pipelines import show as stage
+    from capgrade.pipelines.cli.tables import matches_table
 
     caption_id, text, found = stage.matches(captions, relevance, caption, by, top)
     if picture:
@@ -207,8 +207,8 @@ def parse(
     """Show the scene graph that measure scene_graph reads in a caption."""
     from dataclasses import asdict
 
-    from pipelines.measures.ptb import ptb_tokens
-    from pipelines.measures.scene_graph.parse import parse as read
+    from capgrade.pipelines.measures.ptb import ptb_tokens
+    from capgrade.pipelines.measures.scene_graph.parse import parse as read
 
     graph = read(tuple(ptb_tokens(caption)))
     say(asdict(graph), as_json, str(graph))
@@ -220,7 +220,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Is everything below a folder whole? Manifests, sizes, checksums, rows, unfinished runs. Exit status 2 if not."""
-    from pipelines.verify import verify as check
+    from capgrade.pipelines.verify import verify as check
 
     report = check(folder)
     lines = [f"ok: {found.folder}: {found.kind}, {found.files} files, {found.bytes:,} bytes" for found in report.usable]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from schemas.errors import InputError
-from schemas.files import read_json
-from schemas.params import Block, Params, load_params, validated
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json
+from capgrade.schemas.params import Block, Params, load_params, validated
 
 ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
 Sets = Annotated[

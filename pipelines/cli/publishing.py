@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
-from schemas.errors import InputError
-from schemas.params import PublishParams
+from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import PublishParams
 
 app = typer.Typer()
 
@@ -55,7 +55,7 @@ def publish(
         block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
         _make(captions, shards, out, block, agreement, relevance, as_json)
     if push:
-        from pipelines.publish.push import push as upload
+        from capgrade.pipelines.publish.push import push as upload
 
         typer.echo(str(upload(out, push, public=public)), err=as_json)
 
@@ -69,7 +69,7 @@ def _make(
     relevance: Path | None,
     as_json: bool,
 ) -> None:
-    from pipelines.publish.folder import publish as stage
+    from capgrade.pipelines.publish.folder import publish as stage
 
     if captions is None:
         raise InputError("no captions to publish", remedy="give --captions and --shards")
@@ -80,7 +80,7 @@ def _make(
 
 
 def _check(target: str, made: Path | None, as_json: bool) -> None:
-    from pipelines.publish.check import check
+    from capgrade.pipelines.publish.check import check
 
     found = check(target, made)
     problems = [str(problem) for problem in found.problems]

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.options import AsJson, CaptionsDir, Out, ParamsFile, RegionsDir, Sets, load, overrides, say
-from schemas.errors import InputError
+from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Out, ParamsFile, RegionsDir, Sets, load, overrides, say
+from capgrade.schemas.errors import InputError
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -35,13 +35,13 @@ def regions(
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
 
-    Several GPUs: `torchrun --nproc-per-node 4 -m pipelines.cli regions ...`, one process a GPU.
+    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process a GPU.
     """
     if context.invoked_subcommand:
         return
     if images is None or out is None:
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
-    from pipelines.regions import regions as stage
+    from capgrade.pipelines.regions import regions as stage
 
     given = {"detector": detector, "weights": weights, "boxes": boxes, "proposals": proposals, "precision": precision}
     more = {"device": device, "workers": workers, "unreadable": unreadable, "dtype": dtype}
@@ -69,7 +69,7 @@ def import_regions(
     as_json: AsJson = False,
 ) -> None:
     """Other people's feature files, checked, as Arrow shards."""
-    from pipelines.exchange import import_regions as stage
+    from capgrade.pipelines.features.convert import import_regions as stage
 
     done = stage(format, input, out, dtype=dtype, target_mb=target_mb)
     say(done, as_json, _regions_line(done, out))
@@ -82,7 +82,7 @@ def export_regions(
     out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
     """Our shards in a layout that other code bases read; a file that is there is never replaced."""
-    from pipelines.exchange import export_regions as stage
+    from capgrade.pipelines.features.convert import export_regions as stage
 
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
 
@@ -96,7 +96,7 @@ def convert_weights(
     as_json: AsJson = False,
 ) -> None:
     """A published checkpoint of the bottom-up model as safetensors, every tensor checked."""
-    from pipelines.detectors.weights import convert
+    from capgrade.pipelines.detectors.weights import convert
 
     done = convert(weights, out, classes_file=classes, attributes_file=attributes)
     say(done, as_json, f"{done['layout']} -> {out}")
@@ -111,7 +111,7 @@ def show_regions(
     top: Annotated[int, typer.Option(min=1, help="Boxes an image, the most confident.")] = 6,
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
-    from pipelines.region_show import draw_regions as stage
+    from capgrade.pipelines.pictures.draw_regions import draw_regions as stage
 
     typer.echo(f"{stage(regions, images, picture, count, top)} images -> {picture}")
 
@@ -129,7 +129,7 @@ def train_detector(
     as_json: AsJson = False,
 ) -> None:
     """Train the small detector on the scenes of a captions folder, and measure it on their test split."""
-    from pipelines.detectors.train import Training, train_and_measure
+    from capgrade.pipelines.detectors.train import Training, train_and_measure
 
     params = Training(epochs=epochs, batch=batch, lr=lr, seed=seed, bf16=bf16)
     found = train_and_measure(captions, out, params, device)

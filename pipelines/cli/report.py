@@ -21,7 +21,7 @@ def report(
 
     What is not there is left out and named on the page, with the command that makes it.
     """
-    from pipelines.report import report as stage
+    from capgrade.pipelines.report import report as stage
 
     done = stage(data, out, pictures, title)
     also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""

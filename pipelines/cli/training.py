@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import (
+from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
     Out,
@@ -21,7 +21,7 @@ from pipelines.cli.options import (
     say,
     with_given,
 )
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
 Run = Annotated[Path, typer.Option(help="Folder that `capgrade train` wrote.")]
@@ -46,10 +46,10 @@ def train(
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
 
-    Several processes: `torchrun --nproc-per-node 2 -m pipelines.cli train ...`.
+    Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
-    from trainer.setup import Data
-    from trainer.train import train as stage
+    from capgrade.trainer.fit.setup import Data
+    from capgrade.trainer.fit.train import train as stage
 
     options = overrides("train", {"preset": preset, "epochs": epochs, "seed": seed, "device": device})
     loaded = load(params, [*(sets or []), *options])
@@ -72,7 +72,7 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """A split through a trained model: encodings and the similarity matrix, for `search` and `evaluate`."""
-    from trainer.index import embed as stage
+    from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
     done = stage(run, captions, regions, split, out)
@@ -92,8 +92,8 @@ def search(
     """What a trained model ranks first, with similarity and relevance."""
     from dataclasses import asdict
 
-    from pipelines.tables import hits_table
-    from trainer import index as stage
+    from capgrade.pipelines.cli.tables import hits_table
+    from capgrade.trainer.search import index as stage
 
     if (query is None) == (image is None):
         raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
@@ -114,9 +114,9 @@ def align(
     as_json: AsJson = False,
 ) -> None:
     """The region each word of a caption points at: a picture; and the pointing game where true boxes are known."""
-    from pipelines.pictures import opener
-    from pipelines.tables import pointing_table
-    from trainer.align import align as stage
+    from capgrade.pipelines.cli.tables import pointing_table
+    from capgrade.pipelines.pictures.listing import opener
+    from capgrade.trainer.alignment.align import align as stage
 
     found = stage(run, captions, regions, split, out, opener(images), count)
     if as_json:
@@ -136,7 +136,7 @@ def curves(
     metric: Annotated[str, typer.Option(help="Of the validation: rsum or ndcg.")] = "rsum",
 ) -> None:
     """Training curves of several runs: loss of every step, and validation of every epoch."""
-    from trainer.training_curves import draw, runs_in
+    from capgrade.trainer.fit.loss_curves import draw, runs_in
 
     found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
     typer.echo(f"{draw({**(runs_in(folder) if folder else {}), **found}, out, metric)} runs -> {out}")
@@ -165,10 +165,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a similarity matrix on every retrieval metric, binary and graded, both directions, with intervals."""
-    from schemas.inputs import given_digests
-    from trainer import evaluate as stage
-    from trainer.report import show as show_tables
-    from trainer.task import load_task
+    from capgrade.schemas.inputs import given_digests
+    from capgrade.trainer.evaluation import evaluate as stage
+    from capgrade.trainer.evaluation.tables import show as show_tables
+    from capgrade.trainer.evaluation.task import load_task
 
     given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
@@ -191,8 +191,8 @@ def compare(
     """Paired test of two evaluated systems, for every metric that both have."""
     from dataclasses import asdict
 
-    from pipelines.tables import comparison_table
-    from trainer.evaluate import compare as stage
+    from capgrade.pipelines.cli.tables import comparison_table
+    from capgrade.trainer.evaluation.evaluate import compare as stage
 
     found = stage(first, second, method=method)
     say({name: asdict(test) for name, test in found.items()}, True, "") if as_json else comparison_table(found)
@@ -210,7 +210,7 @@ def tables(
     ] = None,
 ) -> None:
     """Several runs side by side, the best in bold: on the terminal, as Markdown and LaTeX."""
-    from trainer.report import evaluations_in, write_tables
+    from capgrade.trainer.evaluation.tables import evaluations_in, write_tables
 
     found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
     text = write_tables({**(evaluations_in(folder) if folder else {}), **found}, metric, out)

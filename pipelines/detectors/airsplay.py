@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors.ops import nms
-from pipelines.detectors.rpn import clip_boxes, decode_boxes
+from capgrade.pipelines.detectors.ops import nms_batch
+from capgrade.pipelines.detectors.rpn import decode_boxes
 
 if TYPE_CHECKING:
-    from pipelines.detectors.selection import Regions
+    from capgrade.pipelines.detectors.selection import Chosen, Padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,28 +29,41 @@ class AirsplayRule:
 
     count: int = 36
 
-    def choose(self, regions: Regions, scale: float, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        scores, classes = regions.classes[:, 1:].max(dim=1)
-        boxes = _regressed(regions, classes + 1, scale, size)
-        kept = self.kept(boxes, scores)
-        kept = kept[(boxes[kept, 2:] > boxes[kept, :2]).all(dim=1)]
-        return boxes[kept], scores[kept], kept
+    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+        scores, classes = batch.classes[..., 1:].max(dim=2)
+        boxes = _regressed(batch, classes + 1, scales, sizes)
+        rows, count = self.kept(boxes, scores, batch.there)
+        picture = torch.arange(len(rows), device=rows.device)[:, None]
+        good = (boxes[..., 2:] > boxes[..., :2]).all(dim=2)[picture, rows]
+        good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
+        rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))  # those with an area first
+        return boxes[picture, rows], scores[picture, rows], rows, good.sum(1)
 
-    def kept(self, boxes: Tensor, scores: Tensor) -> Tensor:
-        """Rows at the first threshold that leaves enough."""
+    def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
+        rows = count = None
         for threshold in np.arange(0.3, 1.0, 0.1):
-            kept = nms(boxes, scores, float(threshold), limit=self.count, one_pixel=False, at_threshold=False)
-            if len(kept) >= self.count:
+            found, number = nms_batch(
+                boxes, scores, float(threshold), there=there, limit=self.count, one_pixel=False, at_threshold=False
+            )
+            if rows is None or count is None:
+                rows, count = found, number
+            enough = count >= self.count
+            rows, count = torch.where(enough[:, None], rows, found), torch.where(enough, count, number)
+            if bool((count >= self.count).all()):
                 break
-        return kept
+        assert rows is not None and count is not None
+        return rows, count
 
 
-def _regressed(regions: Regions, classes: Tensor, scale: float, size: tuple[int, int]) -> Tensor:
-    """The box of each region moved for its class, in picture pixels: (R, 4). Both sides end at the picture's."""
-    width, height = size
-    x, y = (side / max(1, round(side * scale)) for side in size)
-    boxes = regions.boxes * regions.boxes.new_tensor([x, y, x, y])
-    deltas = regions.deltas.unflatten(1, (regions.classes.shape[1], 4))[
-        torch.arange(len(boxes), device=boxes.device), classes
+def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Tensor:
+    """The box of each region moved for its class, in picture pixels: (B, R, 4). Both sides end at the picture's."""
+    to_pixels = [
+        [side / max(1, round(side * scale)) for side in size] * 2 for size, scale in zip(sizes, scales, strict=True)
     ]
-    return clip_boxes(decode_boxes(boxes, deltas, one_pixel=False), height, width, one_pixel=False)
+    boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
+    deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
+    deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
+    moved = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), one_pixel=False).view_as(boxes)
+    ends = boxes.new_tensor([[*size, *size] for size in sizes])[:, None]
+    return torch.minimum(moved, ends).clamp(min=0)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from pipelines.detectors.targets import Truth
-from schemas.errors import InputError
-from schemas.files import metadata_of, read_arrow
-from schemas.pictures import decode_image
+from capgrade.pipelines.detectors.targets import Truth
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, read_arrow
+from capgrade.schemas.pictures import decode_image
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from pipelines.detectors.selection import Detections
+from capgrade.pipelines.detectors.selection import Detections
 
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 

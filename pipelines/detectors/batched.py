@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors.base import Prepare
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.preprocess import preprocess, resize_scale
-from pipelines.detectors.resnet import fold_norms
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
-from schemas.errors import InputError
+from capgrade.pipelines.detectors.base import Prepare
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.preprocess import preprocess, resize_scale
+from capgrade.pipelines.detectors.resnet import fold_norms
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.errors import InputError
 
 Precision = Literal["float32", "bf16"]
 
@@ -78,9 +79,7 @@ class BottomUpDetector:
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
         """Raises InputError when the device's memory does not hold the batch."""
         try:
-            found = self.regions(images, scales)
-            rows = zip(found, scales, sizes, strict=True)
-            return [select_regions(each, scale, *size, self.rule) for each, scale, size in rows]
+            return select_regions(self.regions(images, scales), scales, sizes, self.rule)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error

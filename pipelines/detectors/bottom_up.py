@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.conventions import conventions_of
-from pipelines.detectors.pooling import POOLERS
-from pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
-from pipelines.detectors.resnet import ResNetC4, make_res5, scaled
-from pipelines.detectors.rpn import (
+from capgrade.pipelines.detectors.conventions import conventions_of
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.pooling import prepared
+from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
+from capgrade.pipelines.detectors.resnet import ResNetC4, make_res5, scaled
+from capgrade.pipelines.detectors.rpn import (
     ProposalRule,
     RPNHead,
     make_anchors,
@@ -22,7 +23,7 @@ from pipelines.detectors.rpn import (
     place_anchors,
     select_proposals,
 )
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
 
 STRIDE = 16
 
@@ -128,20 +129,15 @@ class BottomUp(nn.Module):
         logits, deltas = self.rpn.logits(features)
         scores = logits.diff(dim=-1)[..., 0] if self.conventions.best_first else logits.softmax(dim=-1)[..., 1]
         anchors = place_anchors(self.anchors, features.shape[2], features.shape[3], STRIDE)
-        return [
-            select_proposals(s, d, anchors, image, scale, self.config.proposals, self.conventions)
-            for s, d, scale in zip(scores, deltas, scales, strict=True)
-        ]
+        return select_proposals(scores, deltas, anchors, image, scales, self.config.proposals, self.conventions)
 
     def roi_features(self, features: Tensor, rois: Tensor) -> Tensor:
         """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
-        pool = POOLERS[self.config.pooler]
-        parts = [
-            self.head.features(pool(features, some, self.config.pooled, 1 / STRIDE))
-            for some in rois.split(self.config.rois_at_once)
-            if len(some)
-        ]
-        return torch.cat(parts) if parts else rois.new_zeros(0, self.config.n_features)
+        if not len(rois):
+            return rois.new_zeros(0, self.config.n_features)
+        pool = prepared(self.config.pooler, features, rois, self.config.pooled, 1 / STRIDE)
+        starts, step = range(0, len(rois), self.config.rois_at_once), self.config.rois_at_once
+        return torch.cat([self.head.features(pool(slice(at, at + step))) for at in starts])
 
     def describe(self, features: Tensor, proposals: list[tuple[Tensor, Tensor]]) -> list[Regions]:
         """Feature, class, box and attribute predictions of given boxes, picture by picture."""
@@ -149,8 +145,9 @@ class BottomUp(nn.Module):
         numbered = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
         found = self.roi_features(features, torch.cat(numbered))
         logits = self.head.cls_score(found).float()
-        attributes = self.head.attribute_logits(found, logits.argmax(dim=1)).float().softmax(dim=1)
-        columns = (found, logits.softmax(dim=1), self.head.bbox_pred(found).float(), attributes)
+        columns = [found, logits.softmax(dim=1), self.head.bbox_pred(found).float()]
+        if self.config.n_attributes:
+            columns.append(self.head.attribute_logits(found, logits.argmax(dim=1)).float().softmax(dim=1))
         rows = zip(*(column.split(counts) for column in columns), strict=True)
         return [Regions(*pair, *row) for pair, row in zip(proposals, rows, strict=True)]
 
@@ -160,4 +157,4 @@ def detect(model: BottomUp, rgb: np.ndarray, rule: Rule) -> Detections:
     """One uint8 (H, W, 3) RGB picture, as `read_image` gives it -> its regions, on the model's device."""
     image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
     regions = model(image[None].to(model.anchors.device), [scale])[0]
-    return select_regions(regions, scale, rgb.shape[1], rgb.shape[0], rule)
+    return select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], rule)[0]

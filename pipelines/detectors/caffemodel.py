@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 # Field numbers of src/caffe/proto/caffe.proto: NetParameter, LayerParameter, BlobProto, BlobShape.
 LAYERS, V1_LAYERS = 100, 2

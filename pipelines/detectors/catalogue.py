@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from pipelines.detectors.airsplay import AirsplayRule
-from pipelines.detectors.base import Detector
-from pipelines.detectors.batched import BottomUpDetector
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.selection import Rule, SelectionRule
-from pipelines.detectors.weights import load_bottom_up
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.params import RegionsParams
+from capgrade.pipelines.detectors.airsplay import AirsplayRule
+from capgrade.pipelines.detectors.base import Detector
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.selection import Rule, SelectionRule
+from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
 
 SCENES = Path(__file__).with_name("scenes.safetensors")  # made by `capgrade regions train`
 RANDOM = "random"  # in place of a weights file
@@ -73,11 +73,11 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
     return _loaded(Path(params.weights), "bottom_up", params, device)
 
 
-def random_model(seed: int) -> BottomUp:
-    """The full-size model with seeded weights: right for its speed and limits, and for nothing else."""
+def random_model(seed: int, config: BottomUpConfig | None = None) -> BottomUp:
+    """The full-size model, or one of `config`, with seeded weights: right for speed and limits, nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BottomUp()
+        return BottomUp(config)
 
 
 def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:
@@ -99,7 +99,7 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
         raise InputError("detector detectron2 needs a config and a checkpoint", remedy=remedy)
     if params.precision != "float32" or params.compile:
         raise InputError("detector detectron2 runs in float32, not compiled", remedy="leave precision and compile out")
-    from pipelines.detectors.detectron import DetectronDetector
+    from capgrade.pipelines.detectors.detectron import DetectronDetector
 
     rule = rule_of(params)
     return DetectronDetector(params.config, params.weights, rule, device=device, proposals=params.proposals)

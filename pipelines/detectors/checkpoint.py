@@ -14,11 +14,11 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from pipelines.detectors.pooling import POOLERS
-from schemas.errors import InputError
-from schemas.files import atomic, canonical
-from schemas.output import refuse_file
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.pooling import POOLERS
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic, canonical
+from capgrade.schemas.output import refuse_file
 
 LAYOUT = "capgrade"
 NAMED = 5  # tensors named in one message

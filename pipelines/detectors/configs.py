@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.detectors.bottom_up import BottomUpConfig
-from pipelines.detectors.rpn import ProposalRule
+from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
+from capgrade.pipelines.detectors.rpn import ProposalRule
 
 CONFIGS = {
     "caffe": BottomUpConfig(),

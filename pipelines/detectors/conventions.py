@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

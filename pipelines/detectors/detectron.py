@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.detectors.base import Prepare
-from pipelines.detectors.detectron_zoo import load_model, need_detectron2, read_config
-from pipelines.detectors.selection import Detections, Regions, Rule, select_regions
-from schemas.errors import InputError
+from capgrade.pipelines.detectors.base import Prepare
+from capgrade.pipelines.detectors.detectron_zoo import load_model, need_detectron2, read_config
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +68,10 @@ class DetectronDetector:
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
         """Raises InputError when the device's memory does not hold the batch."""
         try:
-            found = self.regions(images)
+            return select_regions(self.regions(images), scales, sizes, self.rule)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
-        rows = zip(found, scales, sizes, strict=True)
-        return [select_regions(each, scale, *size, self.rule) for each, scale, size in rows]
 
     def regions(self, images: Tensor) -> list[Regions]:
         """What the model says of every proposal, before the rule."""

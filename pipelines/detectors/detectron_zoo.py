@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from pipelines.detectors.bottom_up import BottomUpConfig
-from pipelines.detectors.configs import CONFIGS
+from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
+from capgrade.pipelines.detectors.configs import CONFIGS
 
 Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]

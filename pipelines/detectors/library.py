@@ -15,23 +15,26 @@ OURS_ON_CPU = {"roi_pool"}  # twice as fast there; docs/regions.md has the times
 
 
 @functools.cache
-def torchvision_ops() -> ModuleType | None:
-    """torchvision.ops when its kernels run, else None: a torchvision built for another torch does not import.
+def torchvision_ops(device: str = "cpu") -> ModuleType | None:
+    """torchvision.ops when its kernels run on the kind of device, else None: a torchvision built for another torch does
+    not import, one built without CUDA has no kernels there.
 
     detectron2 brings no operators of its own for these: detectron2.layers calls torchvision's.
     """
     try:
         ops = importlib.import_module("torchvision.ops")
-        ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-    except (ImportError, AttributeError, RuntimeError, OSError):
+        ops.nms(torch.zeros(1, 4, device=device), torch.zeros(1, device=device), 0.5)
+    except (ImportError, AttributeError, RuntimeError, OSError, AssertionError):  # torch without CUDA asserts
         return None
     return ops
 
 
 def theirs(operator: str, x: Tensor) -> Callable | None:
     """torchvision's operator for values like x, or None where ours is used. Its kernels know float32 everywhere."""
-    ops = torchvision_ops()
-    if ops is None or x.dtype != torch.float32 or not _better(operator, x.device.type):
+    if x.dtype != torch.float32 or not _better(operator, x.device.type):
+        return None
+    ops = torchvision_ops(x.device.type)
+    if ops is None:
         return None
     return getattr(ops, operator)
 
@@ -42,7 +45,9 @@ def _better(operator: str, device: str) -> bool:
 
 def in_use(device: torch.device | str = "cpu") -> dict[str, str]:
     """Whose operators compute on a device, by name: "ours" or torchvision with its version."""
-    if torchvision_ops() is None:
+    kind = torch.device(device).type
+    better = [op for op in OPERATORS if _better(op, kind)]
+    if not better or torchvision_ops(kind) is None:
         return dict.fromkeys(OPERATORS, "ours")
     name = f"torchvision {importlib.import_module('torchvision').__version__}"
-    return {op: name if _better(op, torch.device(device).type) else "ours" for op in OPERATORS}
+    return {op: name if op in better else "ours" for op in OPERATORS}

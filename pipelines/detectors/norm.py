@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.resnet import ConvNorm
+from capgrade.pipelines.detectors.resnet import ConvNorm
 
 
 class TrainedConvNorm(nn.Module):

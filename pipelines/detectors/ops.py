@@ -1,40 +1,43 @@
-"""Overlaps of boxes and non-maximum suppression in plain torch, on any device.
+"""Overlaps of boxes and non-maximum suppression in plain torch, on any device, for a batch of pictures at once.
 
-Boxes are float (N, 4), x1 y1 x2 y2. No op loops over boxes in Python.
+Boxes are float (..., N, 4), x1 y1 x2 y2. No op loops over boxes or pictures in Python.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors import library
+from capgrade.pipelines.detectors import library
 
 NMS_BLOCK = 512
-PAIRS_AT_ONCE = 1 << 24  # (overlapping pair, class) cells: 16 MB of bools
+PAIRS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}  # (overlapping pair, class) cells: 16 MB of bools, 64 MB
+STEPS_A_LOOK = 6  # on a GPU, where a look at what a step changed makes the processor wait
 
 
 def iou(boxes: Tensor, others: Tensor, *, one_pixel: bool = True) -> Tensor:
-    """Intersection over union: (N, 4), (M, 4) -> (N, M).
+    """Intersection over union: (..., N, 4), (..., M, 4) -> (..., N, M).
 
     `one_pixel`: a box holds both its border pixels, so widths are x2 - x1 + 1 (Caffe, lib/nms/cpu_nms.pyx);
     without it x2 - x1 (torchvision, detectron2), where two boxes of no area give NaN.
     """
     extra = float(one_pixel)
     area, other_area = _area(boxes, extra), _area(others, extra)
-    top_left = torch.maximum(boxes[:, None, :2], others[None, :, :2])
-    bottom_right = torch.minimum(boxes[:, None, 2:], others[None, :, 2:])
-    shared = (bottom_right - top_left + extra).clamp_(min=0).prod(dim=2)
-    return shared / (area[:, None] + other_area[None] - shared)
+    top_left = torch.maximum(boxes[..., :, None, :2], others[..., None, :, :2])
+    bottom_right = torch.minimum(boxes[..., :, None, 2:], others[..., None, :, 2:])
+    shared = (bottom_right - top_left + extra).clamp_(min=0).prod(dim=-1)
+    return shared / (area[..., :, None] + other_area[..., None, :] - shared)
 
 
 def _area(boxes: Tensor, extra: float) -> Tensor:
-    return (boxes[:, 2] - boxes[:, 0] + extra) * (boxes[:, 3] - boxes[:, 1] + extra)
+    return (boxes[..., 2] - boxes[..., 0] + extra) * (boxes[..., 3] - boxes[..., 1] + extra)
 
 
 def overlaps(boxes: Tensor, others: Tensor, threshold: float, *, one_pixel: bool, at_threshold: bool) -> Tensor:
-    """Which pairs suppress: IoU >= threshold (`at_threshold`, Caffe on CPU) or > (torchvision): bool (N, M).
+    """Which pairs suppress: IoU >= threshold (`at_threshold`, Caffe on CPU) or > (torchvision): bool (..., N, M).
 
     The float32 IoU is compared with the threshold in float64, as cpu_nms.pyx and torchvision's CPU kernel do.
     """
@@ -66,63 +69,105 @@ def nms(
     whole = limit is None or boxes.is_cuda  # torchvision knows no limit, which on a CPU costs ten times the work
     if plain and whole and (operator := library.theirs("nms", boxes)):
         return operator(boxes, scores, threshold)[:limit]
-    order = scores.argsort(descending=True, stable=True)
-    kept = order[:0]
-    for block in order.split(NMS_BLOCK):
-        alive = ~_hit(kept, block, boxes, groups, threshold, one_pixel, at_threshold).any(dim=0)
-        block = block[alive]
-        above = _hit(block, block, boxes, groups, threshold, one_pixel, at_threshold).triu_(diagonal=1)
-        kept = torch.cat([kept, block[_greedy(above)]])
-        if limit is not None and len(kept) >= limit:
-            return kept[:limit]
-    return kept
+    batch = None if groups is None else groups[None]
+    kept, count = nms_batch(
+        boxes[None], scores[None], threshold, groups=batch, limit=limit, one_pixel=one_pixel, at_threshold=at_threshold
+    )
+    return kept[0, : int(count)]
 
 
-def _hit(
-    first: Tensor, second: Tensor, boxes: Tensor, groups: Tensor | None, threshold: float, one: bool, at: bool
-) -> Tensor:
-    hit = overlaps(boxes[first], boxes[second], threshold, one_pixel=one, at_threshold=at)
-    return hit if groups is None else hit & (groups[first][:, None] == groups[second][None])
+def nms_batch(
+    boxes: Tensor,
+    scores: Tensor,
+    threshold: float,
+    *,
+    there: Tensor | None = None,
+    groups: Tensor | None = None,
+    limit: int | None = None,
+    one_pixel: bool = True,
+    at_threshold: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Our `nms` of B pictures: (B, N, 4), (B, N) -> indices int64 (B, K), by falling score, and how many count (B,).
 
-
-def _greedy(above: Tensor) -> Tensor:
-    """Who stays, when i removes j iff above[i, j] and i stays; above is strictly upper triangular: bool (N,).
-
-    After step t the first t answers are final, so the loop ends at the one fixed point; it takes as many
-    steps as the longest chain of removals, a handful in practice.
+    `there` (B, N) says which boxes are no padding. Blocks of the best, all pictures together, until each has `limit`.
     """
-    keep = torch.ones(len(above), dtype=torch.bool, device=above.device)
+    B, N = scores.shape
+    there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
+    limit = N if limit is None else min(limit, N)
+    order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    kept, count = order.new_zeros(B, limit + 1), order.new_zeros(B)  # what is beyond the limit goes to the last column
+    rank = torch.arange(limit, device=order.device)
+
+    def hit(first: Tensor, second: Tensor) -> Tensor:
+        a, b = (boxes.gather(1, index[:, :, None].expand(-1, -1, 4)) for index in (first, second))
+        found = overlaps(a, b, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
+        if groups is None:
+            return found
+        return found & (groups.gather(1, first)[:, :, None] == groups.gather(1, second)[:, None])
+
+    for block in order.split(NMS_BLOCK, dim=1):
+        alive = there.gather(1, block)
+        before = hit(kept[:, :limit], block) & (rank < count[:, None])[:, :, None]
+        keep = _greedy(hit(block, block).triu_(diagonal=1), alive & ~before.any(dim=1))
+        place = (count[:, None] + keep.cumsum(1) - 1).masked_fill(~keep, limit).clamp_(max=limit)
+        kept.scatter_(1, place, block)
+        count = (count + keep.sum(1)).clamp_(max=limit)
+        if N > NMS_BLOCK and bool((count == limit).all()):
+            break
+    return kept[:, :limit], count
+
+
+def _greedy(above: Tensor, alive: Tensor) -> Tensor:
+    """Who stays, when i removes j iff above[i, j] and i stays; above is strictly upper triangular: bool (B, N)."""
+    return _settled(lambda keep: alive & ~(above & keep[:, :, None]).any(dim=1), alive)
+
+
+def _settled(step: Callable[[Tensor], Tensor], keep: Tensor) -> Tensor:
+    """What `step` no longer changes. After t steps the first t answers of an order are final, so there is one such
+    point; it takes as many steps as the longest chain of removals, a handful in practice."""
+    steps = 1 if keep.device.type == "cpu" else STEPS_A_LOOK
     while True:
-        now = ~(above & keep[:, None]).any(dim=0)
-        if torch.equal(now, keep):
+        before = keep
+        for _ in range(steps):
+            before, keep = keep, step(keep)
+        if torch.equal(before, keep):
             return keep
-        keep = now
 
 
 def nms_per_class(
-    boxes: Tensor, scores: Tensor, threshold: float, *, one_pixel: bool = True, at_threshold: bool = True
+    boxes: Tensor,
+    scores: Tensor,
+    threshold: float,
+    *,
+    there: Tensor | None = None,
+    one_pixel: bool = True,
+    at_threshold: bool = True,
 ) -> Tensor:
-    """Survivors of one suppression a class, over the same boxes: (N, 4), scores (N, C) -> bool (N, C).
+    """Survivors of one suppression a class, over the same boxes: (B, N, 4), scores (B, N, C) -> bool (B, N, C).
 
-    Equals `nms(boxes, scores[:, c], threshold)` for each c. Overlaps are found once; only overlapping pairs are
-    visited, for all classes together. Source: the loop over classes in tools/generate_tsv.py (bottom-up-attention).
+    Equals `nms(boxes[b], scores[b, :, c], threshold)` for each b and c. Overlaps are found once; only overlapping pairs
+    are visited, for all classes and pictures together; `there` (B, N) says which boxes are no padding. Source: the loop
+    over classes in tools/generate_tsv.py (bottom-up-attention).
     """
     hit = overlaps(boxes, boxes, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
-    i, j = hit.fill_diagonal_(False).nonzero(as_tuple=True)
+    hit &= ~torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    if there is not None:
+        hit &= there[:, :, None] & there[:, None]
+    picture, i, j = hit.nonzero(as_tuple=True)
     if not len(i):
         return torch.ones_like(scores, dtype=torch.bool)
-    at_once = max(1, PAIRS_AT_ONCE // len(i))
-    return torch.cat([_greedy_pairs(i, j, some) for some in scores.split(at_once, dim=1)], dim=1)
+    first = picture * boxes.shape[1]
+    at_once = max(1, PAIRS_AT_ONCE.get(boxes.device.type, 1 << 24) // len(i))
+    parts = [_greedy_pairs(first + i, first + j, some) for some in scores.flatten(0, 1).split(at_once, dim=1)]
+    return torch.cat(parts, dim=1).view_as(scores)
 
 
 def _greedy_pairs(i: Tensor, j: Tensor, scores: Tensor) -> Tensor:
     """`_greedy` for many orders at once: i removes j in a class iff it stays there and scores higher (N, C)."""
     higher = (scores[i] > scores[j]) | ((scores[i] == scores[j]) & (i < j)[:, None])
-    keep = torch.ones_like(scores, dtype=torch.bool)
-    while True:
+
+    def step(keep: Tensor) -> Tensor:
         removers = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
-        removers.index_add_(0, j, (keep[i] & higher).int())
-        now = removers == 0
-        if torch.equal(now, keep):
-            return keep
-        keep = now
+        return removers.index_add_(0, j, (keep[i] & higher).int()) == 0
+
+    return _settled(step, torch.ones_like(scores, dtype=torch.bool))

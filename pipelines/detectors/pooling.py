@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.detectors import library
+from capgrade.pipelines.detectors import library
 
 POOL_CELLS_AT_ONCE = 1 << 20  # floats of ROIPool's output on a CPU: 4 MB
 ALIGN_TAPS_AT_ONCE = 1 << 19  # cells read by ROIAlign: 8 MB of places and weights
@@ -28,6 +28,17 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Tensor:
     """
     if operator := library.theirs("roi_pool", features):
         return operator(features, rois, size, scale)
+    return _from_table(features, rois, size, scale)(slice(None))
+
+
+def prepared(pooler: str, features: Tensor, rois: Tensor, size: int, scale: float) -> Callable[[slice], Tensor]:
+    """What pools some of the rois by a name of POOLERS; the maxima of windows are made once for all of them."""
+    if pooler == "ROIPool" and library.theirs("roi_pool", features) is None:
+        return _from_table(features, rois, size, scale)
+    return lambda some: POOLERS[pooler](features, rois[some], size, scale)
+
+
+def _from_table(features: Tensor, rois: Tensor, size: int, scale: float) -> Callable[[slice], Tensor]:
     B, C, H, W = features.shape
     corners = _round_half_away(rois[:, 1:].float() * scale)
     y1, y2 = _bins(corners[:, 1], corners[:, 3], size, H)
@@ -40,11 +51,17 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Tensor:
     windows = torch.stack(
         [(base * H + y[:, :, None]) * W + x[:, None, :] for y in (top, bottom) for x in (left, right)]
     )
-    # On a CPU small pieces stay in the cache and in memory already mapped: a quarter of the time.
-    at_once = max(1, POOL_CELLS_AT_ONCE // (size * size * C)) if features.device.type == "cpu" else max(1, len(rois))
-    pieces = zip(windows.split(at_once, dim=1), empty.split(at_once), strict=True)
-    pooled = torch.cat([_best_of(table, some).masked_fill(none[..., None], 0) for some, none in pieces])
-    return pooled.permute(0, 3, 1, 2)
+
+    def pool(some: slice) -> Tensor:
+        chosen, none = windows[:, some], empty[some]
+        # On a CPU small pieces stay in the cache and in memory already mapped: a quarter of the time.
+        on_cpu = features.device.type == "cpu"
+        at_once = max(1, POOL_CELLS_AT_ONCE // (size * size * C) if on_cpu else len(none))
+        pieces = zip(chosen.split(at_once, dim=1), none.split(at_once), strict=True)
+        pooled = torch.cat([_best_of(table, part).masked_fill(hole[..., None], 0) for part, hole in pieces])
+        return pooled.permute(0, 3, 1, 2)
+
+    return pool
 
 
 def _best_of(table: Tensor, windows: Tensor) -> Tensor:

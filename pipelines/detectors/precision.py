@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipelines.detectors.annotated import Annotated
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.ops import iou, nms
-from pipelines.detectors.preprocess import preprocess
-from pipelines.detectors.rpn import clip_boxes, decode_boxes
-from pipelines.detectors.selection import Regions
+from capgrade.pipelines.detectors.annotated import Annotated
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.ops import iou, nms
+from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
 
 SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # what counts as a detection, as detectron2 has it
 DELTAS = 4

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 SHORT_SIDE, LONG_SIDE = 600, 1000

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from pipelines.detectors.caffemodel import read_caffemodel
-from pipelines.detectors.checkpoint import MOST_BLOCKS, built, check_tensors, read_safetensors, shapes_of
-from pipelines.detectors.conventions import CONVENTIONS
-from pipelines.detectors.layouts import BESIDE, CELL_ANCHORS, LAYOUTS, Layout
-from pipelines.detectors.rpn import make_anchors, make_exact_anchors
-from schemas.errors import InputError
-from schemas.pickles import read_pickle
-from schemas.torch_files import read_torch
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.caffemodel import read_caffemodel
+from capgrade.pipelines.detectors.checkpoint import MOST_BLOCKS, built, check_tensors, read_safetensors, shapes_of
+from capgrade.pipelines.detectors.conventions import CONVENTIONS
+from capgrade.pipelines.detectors.layouts import BESIDE, CELL_ANCHORS, LAYOUTS, Layout
+from capgrade.pipelines.detectors.rpn import make_anchors, make_exact_anchors
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.pickles import read_pickle
+from capgrade.schemas.torch_files import read_torch
 
 REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6

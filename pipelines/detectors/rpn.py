@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.conventions import CONVENTIONS, Conventions
-from pipelines.detectors.ops import nms
+from capgrade.pipelines.detectors.conventions import CONVENTIONS, Conventions
+from capgrade.pipelines.detectors.ops import nms_batch
 
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
 CAFFE = CONVENTIONS["caffe"]
@@ -129,33 +130,44 @@ def select_proposals(
     deltas: Tensor,
     anchors: Tensor,
     image: tuple[int, int],
-    scale: float,
+    scales: Sequence[float],
     rule: ProposalRule,
     conventions: Conventions = CAFFE,
-) -> tuple[Tensor, Tensor]:
-    """One picture's proposals by falling score: (N,), (N, 4), (N, 4) -> boxes (R, 4), scores (R,), R <= after_nms.
+) -> list[tuple[Tensor, Tensor]]:
+    """Proposals of each picture by falling score: (B, N), (B, N, 4), anchors (N, 4) -> B times boxes (R, 4) and scores
+    (R,), R <= after_nms. All pictures are shown at one size, `image` (height, width), each at a scale of its own.
 
-    Decode, clip to `image` (height, width), drop sides below min_side * scale, take the best, suppress, take the
-    best. Equal scores: the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py,
-    bottom-up-attention; MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are
-    taken before the small are dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
+    Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the best. Equal scores:
+    the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py, bottom-up-attention;
+    MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are taken before the small are
+    dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
     """
+    anchors = anchors.expand(len(scores), -1, -1)
     if conventions.best_first:
-        best = scores.argsort(descending=True, stable=True)[: rule.before_nms]
-        scores, deltas, anchors = scores[best], deltas[best], anchors[best]
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : rule.before_nms]
+        scores, deltas, anchors = (_rows(x, best) for x in (scores, deltas, anchors))
     one_pixel = not conventions.open_boxes
-    boxes = clip_boxes(decode_boxes(anchors, deltas, one_pixel=one_pixel), *image, one_pixel=one_pixel)
-    large = _large(boxes, rule.min_side * scale, one_pixel)
-    boxes, scores = boxes[large], scores[large]
-    order = scores.argsort(descending=True, stable=True)[: rule.before_nms]
-    boxes, scores = boxes[order], scores[order]
-    kept = nms(
-        boxes, scores, rule.nms_threshold, limit=rule.after_nms, one_pixel=one_pixel, at_threshold=rule.at_threshold
-    )
-    return boxes[kept], scores[kept]
+    boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), one_pixel=one_pixel)
+    boxes = clip_boxes(boxes, *image, one_pixel=one_pixel).view_as(anchors)
+    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)
+    there = _large(boxes, least, one_pixel)
+    if not conventions.best_first:
+        order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        scores, boxes, there = (_rows(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
+    kept, count = nms_batch(
+        boxes, scores, rule.nms_threshold, there=there, limit=rule.after_nms, one_pixel=one_pixel,
+        at_threshold=rule.at_threshold,
+    )  # fmt: skip
+    found = zip(_rows(boxes, kept), _rows(scores, kept), count.tolist(), strict=True)
+    return [(box[:n], score[:n]) for box, score, n in found]
 
 
-def _large(boxes: Tensor, least: float, one_pixel: bool) -> Tensor:
-    """Whose sides both reach `least`, or exceed it where no pixel is added: bool (N,)."""
-    sides = boxes[:, 2:] - boxes[:, :2]
-    return (sides + 1 >= least if one_pixel else sides > least).all(dim=1)
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """The rows of each picture that its indices name: (B, N, ...), (B, K) -> (B, K, ...)."""
+    return x[torch.arange(len(x), device=x.device)[:, None], index]
+
+
+def _large(boxes: Tensor, least: Tensor, one_pixel: bool) -> Tensor:
+    """Whose sides both reach their picture's `least` (B,), or exceed it where no pixel is added: bool (B, N)."""
+    sides, least = boxes[..., 2:] - boxes[..., :2], least[:, None, None]
+    return (sides + 1 >= least if one_pixel else sides > least).all(dim=2)

@@ -1,31 +1,23 @@
-"""Which of a picture's proposals are kept, and what is known of them."""
+"""Which proposals of each picture are kept, and what is known of them; a batch of pictures at once.
+
+Nothing here is done picture by picture on the device: on a GPU the starts of kernels and the waits for sizes would
+take longer than the work.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.detectors.airsplay import AirsplayRule
-from pipelines.detectors.ops import nms_per_class
-
-
-@dataclasses.dataclass(frozen=True)
-class Regions:
-    """What a model says of one picture's R proposals; boxes in network pixels, everything float32.
-
-    classes has 0 = background, attributes 0 = none, as the Caffe model and MILVLG's conversion number them.
-    """
-
-    boxes: Tensor  # (R, 4) x1 y1 x2 y2, by falling objectness, not regressed
-    objectness: Tensor  # (R,), as `BottomUp.propose` gives it
-    features: Tensor  # (R, D), >= 0
-    classes: Tensor  # (R, n_classes + 1) probabilities
-    deltas: Tensor  # (R, 4 (n_classes + 1))
-    attributes: Tensor | None  # (R, n_attributes + 1) probabilities, of a model that has them
+from capgrade.pipelines.detectors.airsplay import AirsplayRule
+from capgrade.pipelines.detectors.ops import nms_per_class
+from capgrade.pipelines.detectors.output import Regions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +41,24 @@ class Detections:
         return len(self.boxes)
 
 
-class Rule(Protocol):
-    """Which regions of a picture are kept."""
+@dataclasses.dataclass(frozen=True)
+class Padded:
+    """What a rule sees of B pictures: their `Regions`, padded to the most."""
 
-    def choose(self, regions: Regions, scale: float, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes (K, 4) in pixels of a picture of `size` (width, height), their scores (K,) and their rows (K,)."""
+    boxes: Tensor  # (B, R, 4)
+    classes: Tensor  # (B, R, n_classes + 1)
+    deltas: Tensor  # (B, R, 4 (n_classes + 1))
+    there: Tensor  # bool (B, R), no padding
+
+
+Chosen = tuple[Tensor, Tensor, Tensor, Tensor]  # boxes (B, K, 4), scores (B, K), rows (B, K), how many count (B,)
+
+
+class Rule(Protocol):
+    """Which regions of each picture are kept."""
+
+    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+        """Boxes in pixels of pictures of `sizes` (width, height), their scores and their rows, padded."""
         ...
 
 
@@ -70,11 +75,12 @@ class SelectionRule:
     nms_threshold: float = 0.3
     at_threshold: bool = True  # IoU equal to the threshold suppresses: Caffe's CPU code
 
-    def choose(self, regions: Regions, scale: float, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        boxes = regions.boxes / scale
-        scores = surviving_score(boxes, regions.classes, self)
-        rows = select(scores, self)
-        return boxes[rows], scores[rows], rows
+    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+        boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
+        scores = surviving_score(boxes, batch.classes, self, batch.there)
+        rows, count = select(scores, self, batch.there)
+        picture = torch.arange(len(rows), device=rows.device)[:, None]
+        return boxes[picture, rows], scores[picture, rows], rows, count
 
 
 SELECTIONS: dict[str, Rule] = {
@@ -84,45 +90,87 @@ SELECTIONS: dict[str, Rule] = {
 }
 
 
-def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule) -> Tensor:
-    """max_conf: best score of each region over the classes in which it survives suppression: (R, 4), (R, C+1) -> (R,).
+def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: Tensor | None = None) -> Tensor:
+    """max_conf: best score of each region over the classes in which it survives suppression: (B, R, 4), (B, R, C+1) ->
+    (B, R).
 
     Suppression runs once a class, background left out, on the same unregressed boxes in picture pixels.
     """
-    foreground = classes[:, 1:]
-    if not len(boxes):
-        return foreground.new_zeros(0)
-    keep = nms_per_class(boxes, foreground, rule.nms_threshold, at_threshold=rule.at_threshold)
-    return foreground.masked_fill(~keep, 0).amax(dim=1)
+    foreground = classes[..., 1:]
+    keep = nms_per_class(boxes, foreground, rule.nms_threshold, there=there, at_threshold=rule.at_threshold)
+    return foreground.masked_fill(~keep, 0).amax(dim=2)
 
 
-def select(scores: Tensor, rule: SelectionRule) -> Tensor:
-    """Rows kept, int64 (K,), of `surviving_score` values (R,).
+def select(scores: Tensor, rule: SelectionRule, there: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Rows kept of each picture, int64 (B, K), and how many count (B,), of `surviving_score` values (B, R).
 
     Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best min_boxes or max_boxes by
     falling score, equal ones by row (the upstream order of equal scores is arbitrary). So with 36/36 the rows are
     sorted unless exactly 36 pass.
     """
-    passing = (scores >= rule.confidence).nonzero()[:, 0]
-    if rule.min_boxes <= len(passing) <= rule.max_boxes:
-        return passing
-    wanted = rule.min_boxes if len(passing) < rule.min_boxes else rule.max_boxes
-    return scores.argsort(descending=True, stable=True)[:wanted]
+    there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
+    passing = (scores >= rule.confidence) & there
+    number = passing.sum(1)
+    within = (number >= rule.min_boxes) & (number <= rule.max_boxes)
+    in_order = (~passing).byte().argsort(dim=1, stable=True)
+    by_score = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    rows = torch.where(within[:, None], in_order, by_score)[:, : rule.max_boxes]
+    return rows, torch.minimum(number.clamp(rule.min_boxes, rule.max_boxes), there.sum(1))
 
 
-def select_regions(regions: Regions, scale: float, width: int, height: int, rule: Rule) -> Detections:
-    """The rule on one picture's regions; `scale` is network pixels a picture pixel."""
-    boxes, scores, rows = rule.choose(regions, scale, (width, height))
-    found = map(_numpy, (boxes, regions.features[rows], scores, *_best(regions.classes[rows])))
-    attributes = (None, None) if regions.attributes is None else map(_numpy, _best(regions.attributes[rows]))
-    return Detections(width, height, *found, *attributes)
+def select_regions(
+    found: Sequence[Regions], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: Rule
+) -> list[Detections]:
+    """The rule on the regions of B pictures; scales are network pixels a picture pixel, sizes (width, height).
+
+    Two copies bring everything back from the device, whatever B.
+    """
+    batch = padded(found)
+    boxes, scores, rows, count = rule.choose(batch, scales, sizes)
+    if not rows.shape[1]:
+        return [_nothing(regions, size) for regions, size in zip(found, sizes, strict=True)]
+    starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in found])])
+    kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
+    kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
+    classes, class_scores = _best(torch.cat([regions.classes for regions in found])[kept])
+    numbers = [count[:, None].expand_as(rows), classes]
+    values = [boxes, scores[..., None], class_scores[..., None]]
+    if all(regions.attributes is not None for regions in found):
+        attributes, attribute_scores = _best(torch.cat([r.attributes for r in found if r.attributes is not None])[kept])
+        numbers, values = [*numbers, attributes], [*values, attribute_scores[..., None]]
+    values.append(torch.cat([regions.features for regions in found])[kept])
+    return _detections(torch.stack(numbers).cpu().numpy(), torch.cat(values, dim=2).float().cpu().numpy(), sizes)
+
+
+def padded(found: Sequence[Regions]) -> Padded:
+    columns = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes", "deltas"))
+    boxes, classes, deltas = columns
+    counts = torch.tensor([len(regions.boxes) for regions in found], device=boxes.device)
+    return Padded(boxes, classes, deltas, torch.arange(boxes.shape[1], device=boxes.device) < counts[:, None])
+
+
+def _detections(numbers: np.ndarray, values: np.ndarray, sizes: Sequence[tuple[int, int]]) -> list[Detections]:
+    """numbers [count, classes, attributes] x (B, K), values (B, K, 4 + 1 + 1 + 1 + D) as `select_regions` lays them."""
+    named = len(numbers) == 3
+    out = []
+    for b, size in enumerate(sizes):
+        n = int(numbers[0, b, 0])
+        whole = values[b, :n]
+        scores, class_scores, *attribute_scores = (whole[:, k].copy() for k in range(4, 7 if named else 6))
+        boxes, features = whole[:, :4].copy(), whole[:, 7 if named else 6 :].copy()
+        attributes = (numbers[2, b, :n].copy(), attribute_scores[0]) if named else (None, None)
+        out.append(Detections(*size, boxes, features, scores, numbers[1, b, :n].copy(), class_scores, *attributes))
+    return out
+
+
+def _nothing(regions: Regions, size: tuple[int, int]) -> Detections:
+    none, numbers = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    features = np.zeros((0, regions.features.shape[1]), np.float32)
+    attributes = (None, None) if regions.attributes is None else (numbers, none)
+    return Detections(*size, np.zeros((0, 4), np.float32), features, none, numbers, none, *attributes)
 
 
 def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of the likeliest but for column 0, from 0, and its probability: (K, C + 1) -> (K,), (K,)."""
-    score, number = probabilities[:, 1:].max(dim=1)
+    """Number of the likeliest but for column 0, from 0, and its probability: (..., C + 1) -> (...), (...)."""
+    score, number = probabilities[..., 1:].max(dim=-1)
     return number, score
-
-
-def _numpy(x: Tensor) -> np.ndarray:
-    return x.detach().to("cpu", torch.float32 if x.is_floating_point() else None).numpy()

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from pipelines.detectors.ops import iou
+from capgrade.pipelines.detectors.ops import iou
 
 IGNORE = -1
 

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipelines.detectors.annotated import Annotated, read_annotated
-from pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
-from pipelines.detectors.checkpoint import refuse_weights
-from pipelines.detectors.norm import freeze, unfreeze
-from pipelines.detectors.precision import measure
-from pipelines.detectors.preprocess import preprocess
-from pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
-from pipelines.detectors.targets import IGNORE, SampleRule, Truth, label_anchors, sample_regions
-from pipelines.detectors.weights import save_bottom_up
-from schemas.devices import device_of
-from schemas.errors import InputError
-from schemas.progress import progress
+from capgrade.pipelines.detectors.annotated import Annotated, read_annotated
+from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.checkpoint import refuse_weights
+from capgrade.pipelines.detectors.norm import freeze, unfreeze
+from capgrade.pipelines.detectors.precision import measure
+from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
+from capgrade.pipelines.detectors.targets import IGNORE, SampleRule, Truth, label_anchors, sample_regions
+from capgrade.pipelines.detectors.weights import save_bottom_up
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.progress import progress
 
 DELTA_DEVIATIONS = (0.1, 0.1, 0.2, 0.2)  # lib/fast_rcnn/config.py (TRAIN.BBOX_NORMALIZE_STDS), bottom-up-attention
 ATTRIBUTE_WEIGHT = 0.5  # models/vg/ResNet-101/faster_rcnn_end2end_final/train.prototxt
@@ -154,8 +154,8 @@ def losses_of(
     losses = _rpn_losses(logits, deltas, anchors, size, truths, rule)
     scores = logits.detach().softmax(dim=2)[..., 1]
     sampled = []
-    for i, (scale, truth) in enumerate(zip(scales, truths, strict=True)):
-        found, _ = select_proposals(scores[i], deltas[i].detach(), anchors, size, scale, model.config.proposals)
+    proposed = select_proposals(scores, deltas.detach(), anchors, size, scales, model.config.proposals)
+    for (found, _), truth in zip(proposed, truths, strict=True):
         sampled.append(sample_regions(found, truth, rule))
     return losses | _head_losses(model, features, sampled, truths)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipelines.detectors.bottom_up import BottomUp
-from pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, refuse_weights, save_bottom_up
-from pipelines.detectors.published import layout_of, published, read_tensors
-from schemas.errors import InputError
-from schemas.files import digest
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, refuse_weights, save_bottom_up
+from capgrade.pipelines.detectors.published import layout_of, published, read_tensors
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest
 
 __all__ = ["convert", "load_bottom_up", "save_bottom_up"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.features.h5 import read_h5
-from pipelines.features.npz import read_npz, read_teran, write_npz
-from pipelines.features.scan import read_scan, write_scan
-from pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
-from schemas.regions import Regions
+from capgrade.pipelines.features.h5 import read_h5
+from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
+from capgrade.pipelines.features.scan import read_scan, write_scan
+from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
+from capgrade.schemas.regions import Regions
 
 
 class FeatureWriter(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 AGAIN = "download or make the file again"
 _RAISED = (

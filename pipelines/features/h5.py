@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.features.damage import listed, refused
-from pipelines.features.scan import ids_file, read_rows
-from schemas.errors import InputError
-from schemas.regions import Regions
+from capgrade.pipelines.features.damage import listed, refused
+from capgrade.pipelines.features.scan import ids_file, read_rows
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.regions import Regions
 
 DATASET = "feat"
 MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row

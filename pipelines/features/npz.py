@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, listed, refused
-from schemas.errors import InputError
-from schemas.files import atomic
-from schemas.regions import Regions
+from capgrade.pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, listed, refused
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+from capgrade.schemas.regions import Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 MOST_BYTES = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.features.damage import AGAIN, feature_array, refused
-from schemas.errors import InputError
-from schemas.files import atomic
-from schemas.regions import Regions
+from capgrade.pipelines.features.damage import AGAIN, feature_array, refused
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+from capgrade.schemas.regions import Regions
 
 REPEAT = 5  # SCAN's dev and test files hold every image once a caption
 SUFFIX = "_ims.npy"

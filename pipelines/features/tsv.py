@@ -10,10 +10,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from pipelines.features.damage import refused
-from schemas.errors import InputError
-from schemas.files import atomic
-from schemas.regions import Regions
+from capgrade.pipelines.features.damage import refused
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+from capgrade.schemas.regions import Regions
 
 TSV = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 LXMERT = (

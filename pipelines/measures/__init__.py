@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from pipelines.measures.base import ArrayState, Fitted, Measure
-from pipelines.measures.bleu import Bleu
-from pipelines.measures.cider import Cider, CiderPlain
-from pipelines.measures.imported import Imported
-from pipelines.measures.kinds import KINDS
-from pipelines.measures.meteor import Meteor
-from pipelines.measures.meteor.java import MeteorJava
-from pipelines.measures.mixture import FittedMixture, Mixture
-from pipelines.measures.rouge import RougeL
-from pipelines.measures.sbert import Sbert
-from pipelines.measures.scene_graph import SceneGraph
-from pipelines.measures.spice import Spice
-from pipelines.measures.tfidf import TfidfCosine
-from schemas.errors import InputError
-from schemas.params import MeasuresParams
+from capgrade.pipelines.measures.base import ArrayState, Fitted, Measure
+from capgrade.pipelines.measures.bleu import Bleu
+from capgrade.pipelines.measures.cider import Cider, CiderPlain
+from capgrade.pipelines.measures.imported import Imported
+from capgrade.pipelines.measures.kinds import KINDS
+from capgrade.pipelines.measures.meteor import Meteor
+from capgrade.pipelines.measures.meteor.java import MeteorJava
+from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
+from capgrade.pipelines.measures.rouge import RougeL
+from capgrade.pipelines.measures.sbert import Sbert
+from capgrade.pipelines.measures.scene_graph import SceneGraph
+from capgrade.pipelines.measures.spice import Spice
+from capgrade.pipelines.measures.tfidf import TfidfCosine
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "choose"]
 

@@ -11,8 +11,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from schemas.captions import Captions
-from schemas.errors import InputError
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.measures import bleu_kernel as kernel
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.ngrams import Ngrams, count_ngrams
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import BleuParams
+from capgrade.pipelines.measures import bleu_kernel as kernel
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import BleuParams
 
 DENSE_SHARE = 0.05  # of the captions
 MOST_WORDS = np.iinfo(np.uint16).max

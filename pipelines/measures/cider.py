@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.measures import cider_kernel as kernel
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.ngrams import (
+from capgrade.pipelines.measures import cider_kernel as kernel
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
     Ngrams,
@@ -29,9 +29,9 @@ from pipelines.measures.ngrams import (
     document_frequencies,
     read_document_frequencies,
 )
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import CiderParams, CiderPlainParams
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CiderParams, CiderPlainParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 

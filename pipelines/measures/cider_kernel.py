@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from schemas.compiled import njit
+from capgrade.schemas.compiled import njit
 
 _FAST = {"contract", "reassoc", "nsz"}
 

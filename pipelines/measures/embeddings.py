@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schemas.errors import InputError
-from schemas.files import CACHE, atomic, write_text
-from schemas.inputs import folder_digest
-from schemas.progress import progress
-from schemas.say import warn
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import CACHE, atomic, write_text
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.progress import progress
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -40,19 +41,21 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CAPGRADE_CACHE", home / "capgrade")) / "embeddings"
 
 
-def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.ndarray:
+def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder. Texts beyond the model's limit are cut,
-    which a warning counts. Raises InputError when the model cannot be loaded, or the cache cannot be written.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
+    beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
+    or the cache cannot be written.
     """
     unique = unique_texts(texts)
-    folder = (folder or cache_folder()) / cache_name(unique, model)
+    folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    parts = [_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks)]
-    missing = [k for k, part in enumerate(parts) if part is None]
+    kept = (_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks))
+    parts = {k: part for k, part in enumerate(kept) if part is not None}
+    missing = [k for k in range(len(chunks)) if k not in parts]
     if missing or not (folder / CUT).is_file():
-        encoder = load_encoder(model)
+        encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
         with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
@@ -62,14 +65,14 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None) -> np.nd
                 advance(len(chunks[k]))
     if said := (folder / CUT).read_text(encoding="utf-8"):
         warn(said)
-    table = np.concatenate(parts)  # type: ignore[arg-type]
+    table = np.concatenate([parts[k] for k in range(len(chunks))])
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
 
 
 def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
     """What to say of texts that are longer than the encoder reads; nothing where there are none."""
-    limit = encoder.max_seq_length
+    limit = encoder.max_seq_length or 0
     long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
     pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
     cut = sum(len(one) > limit for one in pieces)
@@ -84,18 +87,20 @@ def unique_texts(texts: Sequence[str]) -> list[str]:
     return sorted(set(texts), key=lambda text: (len(text), text))
 
 
-def cache_name(unique: Sequence[str], model: str) -> str:
+def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
     """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
-    return hashlib.sha256("\0".join([fingerprint(model), *arithmetic(), *unique]).encode()).hexdigest()[:32]
+    made_by = [fingerprint(model), *arithmetic(device)]
+    return hashlib.sha256("\0".join([*made_by, *unique]).encode()).hexdigest()[:32]
 
 
-def arithmetic() -> tuple[str, ...]:
+def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
     import torch
 
+    place = device_of(device)
     kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
-    if torch.cuda.is_available():
-        kind = (torch.cuda.get_device_name(),)
+    if place.type == "cuda":
+        kind = (torch.cuda.get_device_name(place),)
     return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
 
 
@@ -115,17 +120,18 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
-def load_encoder(model: str) -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub."""
+def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
+    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     import logging
 
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
+    place = device_of(device)
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model))
+        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model), device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.measures.base import CHUNK, ArrayState
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.relevance import read_relevance
+from capgrade.pipelines.measures.base import CHUNK, ArrayState
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.relevance import read_relevance
 
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"

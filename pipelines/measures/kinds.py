@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pipelines.measures.base import ArrayState
-from pipelines.measures.bleu import FittedBleu
-from pipelines.measures.cider import FittedCider
-from pipelines.measures.imported import FittedImported
-from pipelines.measures.meteor import FittedMeteor
-from pipelines.measures.meteor.java import FittedMeteorJava
-from pipelines.measures.rouge import FittedRougeL
-from pipelines.measures.sbert import FittedSbert
-from pipelines.measures.scene_graph import FittedSceneGraph
-from pipelines.measures.spice import FittedSpice
+from capgrade.pipelines.measures.base import ArrayState
+from capgrade.pipelines.measures.bleu import FittedBleu
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.imported import FittedImported
+from capgrade.pipelines.measures.meteor import FittedMeteor
+from capgrade.pipelines.measures.meteor.java import FittedMeteorJava
+from capgrade.pipelines.measures.rouge import FittedRougeL
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
+from capgrade.pipelines.measures.spice import FittedSpice
 
 KINDS: dict[str, type[ArrayState]] = {
     kind.__name__: kind

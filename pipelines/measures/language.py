@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.captions import Captions
-from schemas.say import warn
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.say import warn
 
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: written without spaces between words.
 TOGETHER = (

@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.measures.base import Fitted, Measure
-from pipelines.measures.imported import FittedImported
-from pipelines.measures.mixture import FittedMixture
-from pipelines.measures.pairs import pair_values
-from schemas.captions import Captions
+from capgrade.pipelines.measures.base import Fitted, Measure
+from capgrade.pipelines.measures.imported import FittedImported
+from capgrade.pipelines.measures.mixture import FittedMixture
+from capgrade.pipelines.measures.pairs import pair_values
+from capgrade.schemas.captions import Captions
 
 
 def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:

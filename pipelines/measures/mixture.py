@@ -10,9 +10,9 @@ from typing import Self
 
 import numpy as np
 
-from pipelines.measures.base import CHUNK, Fitted, Measure
-from pipelines.measures.kinds import KINDS
-from schemas.captions import Captions
+from capgrade.pipelines.measures.base import CHUNK, Fitted, Measure
+from capgrade.pipelines.measures.kinds import KINDS
+from capgrade.schemas.captions import Captions
 
 _PARTS = "mixture.json"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 
 MAX_ORDER = 4
 FREQUENCIES = "document_frequencies"

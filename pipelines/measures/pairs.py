@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.measures.meteor.java import FittedMeteorJava
-from pipelines.measures.spice import FittedSpice
-from schemas.progress import progress
+from capgrade.pipelines.measures.meteor.java import FittedMeteorJava
+from capgrade.pipelines.measures.spice import FittedSpice
+from capgrade.schemas.progress import progress
 
 BLOCK = 64
 

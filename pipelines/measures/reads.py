@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.measures.embeddings import fingerprint
-from pipelines.measures.meteor.data import JAR, PARAPHRASES, meteor_folder
-from pipelines.measures.spice import jars
-from schemas.captions import FILE
-from schemas.inputs import file_digest
-from schemas.params import MeasuresParams
+from capgrade.pipelines.measures.embeddings import fingerprint
+from capgrade.pipelines.measures.meteor.data import JAR, PARAPHRASES, meteor_folder
+from capgrade.pipelines.measures.spice import jars
+from capgrade.schemas.captions import FILE
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import MeasuresParams
 
 Digests = Iterator[tuple[str, str]]
 

@@ -16,10 +16,10 @@ import numpy as np
 from numba import prange
 from numba.extending import intrinsic
 
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from schemas.captions import Captions
-from schemas.compiled import njit
-from schemas.params import RougeParams
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.params import RougeParams
 
 SHORT = 16  # bits of a short lane
 ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3

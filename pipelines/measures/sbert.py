@@ -21,12 +21,12 @@ import numpy as np
 from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.embeddings import EMBEDDED, embed
-from pipelines.measures.language import warn_unless_english
-from schemas.captions import Captions
-from schemas.compiled import njit
-from schemas.params import SbertParams
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.params import SbertParams
 
 ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
 TILE = 2048  # captions, a share of a chunk; with 64 images of five references a tile is 2.6 MB
@@ -175,7 +175,7 @@ class Sbert:
             require_two_references(captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)
-        vectors = embed(captions.texts, self.params.model)
+        vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(
             captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out
         )

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.language import warn_unless_english
-from pipelines.measures.meteor import caption_lines
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.inputs import file_digest
-from schemas.params import SpiceParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import SpiceParams
 
 JAR = "spice-1.0.jar"
 CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipelines.measures.base import require_two_references
-from pipelines.measures.cider import FittedCider, Form, index
-from pipelines.measures.language import warn_of_scripts
-from pipelines.measures.ngrams import Ngrams
-from pipelines.measures.tokens import word_unigram
-from schemas.captions import Captions
-from schemas.params import TfidfParams
+from capgrade.pipelines.measures.base import require_two_references
+from capgrade.pipelines.measures.cider import FittedCider, Form, index
+from capgrade.pipelines.measures.language import warn_of_scripts
+from capgrade.pipelines.measures.ngrams import Ngrams
+from capgrade.pipelines.measures.tokens import word_unigram
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import TfidfParams
 
 
 class TfidfCosine:

@@ -14,9 +14,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipelines.measures.language import TOGETHER
-from pipelines.measures.ptb import kept, ptb_tokens
-from schemas.errors import InputError
+from capgrade.pipelines.measures.language import TOGETHER
+from capgrade.pipelines.measures.ptb import kept, ptb_tokens
+from capgrade.schemas.errors import InputError
 
 JAR = "stanford-corenlp-3.4.1.jar"
 _LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")  # the lexer, or what reads its lines, may end one here

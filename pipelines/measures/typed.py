@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipelines.measures.base import Fitted, Measure
-from pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
-from pipelines.measures.embeddings import encode, load_encoder
-from pipelines.measures.mixture import FittedMixture, Mixture
-from pipelines.measures.ngrams import MAX_ORDER, count_ngrams
-from pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
-from pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
-from pipelines.measures.tokens import tokenize
-from schemas.captions import Captions
-from schemas.errors import InputError
+from capgrade.pipelines.measures.base import Fitted, Measure
+from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
+from capgrade.pipelines.measures.embeddings import encode, load_encoder
+from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
+from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams
+from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
+from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 
 Typed = Callable[[str], np.ndarray]
 
@@ -139,7 +139,7 @@ class TypedSbert:
     """Sentence-BERT; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
-        self.fitted, self._encoder = fitted, load_encoder(measure.params.model)
+        self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
         firsts = fitted.refs[fitted.ref_ptr[:-1]]
         self._vectors = fitted.embeddings[firsts if fitted.references == "first" else fitted.refs]
 

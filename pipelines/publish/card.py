@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pipelines.publish import limits, reading
-from pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
-from pipelines.publish.recipe import commands, parameters
-from schemas.licences import OTHER
+from capgrade.pipelines.publish import limits, reading
+from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
+from capgrade.pipelines.publish.recipe import commands, parameters
+from capgrade.schemas.licences import OTHER
 
 CONFIGS = ("relevance", "captions")
 

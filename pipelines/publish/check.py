@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pipelines.publish.contents import FOLDERS, MANIFEST
-from schemas.errors import InputError
-from schemas.files import check_size, digest, parse_manifest, read_manifest
+from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import check_size, digest, parse_manifest, read_manifest
 
 if TYPE_CHECKING:
-    from pipelines.publish.hub import Repository
+    from capgrade.pipelines.publish.hub import Repository
 
 AGAIN = "run `capgrade publish` again, or download it again"
 PUSH = "push it again: capgrade publish --push"
@@ -91,7 +91,7 @@ def _extra(names: Iterable[str], manifest: dict[str, Any], base: str) -> list[In
 
 
 def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
-    from pipelines.publish.hub import Repository
+    from capgrade.pipelines.publish.hub import Repository
 
     name, _, revision = target.partition("@")
     if "/" not in name or name.startswith((".", "/")):

@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.own_pairs import LEFT_OUT
-from pipelines.publish.meaning import meaning
-from pipelines.publish.names import base_names
-from pipelines.publish.tables import Table
-from schemas.captions import Captions
-from schemas.files import read_manifest
-from schemas.params import PublishParams
-from schemas.shards import Shards
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.meaning import meaning
+from capgrade.pipelines.publish.names import base_names
+from capgrade.pipelines.publish.tables import Table
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import PublishParams
+from capgrade.schemas.shards import Shards
 
 MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
 PICTURE = "figures/distributions.png"

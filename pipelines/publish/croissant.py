@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.publish.card import CONFIGS, introduction
-from pipelines.publish.contents import Contents
-from pipelines.publish.tables import Table
-from schemas.licences import licence_address
+from capgrade.pipelines.publish.card import CONFIGS, introduction
+from capgrade.pipelines.publish.contents import Contents
+from capgrade.pipelines.publish.tables import Table
+from capgrade.schemas.licences import licence_address
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 CONTEXT = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import InputError
-from schemas.files import atomic, read_manifest
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic, read_manifest
 
 
 def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> None:

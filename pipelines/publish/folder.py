@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.card import dataset_card
-from pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
-from pipelines.publish.croissant import croissant
-from pipelines.publish.figures import draw_distributions
-from pipelines.publish.own_pairs import own_without_themselves
-from pipelines.publish.tables import hub_split, write_captions, write_pairs
-from schemas.captions import read_captions
-from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest, write_text
-from schemas.output import output_folder
-from schemas.params import PublishParams
-from schemas.shards import read_shards
+from capgrade.pipelines.publish.card import dataset_card
+from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
+from capgrade.pipelines.publish.croissant import croissant
+from capgrade.pipelines.publish.figures import draw_distributions
+from capgrade.pipelines.publish.own_pairs import own_without_themselves
+from capgrade.pipelines.publish.tables import hub_split, write_captions, write_pairs
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, write_json, write_manifest, write_text
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.params import PublishParams
+from capgrade.schemas.shards import read_shards
 
 
 def publish(

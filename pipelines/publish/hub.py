@@ -29,8 +29,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
-from schemas.errors import InputError
-from schemas.files import package_version
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import package_version
 
 CONNECT, ANSWER = 20.0, 60.0  # seconds; the client of huggingface_hub itself waits for ever
 BLOCK = 2**25  # bytes a request when files are read for their digest

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.judges import PEOPLE, SAID, TITLES
-from pipelines.own_pairs import LEFT_OUT
-from pipelines.publish.contents import Contents
-from schemas.files import package_version
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.contents import Contents
+from capgrade.schemas.files import package_version
+from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 
 COEFFICIENTS = [(name, pairs) for name in ("pearson", "spearman") for pairs in ("all", "non_original")]
 LIMITS = """- Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at

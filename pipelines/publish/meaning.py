@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.own_pairs import LEFT_OUT
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 
 COLUMNS = {
     "image_id": "the image's id in the source",

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.measures import choose
-from pipelines.measures.left_out import own_left_out
-from pipelines.publish.blocks import measures_block
-from schemas.captions import Captions
-from schemas.params import MeasuresParams, validated
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.left_out import own_left_out
+from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams, validated
 
 
 def own_without_themselves(captions: Captions, used: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.publish.check import folder_problems, read_published
-from pipelines.publish.contents import FOLDERS, MANIFEST
-from schemas.errors import InputError
-from schemas.files import digest, package_version
+from capgrade.pipelines.publish.check import folder_problems, read_published
+from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, package_version
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
 
-    from pipelines.publish.hub import Repository
+    from capgrade.pipelines.publish.hub import Repository
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False) -> Pushed:
     Raises InputError, which says what state the repository is in: a damaged folder, a version that is published with
     other content, no access, a conflict, no answer.
     """
-    from pipelines.publish.hub import Repository
+    from capgrade.pipelines.publish.hub import Repository
 
     manifest = read_published(folder)
     problems = folder_problems(folder, manifest)

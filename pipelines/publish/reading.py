@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.own_pairs import LEFT_OUT
-from pipelines.publish.contents import Contents
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.contents import Contents
 
 HERE, ROWS = "dataset", 5
 LOADING = """from datasets import load_dataset

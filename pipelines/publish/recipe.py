@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from pipelines.publish.blocks import measures_block
-from pipelines.publish.contents import Contents
-from pipelines.publish.names import base_names
+from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.pipelines.publish.contents import Contents
+from capgrade.pipelines.publish.names import base_names
 
 
 def parameters(contents: Contents) -> str:

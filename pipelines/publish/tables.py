@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.own_pairs import LEFT_OUT
-from schemas.captions import SCHEMA, Captions
-from schemas.errors import InputError
-from schemas.files import atomic
-from schemas.shards import Shards, pair_columns
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+from capgrade.schemas.shards import Shards, pair_columns
 
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs a file, about 60 MB

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.report.agreement import agreement
-from pipelines.report.alignments import alignments
-from pipelines.report.corpus import corpus
-from pipelines.report.cost import cost
-from pipelines.report.curves import curves
-from pipelines.report.data import CAPTIONS, Data, open_data
-from pipelines.report.distributions import distributions
-from pipelines.report.embedding_map import embedding_map
-from pipelines.report.examples import examples
-from pipelines.report.files import write_pictures
-from pipelines.report.mined import mined
-from pipelines.report.page import render
-from pipelines.report.parts import Missing, Section
-from pipelines.report.runs import runs
-from pipelines.report.thumbnails import Thumbnails
-from pipelines.report.training import training
-from schemas.files import package_version, write_text
-from schemas.output import refuse_file, refuse_foreign, signed
+from capgrade.pipelines.report.agreement import agreement
+from capgrade.pipelines.report.alignments import alignments
+from capgrade.pipelines.report.corpus import corpus
+from capgrade.pipelines.report.cost import cost
+from capgrade.pipelines.report.curves import curves
+from capgrade.pipelines.report.data import CAPTIONS, Data, open_data
+from capgrade.pipelines.report.distributions import distributions
+from capgrade.pipelines.report.embedding_map import embedding_map
+from capgrade.pipelines.report.examples import examples
+from capgrade.pipelines.report.files import write_pictures
+from capgrade.pipelines.report.mined import mined
+from capgrade.pipelines.report.page import render
+from capgrade.pipelines.report.parts import Missing, Section
+from capgrade.pipelines.report.runs import runs
+from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.training import training
+from capgrade.schemas.files import package_version, write_text
+from capgrade.schemas.output import refuse_file, refuse_foreign, signed
 
 LEAD = (
     "Benchmarks call one image right for a caption and every other wrong. Here are the degrees between: measured, "

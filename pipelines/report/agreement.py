@@ -8,13 +8,13 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from pipelines.judges import SAID, TITLES
-from pipelines.report.charts import made, rows
-from pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
-from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
-from schemas.captions import Captions, read_captions
-from schemas.errors import InputError
-from schemas.files import metadata_of, read_arrow
+from capgrade.pipelines.report.charts import made, rows
+from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, read_arrow
+from capgrade.schemas.judges import SAID, TITLES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
 BINS = 12  # of equal width

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.report.data import ALIGNMENT, Data, json_at
-from pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, text
+from capgrade.pipelines.report.data import ALIGNMENT, Data, json_at
+from capgrade.pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, text
 
 SHARES = {
     "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",

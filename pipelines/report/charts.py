@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from pipelines.report.parts import Chart
+from capgrade.pipelines.report.parts import Chart
 
 HEIGHT = 260
 Row = Mapping[str, Any]

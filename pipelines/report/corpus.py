@@ -6,11 +6,11 @@ import altair as alt
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.report.charts import made, rows
-from pipelines.report.data import CAPTIONS, SHARDS, Data
-from pipelines.report.parts import Cell, Chart, Facts, Missing, Part, Section, Table, count, number, text
-from schemas.captions import Captions, read_captions
-from schemas.shards import pair_columns, read_shards
+from capgrade.pipelines.report.charts import made, rows
+from capgrade.pipelines.report.data import CAPTIONS, SHARDS, Data
+from capgrade.pipelines.report.parts import Cell, Chart, Facts, Missing, Part, Section, Table, count, number, text
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.shards import pair_columns, read_shards
 
 LONGEST = 40  # words; longer captions are counted with these
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import altair as alt
 
-from pipelines.report.charts import made, rows
-from pipelines.report.data import Data
-from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, count, number, text
-from schemas.files import MANIFEST, read_json
-from schemas.times import TIMES, Time, read_time
+from capgrade.pipelines.report.charts import made, rows
+from capgrade.pipelines.report.data import Data
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, count, number, text
+from capgrade.schemas.files import MANIFEST, read_json
+from capgrade.schemas.times import TIMES, Time, read_time
 
 MARKS = (MANIFEST, "config.json", "metrics.json", "alignment.png")  # of a finished folder
 MEGA = 1e6

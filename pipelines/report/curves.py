@@ -6,9 +6,9 @@ from typing import Any
 
 import altair as alt
 
-from pipelines.report.charts import by_run, made, rows
-from pipelines.report.data import EVALUATION, Data, json_at
-from pipelines.report.parts import Chart, Missing, Part, Section
+from capgrade.pipelines.report.charts import by_run, made, rows
+from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
 
 FILE = "curves_k.json"
 NAMES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}

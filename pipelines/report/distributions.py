@@ -7,10 +7,10 @@ import math
 import altair as alt
 import numpy as np
 
-from pipelines.own_pairs import LEFT_OUT
-from pipelines.report.charts import made, rows
-from pipelines.report.data import RELEVANCE, Data, columns
-from pipelines.report.parts import Chart, Missing, Part, Section, Table, number, text
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.report.charts import made, rows
+from capgrade.pipelines.report.data import RELEVANCE, Data, columns
+from capgrade.pipelines.report.parts import Chart, Missing, Part, Section, Table, number, text
 
 INTRO = (
     "Own pairs are an image and a caption written for it; other pairs are all the rest. The more the two overlap, the "

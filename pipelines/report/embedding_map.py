@@ -9,11 +9,11 @@ import numpy as np
 from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
 
-from pipelines.report.charts import made
-from pipelines.report.data import EMBEDDINGS, Data
-from pipelines.report.parts import Chart, Missing, Note, Part, Section
-from pipelines.report.thumbnails import Thumbnails
-from schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.pipelines.report.charts import made
+from capgrade.pipelines.report.data import EMBEDDINGS, Data
+from capgrade.pipelines.report.parts import Chart, Missing, Note, Part, Section
+from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 
 MOST = 300  # images on a map, spread over the split
 TEXTS = 2  # captions of each

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pipelines.report.data import EMBEDDINGS, Data
-from pipelines.report.parts import Examples, Item, Missing, Note, Part, Ranking, Section
-from pipelines.report.thumbnails import Thumbnails
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.relevance import Relevance
+from capgrade.pipelines.report.data import EMBEDDINGS, Data
+from capgrade.pipelines.report.parts import Examples, Item, Missing, Note, Part, Ranking, Section
+from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.relevance import Relevance
 
 QUERIES = 4  # of each direction
 TOP = 5

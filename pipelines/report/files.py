@@ -9,11 +9,11 @@ from typing import Any
 
 import vl_convert
 
-from pipelines.report.page import VEGA_LITE
-from pipelines.report.parts import Chart, Picture, Section
-from pipelines.report.theme import THEMES
-from schemas.files import atomic, write_manifest
-from schemas.output import output_folder
+from capgrade.pipelines.report.page import VEGA_LITE
+from capgrade.pipelines.report.parts import Chart, Picture, Section
+from capgrade.pipelines.report.theme import THEMES
+from capgrade.schemas.files import atomic, write_manifest
+from capgrade.schemas.output import output_folder
 
 WIDTH, WIDE = 440, 820
 SCALE = 2  # pixels of a PNG for one of the page

@@ -14,8 +14,8 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.report.parts import Section
-from pipelines.report.theme import THEMES
+from capgrade.pipelines.report.parts import Section
+from capgrade.pipelines.report.theme import THEMES
 
 FOLDER = Path(__file__).parent / "page"
 VEGA_LITE = "6.4"

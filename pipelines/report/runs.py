@@ -8,10 +8,10 @@ from typing import Any
 
 import altair as alt
 
-from pipelines.report.charts import by_run, choice, made, rows
-from pipelines.report.data import EVALUATION, Data, json_at
-from pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
-from trainer.report import SUMS, scale, shown, smaller_is_better
+from capgrade.pipelines.report.charts import by_run, choice, made, rows
+from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
+from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_better
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")

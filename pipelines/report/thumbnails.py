@@ -8,8 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from pipelines.pictures import TABLE, Picture, read_pictures
-from pipelines.report.page import data_uri
+from capgrade.pipelines.pictures.listing import TABLE, Picture, read_pictures
+from capgrade.pipelines.report.page import data_uri
 
 QUALITY = 70
 

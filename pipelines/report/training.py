@@ -5,9 +5,9 @@ from __future__ import annotations
 import altair as alt
 import numpy as np
 
-from pipelines.report.charts import by_run, choice, made, rows
-from pipelines.report.data import RUNS, Data, columns
-from pipelines.report.parts import Chart, Missing, Section
+from capgrade.pipelines.report.charts import by_run, choice, made, rows
+from capgrade.pipelines.report.data import RUNS, Data, columns
+from capgrade.pipelines.report.parts import Chart, Missing, Section
 
 STEPS, EPOCHS = "steps.csv", "epochs.csv"
 POINTS = 100  # of a run's loss: each the mean of so many steps

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pipelines.sources.coco import read_coco
-from pipelines.sources.flickr import read_flickr
-from pipelines.sources.hub import read_hub
-from pipelines.sources.karpathy import read_karpathy
-from pipelines.sources.precomp import read_precomp
-from pipelines.sources.table import read_csv, read_jsonl, read_tsv
-from schemas.captions import SourceReader
+from capgrade.pipelines.sources.coco import read_coco
+from capgrade.pipelines.sources.flickr import read_flickr
+from capgrade.pipelines.sources.hub import read_hub
+from capgrade.pipelines.sources.karpathy import read_karpathy
+from capgrade.pipelines.sources.precomp import read_precomp
+from capgrade.pipelines.sources.table import read_csv, read_jsonl, read_tsv
+from capgrade.schemas.captions import SourceReader
 
 # The embedded world, `scenes`, also draws pictures and is not a reader of files.
 SOURCES: dict[str, SourceReader] = {

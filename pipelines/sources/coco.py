@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources.fields import Place, as_id, as_text, entries, required
-from pipelines.sources.text import read_json, source_path
-from schemas.captions import Caption
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place, as_id, as_text, entries, required
+from capgrade.pipelines.sources.text import read_json, source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 LAYOUT = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
 

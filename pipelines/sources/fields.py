@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 
 class Place(NamedTuple):

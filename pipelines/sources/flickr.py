@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.sources.fields import Place
-from pipelines.sources.splits import keep_splits
-from pipelines.sources.text import read_lines, source_path
-from schemas.captions import Caption
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.pipelines.sources.text import read_lines, source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.params import CaptionsParams
 
 LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 logger = logging.getLogger(__name__)

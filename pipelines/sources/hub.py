@@ -7,13 +7,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from pipelines.sources.fields import Place
-from pipelines.sources.records import Fields, Record, captions_of
-from pipelines.sources.splits import keep_splits
-from pipelines.sources.text import source_path
-from schemas.captions import Caption
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.records import Fields, Record, captions_of
+from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.pipelines.sources.text import source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.sources.fields import Place, as_id, as_text, entries, required
-from pipelines.sources.splits import keep_splits
-from pipelines.sources.text import read_json, source_path
-from schemas.captions import Caption
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place, as_id, as_text, entries, required
+from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.pipelines.sources.text import read_json, source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.params import CaptionsParams
 
 LAYOUT = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.sources.fields import Place
-from pipelines.sources.text import read_lines, source_path
-from schemas.captions import Caption
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.text import read_lines, source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 PER_IMAGE = 5  # rows of captions an image, in this layout always
 TABLE = "use --source tsv, which takes any number of captions an image"

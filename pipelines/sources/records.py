@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.sources.fields import Place, as_id, as_text, required
-from schemas.captions import Caption
-from schemas.params import Columns
+from capgrade.pipelines.sources.fields import Place, as_id, as_text, required
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.params import Columns
 
 REMEDY = "every row needs the same fields as the first"
 Record = tuple[Place, Mapping[str, Any]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from schemas.captions import Caption
-from schemas.errors import InputError
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
 
 
 def keep_splits(captions: Iterable[Caption], split: str | None, file: str | Path) -> Iterator[Caption]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from pipelines.sources.fields import Place
-from pipelines.sources.records import Fields, Record, captions_of
-from pipelines.sources.splits import keep_splits
-from pipelines.sources.text import parse_json, read_lines, source_path
-from schemas.captions import Caption
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.records import Fields, Record, captions_of
+from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.pipelines.sources.text import parse_json, read_lines, source_path
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 EMPTY = "an empty row", "delete it"
 Row = tuple[int, list[str]]

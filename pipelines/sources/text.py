@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from schemas.errors import InputError
-from schemas.params import CaptionsParams
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
 
 
 def source_path(params: CaptionsParams) -> Path:

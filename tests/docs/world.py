@@ -9,11 +9,11 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-from conftest import call
 from PIL import Image
 
-from schemas.captions import Captions, read_captions
-from schemas.files import read_arrow
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.files import read_arrow
+from tests.conftest import call
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
@@ -29,7 +29,7 @@ capgrade relevance --captions data/captions --split test --out data/relevance
 capgrade shards --captions data/captions --split train --top 4 --uniform 4 --out data/shards
 capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agreement.json --pairs data/judged.arrow
 capgrade publish --captions data/captions --shards data/shards --license cc0-1.0 --out data/dataset
-capgrade train --preset sam {DATA} --shards data/shards {TINY} --out data/runs/scenes_sam
+capgrade train --preset sam {DATA} {TINY} --out data/runs/scenes_sam
 capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --device cpu --out data/runs/scenes_teran
 capgrade embed --run data/runs/scenes_sam {DATA} --split test --out data/embeddings/scenes_sam
 capgrade embed --run data/runs/scenes_sam {DATA} --split test

@@ -10,19 +10,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import make_captions, random_sets
 from PIL import Image
 
-from explorer.answers import Explorer
-from explorer.corpus import Corpus, sampled
-from explorer.findings import DEPTH, PEOPLE, RANK
-from explorer.models import ModelVoice, model_voice
-from explorer.voices import measure_voices, top
-from pipelines.agree import Judgements
-from pipelines.measures import choose
-from schemas.errors import InputError
-from schemas.files import digest, write_json, write_manifest
-from schemas.params import MeasuresParams
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.corpus import Corpus, sampled
+from capgrade.explorer.findings import DEPTH, PEOPLE, RANK
+from capgrade.explorer.models import ModelVoice, model_voice
+from capgrade.explorer.voices import measure_voices, top
+from capgrade.pipelines.agree import Judgements
+from capgrade.pipelines.measures import choose
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, write_json, write_manifest
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions, random_sets
 
 CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
 NAMES = ("cider", "rouge_l")
@@ -30,7 +30,7 @@ NAMES = ("cider", "rouge_l")
 
 @dataclass
 class _Searcher:
-    """What `ModelVoice` needs of `trainer.index.Searcher`: scores of an index."""
+    """What `ModelVoice` needs of `capgrade.trainer.search.index.Searcher`: scores of an index."""
 
     scores: np.ndarray
     folder: Path
@@ -157,8 +157,8 @@ def test_an_upload_needs_a_model_and_its_detector(explorer: Explorer) -> None:
 
 
 def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
-    from pipelines.detectors.catalogue import make_detector
-    from schemas.params import RegionsParams
+    from capgrade.pipelines.detectors.catalogue import make_detector
+    from capgrade.schemas.params import RegionsParams
 
     explorer.detector = make_detector(RegionsParams(detector="scenes", device="cpu", boxes="3"))
     data = io.BytesIO()
@@ -173,13 +173,13 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
 
 def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
-    monkeypatch.setattr("explorer.models.open_search", lambda run, folder: SimpleNamespace(index=index))
+    monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: SimpleNamespace(index=index))
     with pytest.raises(InputError, match="none of the 14 images"):
         model_voice("m", tmp_path, tmp_path, CAPTIONS)
 
 
 def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import trainer.index as index
+    from capgrade.trainer.search import index
 
     (tmp_path / index.MODEL).write_bytes(b"one model")
     write_json(tmp_path / index.ITEMS, {})

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_captions, random_sets
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks.browser import listen
-from explorer.answers import Explorer
-from explorer.corpus import Corpus, sampled
-from explorer.pictures import Thumbnails
-from explorer.ratings import Ratings
-from explorer.reviews import Review
-from explorer.server import running
-from explorer.voices import measure_voices
-from pipelines.agree import Judgements, read_judgements
-from pipelines.measures import choose
-from schemas.captions import Captions
-from schemas.params import MeasuresParams
+from capgrade.benchmarks.browser import listen
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.corpus import Corpus, sampled
+from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.reviews import Review
+from capgrade.explorer.server import running
+from capgrade.explorer.voices import measure_voices
+from capgrade.pipelines.agree import Judgements, read_judgements
+from capgrade.pipelines.measures import choose
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions, random_sets
 
 HOSTILE = [
     "<script>window.hacked = 1</script> a dog",

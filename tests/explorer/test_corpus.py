@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import caption_table, make_captions, random_sets, write_captions_folder
 
-from explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
-from explorer.pairs import Pairs
-from explorer.start import Folders, open_explorer, read_corpus
-from pipelines.publish.folder import publish
-from pipelines.relevance import relevance
-from pipelines.shards import shards
-from schemas.captions import read_captions
-from schemas.errors import InputError
-from schemas.files import MANIFEST, SELF, self_digest
-from schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.start import Folders, open_explorer, read_corpus
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, SELF, self_digest
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 NAMES = ("cider", "rouge_l")
 PARAMS = MeasuresParams.model_validate({"cider": {"sigma": 5.0}})

@@ -11,14 +11,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import caption_table, random_sets, write_captions_folder
 
-from explorer.plans import read_plan
-from explorer.ratings import Ratings
-from pipelines import cli
-from pipelines.publish.folder import publish
-from pipelines.shards import shards
-from schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
+from capgrade.explorer.plans import read_plan
+from capgrade.explorer.ratings import Ratings
+from capgrade.pipelines import cli
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
 
 NAMES = ("cider", "rouge_l")
 
@@ -44,7 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Path) -> None:
-    main = "import signal; signal.signal(2, signal.default_int_handler); from pipelines.cli import main; main()"
+    main = (
+        "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
+    )
     command = [sys.executable, "-c", main, "explore", "--dataset", str(folder / "dataset"), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         try:

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
-from test_app import World, world  # noqa: F401  # the same explorer
 
-from explorer.gate import LARGEST_QUESTION, LARGEST_UPLOAD
-from explorer.reviewers import MOST, admitted
-from explorer.server import running
-from schemas.errors import InputError
+from capgrade.explorer.gate import LARGEST_QUESTION, LARGEST_UPLOAD
+from capgrade.explorer.reviewers import MOST, admitted
+from capgrade.explorer.server import running
+from capgrade.schemas.errors import InputError
+from tests.explorer.test_app import World, world  # noqa: F401  # the same explorer
 
 FILE = {"files": ("x.sh", b"#!/bin/sh\n")}
 
@@ -60,7 +60,7 @@ def test_nothing_can_be_uploaded_where_nothing_looks_at_pictures(client: httpx.C
 @pytest.fixture
 def looking(world: World, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
     """A server with a model and a detector, which is never asked."""
-    monkeypatch.setattr("explorer.answers.Explorer.looks_at_pictures", True)
+    monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
     with running(world.explorer, world.review) as address:
         yield httpx.Client(base_url=address)
 
@@ -136,7 +136,7 @@ def test_a_name_is_its_first_owners(tmp_path: Path) -> None:
 
 def test_names_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST == 1000
-    monkeypatch.setattr("explorer.reviewers.MOST", 2)
+    monkeypatch.setattr("capgrade.explorer.reviewers.MOST", 2)
     _, key = admitted(tmp_path, "a", "")
     admitted(tmp_path, "b", "")
     with pytest.raises(InputError, match="2 names have been taken"):
@@ -145,7 +145,7 @@ def test_names_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reviewer_who_never_stops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr("explorer.ratings.LARGEST", 200)
+    monkeypatch.setattr("capgrade.explorer.ratings.LARGEST", 200)
     with pytest.raises(InputError, match="too many ratings of one reviewer"):
         for _ in range(9):
             world.review.ratings.rate("never stops", 0, 1)

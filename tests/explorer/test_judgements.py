@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_captions
 
-from explorer.judgements import agreement, alpha, export, judged_recall, judgements_csv, rating_matrix
-from explorer.plans import INFORMATION, SEMANTIC_MAP, Item, Plan, write_plan
-from explorer.ratings import Ratings
-from pipelines.agree import read_judgements
-from schemas.errors import InputError
+from capgrade.explorer.judgements import agreement, alpha, export, judged_recall, judgements_csv, rating_matrix
+from capgrade.explorer.plans import INFORMATION, SEMANTIC_MAP, Item, Plan, write_plan
+from capgrade.explorer.ratings import Ratings
+from capgrade.pipelines.agree import read_judgements
+from capgrade.schemas.errors import InputError
+from tests.conftest import make_captions
 
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
 

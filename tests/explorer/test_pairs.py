@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from explorer.pairs import Pairs, disagreement, joined, rank_share, ranked
+from capgrade.explorer.pairs import Pairs, disagreement, joined, rank_share, ranked
 
 
 def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> Pairs:

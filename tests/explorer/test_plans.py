@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_captions
 
-from explorer.pairs import Pairs
-from explorer.plans import FILE, Plan, information, misses_again, most_informative, read_plan, write_plan
-from schemas.errors import InputError
+from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.plans import FILE, Plan, information, misses_again, most_informative, read_plan, write_plan
+from capgrade.schemas.errors import InputError
+from tests.conftest import make_captions
 
 SETS = [[f"image {i} caption {k}" for k in range(2)] for i in range(12)]
 
@@ -64,7 +64,7 @@ def test_each_reviewer_has_an_order_that_the_seed_fixes() -> None:
 
 @dataclass
 class _Model:
-    """What a plan needs of `explorer.models.ModelVoice`."""
+    """What a plan needs of `capgrade.explorer.models.ModelVoice`."""
 
     scores: np.ndarray
     name: str = "model"

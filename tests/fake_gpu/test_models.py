@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from models.made import FEATURES, VOCABULARY, images, texts
 
-from fake_gpu.device import DEVICE, FakeGpu
-from trainer.encode import encode_captions, encode_images, moved, scores
-from trainer.losses import LOSSES, ScoredBatch, make_loss
-from trainer.models import MODELS, build, configure
-from trainer.models.base import RetrievalModel
+from capgrade.trainer.losses import LOSSES, ScoredBatch, make_loss
+from capgrade.trainer.models import MODELS, build, configure
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.search.encode import encode_captions, encode_images, moved, scores
+from tests.fake_gpu.device import DEVICE, FakeGpu
+from tests.trainer.models.made import FEATURES, VOCABULARY, images, texts
 
 B = 5
 SMALL: dict[str, dict[str, Any]] = {
@@ -49,7 +49,7 @@ def of_batch(model: RetrievalModel, device: str) -> ScoredBatch:
     """What `scored_batch` gives the losses, from made images and captions."""
     sides = model(moved(images(), torch.device(device)), moved(texts((3, 7, 1, 5, 3)), torch.device(device)))
     relevance = torch.rand(B, B, generator=torch.Generator().manual_seed(3)).to(device)
-    known: dict[str, Any] = dict.fromkeys(("relevance", "image_relevance", "caption_relevance"), relevance)
+    known: dict[str, Any] = {"relevance": relevance}
     if hasattr(model, "classify"):
         known |= {"image_logits": model.classify(sides[0]), "caption_logits": model.classify(sides[1])}
     vectors = [side.vector if side.vector is not None else side.parts[:, 0] for side in sides]

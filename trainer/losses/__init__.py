@@ -11,16 +11,16 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
-from schemas.errors import InputError
-from trainer.losses.base import ScoredBatch
-from trainer.losses.centre import centre, classify
-from trainer.losses.daa import daa, smooth_ap
-from trainer.losses.info_nce import info_nce
-from trainer.losses.kendall import kendall, kendall_windows, windows
-from trainer.losses.ladder import check_rungs, ladder
-from trainer.losses.sam import sam
-from trainer.losses.soft_negative import triplet_sn
-from trainer.losses.triplet import triplet
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.losses.centre import centre, classify
+from capgrade.trainer.losses.daa import daa, smooth_ap
+from capgrade.trainer.losses.info_nce import info_nce
+from capgrade.trainer.losses.kendall import kendall, kendall_windows, windows
+from capgrade.trainer.losses.ladder import check_rungs, ladder
+from capgrade.trainer.losses.sam import sam
+from capgrade.trainer.losses.soft_negative import triplet_sn
+from capgrade.trainer.losses.triplet import triplet
 
 __all__ = ["LOSSES", "ScoredBatch", "check_scale", "make_loss", "needs"]
 

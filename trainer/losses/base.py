@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that something is divided or scaled by
 

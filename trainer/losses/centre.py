@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from trainer.losses.base import ScoredBatch, required
+from capgrade.trainer.losses.base import ScoredBatch, required
 
 
 def centre(batch: ScoredBatch) -> Tensor:

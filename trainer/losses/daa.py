@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import Above0, ScoredBatch, all_known, asked, both_ways
+from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, asked, both_ways
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import Above0, ScoredBatch, asked, both_ways
+from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways
 
 
 def info_nce(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from schemas.errors import InputError
-from trainer.losses.base import Above0, ScoredBatch, asked, both_ways
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways
 
 TOLERANCE = 1e-6  # a pair's relevance to itself is 1 up to rounding
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from schemas.errors import InputError
-from trainer.losses.base import ScoredBatch, asked, both_ways
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.losses.base import ScoredBatch, asked, both_ways
 
 THRESHOLDS, MARGINS, WEIGHTS = (0.63,), (0.2, 0.01), (1.0, 0.25)
 

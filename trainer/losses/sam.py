@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import Above0, ScoredBatch, all_known, asked, off_diagonal
-from trainer.losses.triplet import Negative, choose
+from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, asked, off_diagonal
+from capgrade.trainer.losses.triplet import Negative, choose
 
 LARGEST = 1.0  # of a margin in the authors' code
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trainer.losses.base import Above0, ScoredBatch, asked, both_ways, off_diagonal
+from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways, off_diagonal
 
 TOLERANCE = 1e-6  # of a relevance of size 1: rounding
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainer.losses.base import ScoredBatch, both_ways, off_diagonal
+from capgrade.trainer.losses.base import ScoredBatch, both_ways, off_diagonal
 
 Negative = Literal["hard", "random", "soft"]
 Negatives = Literal["hard", "random", "soft", "sum"]

@@ -1,24 +1,24 @@
 """Retrieval metrics over plain arrays: queries as rows, candidates as columns, one float64 value a query."""
 
-from trainer.metrics.asp import asp, asp_average, asp_ceiling
-from trainer.metrics.base import Positives, Queries, own_positives
-from trainer.metrics.catalogue import CATALOGUE, Metric, asp_a, extension_name, metric, score_all
-from trainer.metrics.coherence import coherent_score
-from trainer.metrics.eccv import human_lists, map_at_r, r_precision
-from trainer.metrics.kendall import kendall_tau
-from trainer.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
-from trainer.metrics.ncs import ncs
-from trainer.metrics.ndcg import ndcg, zero_ideal
-from trainer.metrics.pmrp import coco_codes, pmrp
-from trainer.metrics.recall import first_rank, median_rank, recall, recall_share
-from trainer.metrics.semantic_map import Collapse, collapse, semantic_map
-from trainer.metrics.semantic_recall import (
+from capgrade.trainer.metrics.asp import asp, asp_average, asp_ceiling
+from capgrade.trainer.metrics.base import Positives, Queries, own_positives
+from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric, asp_a, extension_name, metric, score_all
+from capgrade.trainer.metrics.coherence import coherent_score
+from capgrade.trainer.metrics.eccv import human_lists, map_at_r, r_precision
+from capgrade.trainer.metrics.kendall import kendall_tau
+from capgrade.trainer.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
+from capgrade.trainer.metrics.ncs import ncs
+from capgrade.trainer.metrics.ndcg import ndcg, zero_ideal
+from capgrade.trainer.metrics.pmrp import coco_codes, pmrp
+from capgrade.trainer.metrics.recall import first_rank, median_rank, recall, recall_share
+from capgrade.trainer.metrics.semantic_map import Collapse, collapse, semantic_map
+from capgrade.trainer.metrics.semantic_recall import (
     extension_images,
     extension_set,
     semantic_recall,
     semantic_recall_authors,
 )
-from trainer.metrics.uncertainty import Interval, PairedTest, bootstrap, paired_test
+from capgrade.trainer.metrics.uncertainty import Interval, PairedTest, bootstrap, paired_test
 
 __all__ = [
     "CATALOGUE",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, per_query
-from trainer.metrics.ranking import Array, Ties, rank
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties, rank
 
 
 @njit(cache=True, nogil=True)

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import numba
 import numpy as np
 
-from schemas.errors import InputError
-from trainer.metrics.ranking import Array, Ranking, Ties, rank
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.ranking import Array, Ranking, Ties, rank
 
 Score: TypeAlias = "Callable[[Block], Array]"
 MOST = float(np.finfo(np.float64).max)

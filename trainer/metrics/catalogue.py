@@ -9,19 +9,19 @@ from functools import partial
 
 import numpy as np
 
-from schemas.errors import InputError
-from trainer.metrics.asp import asp_average_of, asp_of
-from trainer.metrics.base import Block, Queries, Score, per_query
-from trainer.metrics.coherence import cs_of
-from trainer.metrics.eccv import map_of
-from trainer.metrics.kendall import tau_of
-from trainer.metrics.ncs import ncs_of
-from trainer.metrics.ndcg import ndcg_of
-from trainer.metrics.pmrp import pmrp_of
-from trainer.metrics.ranking import Array
-from trainer.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
-from trainer.metrics.semantic_map import lambda_of
-from trainer.metrics.semantic_recall import sr_authors_of, sr_of
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.asp import asp_average_of, asp_of
+from capgrade.trainer.metrics.base import Block, Queries, Score, per_query
+from capgrade.trainer.metrics.coherence import cs_of
+from capgrade.trainer.metrics.eccv import map_of
+from capgrade.trainer.metrics.kendall import tau_of
+from capgrade.trainer.metrics.ncs import ncs_of
+from capgrade.trainer.metrics.ndcg import ndcg_of
+from capgrade.trainer.metrics.pmrp import pmrp_of
+from capgrade.trainer.metrics.ranking import Array
+from capgrade.trainer.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
+from capgrade.trainer.metrics.semantic_map import lambda_of
+from capgrade.trainer.metrics.semantic_recall import sr_authors_of, sr_of
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.compiled import njit
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.kendall import VARIANTS
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.kendall import VARIANTS
+from capgrade.trainer.metrics.ranking import Array
 
 
 @njit(cache=True, nogil=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Positives, check_choice, per_query
-from trainer.metrics.ranking import Array, Ties
-from trainer.metrics.recall import longest, share_in_top, with_positives
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Positives, check_choice, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties
+from capgrade.trainer.metrics.recall import longest, share_in_top, with_positives
 
 SETS = ("eccv", "cxc", "original")
 

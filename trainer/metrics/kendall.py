@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.compiled import njit
-from trainer.metrics.base import Block, Queries, check_choice, per_query
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, per_query
+from capgrade.trainer.metrics.ranking import Array
 
 VARIANTS = ("a", "b")
 

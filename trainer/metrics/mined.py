@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Positives, Queries, per_query
-from trainer.metrics.pmrp import hamming
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Positives, Queries, per_query
+from capgrade.trainer.metrics.pmrp import hamming
+from capgrade.trainer.metrics.ranking import Array
 
 _ROWS = 500  # queries at a time: 50 MB of distances to 25,000 captions
 

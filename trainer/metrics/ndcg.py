@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 GAINS = ("linear", "exponential")
 LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up

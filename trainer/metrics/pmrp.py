@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, per_query
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 ZETAS = (0, 1, 2)
 CLASSES = 90  # of COCO: category ids are 1..90 with gaps

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schemas.compiled import njit
-from schemas.errors import InputError
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]
 Ties: TypeAlias = Literal["expected", "reference"]

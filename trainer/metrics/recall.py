@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.compiled import njit
-from trainer.metrics.base import Block, Positives, Queries, check_k, per_query
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.trainer.metrics.base import Block, Positives, Queries, check_k, per_query
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 
 @njit(cache=True, nogil=True)

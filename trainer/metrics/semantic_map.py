@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
-from trainer.metrics.ncs import depth_without, top_sum
-from trainer.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ncs import depth_without, top_sum
+from capgrade.trainer.metrics.ranking import Array
 
 PAIRS = ("kept", "removed")
 COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.compiled import njit
-from schemas.errors import InputError
-from trainer.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
-from trainer.metrics.ncs import OWN, depth_without, ideal_weights, top_sum
-from trainer.metrics.ranking import Array, Ties
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
+from capgrade.trainer.metrics.ncs import OWN, depth_without, ideal_weights, top_sum
+from capgrade.trainer.metrics.ranking import Array, Ties
 
 WEIGHTS = ("hard", "soft")
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.errors import InputError
-from trainer.metrics.base import check_choice
-from trainer.metrics.ranking import Array
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.metrics.base import check_choice
+from capgrade.trainer.metrics.ranking import Array
 
 METHODS = ("permutation", "bootstrap")
 _CHUNK = 20_000_000  # cells of resampling weights held at a time

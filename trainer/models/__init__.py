@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.captions import Captions
-from schemas.errors import InputError
-from trainer.models.base import RetrievalModel
-from trainer.models.sgraf import Saf, Sgr, SgrafConfig
-from trainer.models.single_stream import SingleStream, SingleStreamConfig
-from trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
-from trainer.models.vse import Vse, VseConfig
-from trainer.text import Tokens, WordPieces, Words
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.data.text import Tokens, WordPieces, Words
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
+from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
+from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
+from capgrade.trainer.models.vse import Vse, VseConfig
 
 Config = SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from schemas.errors import InputError
-from trainer.models.base import Encoded
-from trainer.models.max_sum import MaxSum, Parts, blocks
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models.base import Encoded
+from capgrade.trainer.models.max_sum import MaxSum, Parts, blocks
 
 POOLINGS = ("MrSw", "MwSr", "symm", "MrAVGw", "scan")
 PADDINGS = ("ignored", "authors")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from trainer.models.encoders import wide
-from trainer.models.products import linear_product, product
+from capgrade.trainer.models.encoders import wide
+from capgrade.trainer.models.products import linear_product, product
 
 STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # numbers of an [images, words, D] block: 8 MiB stays in a CPU's cache
 TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from trainer.models.base import Texts
+from capgrade.trainer.models.base import Texts
 
 RegionNorm = Literal["features", "authors"]
 AUTHORS_REGIONS = 36

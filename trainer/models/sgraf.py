@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.differences import attention, by_length, squared_difference
-from trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
-from trainer.models.products import linear_product
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.differences import attention, by_length, squared_difference
+from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
+from capgrade.trainer.models.products import linear_product
 
 EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
@@ -134,12 +134,10 @@ class Sgraf(RetrievalModel):
         sizes = [len(tile) for tile in tiles]
         with torch.autocast(images.parts.device.type, enabled=False):
             gram = images.parts @ images.parts.mT
-        columns = [
-            self.tile(images, gram, words[:, : lengths[tile[0]]], whole, None if shares is None else shares[tile])
-            for tile, words, whole in zip(
-                tiles, captions.parts[order].split(sizes), captions.vector[order].split(sizes), strict=True
-            )
-        ]
+        parts, vector, columns = captions.parts, captions.vector, []
+        for tile, at in zip(tiles, order.split(sizes), strict=True):  # one tile of captions is copied at a time
+            words, share = parts[at, : lengths[tile[0]]], None if shares is None else shares[at]
+            columns.append(self.tile(images, gram, words, vector[at], share))
         return torch.cat(columns, 1)[:, order.argsort()]
 
     def tile(self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None) -> Tensor:

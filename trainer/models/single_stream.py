@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
-from schemas.errors import InputError
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.encoders import cosines, linear, wide
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.encoders import cosines, linear, wide
 
 
 @dataclass(frozen=True)

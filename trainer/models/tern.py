@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from schemas.errors import InputError
-from trainer.models.alignment import align, require
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.encoders import cosines
-from trainer.models.text_encoder import EMBEDDED, TextEncoder, stop_pieces
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models.alignment import align, require
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.encoders import cosines
+from capgrade.trainer.models.text_encoder import EMBEDDED, TextEncoder, stop_pieces
 
 
 @dataclass(frozen=True)

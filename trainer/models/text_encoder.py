@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from schemas.errors import InputError
-from trainer.models.base import Texts
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models.base import Texts
 
 EMBEDDED = "all-MiniLM-L6-v2"
 STOP_WORDS = Path(__file__).with_name("stop_words.txt")

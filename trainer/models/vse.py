@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from trainer.models.encoders import WordGru, cosines, linear, masked_mean, wide
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.encoders import WordGru, cosines, linear, masked_mean, wide
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.language import warn_unless_english
-from pipelines.measures.meteor import kernel
-from pipelines.measures.meteor.data import read_lexicon
-from pipelines.measures.meteor.index import Index, build_index
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.params import MeteorParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import kernel
+from capgrade.pipelines.measures.meteor.data import read_lexicon
+from capgrade.pipelines.measures.meteor.index import Index, build_index
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeteorParams
 
 
 @dataclass(frozen=True)

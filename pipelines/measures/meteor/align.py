@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.measures.meteor.bound import run_of_bits
-from schemas.compiled import njit
+from capgrade.pipelines.measures.meteor.bound import run_of_bits
+from capgrade.schemas.compiled import njit
 
 BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import intrinsic
 
-from schemas.compiled import njit
+from capgrade.schemas.compiled import njit
 
 BITS = 64  # longer captions have no bound
 # The English task of METEOR 1.5 (Denkowski and Lavie 2014)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import InputError
+from capgrade.schemas.errors import InputError
 
 JAR = "meteor-1.5.jar"
 PARAPHRASES = "data/paraphrase-en.gz"

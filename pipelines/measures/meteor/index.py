@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.measures.meteor.bound import BITS, DELTA
-from pipelines.measures.meteor.data import Lexicon
-from pipelines.measures.meteor.phrases import hash_of, occurrences, phrase_pairs
-from pipelines.measures.meteor.stem import stem
-from pipelines.measures.meteor.text import meteor_words
-from schemas.errors import InputError
+from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
+from capgrade.pipelines.measures.meteor.data import Lexicon
+from capgrade.pipelines.measures.meteor.phrases import hash_of, occurrences, phrase_pairs
+from capgrade.pipelines.measures.meteor.stem import stem
+from capgrade.pipelines.measures.meteor.text import meteor_words
+from capgrade.schemas.errors import InputError
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
 EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)

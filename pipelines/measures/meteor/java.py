@@ -21,15 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.measures.base import ArrayState, require_two_references
-from pipelines.measures.embeddings import cache_folder
-from pipelines.measures.language import warn_unless_english
-from pipelines.measures.meteor import caption_lines
-from pipelines.measures.meteor.data import JAR, meteor_folder
-from schemas.captions import Captions
-from schemas.errors import InputError
-from schemas.inputs import file_digest
-from schemas.params import MeteorJavaParams
+from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.embeddings import cache_folder
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.pipelines.measures.meteor.data import JAR, meteor_folder
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import MeteorJavaParams
 
 BATCH = 500  # pairs between two savings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from pipelines.measures.meteor.align import (
+from capgrade.pipelines.measures.meteor.align import (
     BEAM,
     align,
     caption_place,
@@ -15,9 +15,19 @@ from pipelines.measures.meteor.align import (
     reference_place,
     reference_words,
 )
-from pipelines.measures.meteor.bound import BETA, BITS, CLASS_OF, DELTA, GAMMA, WEIGHTS, bound, f_score, run_of_bits
-from pipelines.measures.meteor.index import BACKWARD, FORWARD
-from schemas.compiled import njit
+from capgrade.pipelines.measures.meteor.bound import (
+    BETA,
+    BITS,
+    CLASS_OF,
+    DELTA,
+    GAMMA,
+    WEIGHTS,
+    bound,
+    f_score,
+    run_of_bits,
+)
+from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD
+from capgrade.schemas.compiled import njit
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.compiled import njit
+from capgrade.schemas.compiled import njit
 
 LONGEST = 7  # words of a phrase
 

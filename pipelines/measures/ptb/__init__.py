@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from pipelines.measures.ptb.longest import Automaton
-from pipelines.measures.ptb.rules import NAMES, RULES
+from capgrade.pipelines.measures.ptb.longest import Automaton
+from capgrade.pipelines.measures.ptb.rules import NAMES, RULES
 
 # pycocoevalcap's list. It is applied to lower-cased tokens, so the brackets on it (now -lrb- and so on) stay.
 PUNCTUATION = frozenset(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pipelines.measures.ptb.chars import CAPITAL, DIGIT, LETTER, LINE_BREAK, MARK, SPACE, SYMBOL
+from capgrade.pipelines.measures.ptb.chars import CAPITAL, DIGIT, LETTER, LINE_BREAK, MARK, SPACE, SYMBOL
 
 
 def _any(words: str) -> str:

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
-from pipelines.measures.language import warn_unless_english
-from pipelines.measures.scene_graph import kernel
-from pipelines.measures.scene_graph.concepts import Concepts
-from pipelines.measures.scene_graph.lexicon import scene_lexicon
-from pipelines.measures.scene_graph.parse import parse
-from pipelines.measures.scene_graph.tuples import Reader
-from schemas.captions import Captions
-from schemas.params import SceneGraphParams
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.scene_graph import kernel
+from capgrade.pipelines.measures.scene_graph.concepts import Concepts
+from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
+from capgrade.pipelines.measures.scene_graph.parse import parse
+from capgrade.pipelines.measures.scene_graph.tuples import Reader
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import SceneGraphParams
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipelines.measures.scene_graph.lexicon import SceneLexicon
+from capgrade.pipelines.measures.scene_graph.lexicon import SceneLexicon
 
 _FARTHEST = 4  # hypernyms up; above them stand words as general as "device"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from schemas.compiled import njit
+from capgrade.schemas.compiled import njit
 
 
 @njit(cache=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.measures.scene_graph.wordnet import WordNet, read_wordnet
+from capgrade.pipelines.measures.scene_graph.wordnet import WordNet, read_wordnet
 
 HERE = Path(__file__).parent
 _PLURALS = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipelines.measures.scene_graph.lexicon import SceneLexicon, scene_lexicon
-from pipelines.measures.scene_graph.tags import Tagged, tag
+from capgrade.pipelines.measures.scene_graph.lexicon import SceneLexicon, scene_lexicon
+from capgrade.pipelines.measures.scene_graph.tags import Tagged, tag
 
 _NEAREST = frozenset(["of", "with", "for"])  # what they add belongs to the noun phrase right before them
 _PREPOSITIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipelines.measures.scene_graph.lexicon import SceneLexicon
+from capgrade.pipelines.measures.scene_graph.lexicon import SceneLexicon
 
 _LONGEST = 7  # words of a phrase of the lexicon
 _BEFORE_NOUN = ("determiner", "adjective", "number")

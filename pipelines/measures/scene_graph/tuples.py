@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pipelines.measures.scene_graph.concepts import Concepts
-from pipelines.measures.scene_graph.parse import Graph
-from schemas.params import SceneGraphParams
+from capgrade.pipelines.measures.scene_graph.concepts import Concepts
+from capgrade.pipelines.measures.scene_graph.parse import Graph
+from capgrade.schemas.params import SceneGraphParams
 
 Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, brown), ("relation", dog, on, table), ...
 

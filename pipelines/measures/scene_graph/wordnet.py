@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pipelines.measures.meteor.data import JAR, Lexicon, meteor_folder, read_lexicon
-from schemas.errors import InputError
+from capgrade.pipelines.measures.meteor.data import JAR, Lexicon, meteor_folder, read_lexicon
+from capgrade.schemas.errors import InputError
 
 ENTITY = 1740  # the synonym set that is the root of all nouns
 _RELATIONS = "synonym/english.relations"

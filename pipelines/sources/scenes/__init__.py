@@ -9,19 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.sources.scenes.draw import draw, png
-from pipelines.sources.scenes.grammar import captions
-from pipelines.sources.scenes.kinds import COLOURS, KINDS, SIZES
-from pipelines.sources.scenes.meaning import Meaning, Mention, Span
-from pipelines.sources.scenes.sampling import sample_scene
-from pipelines.sources.scenes.scene import PREDICATES, SPLITS, Relation, Scene, SceneObject
-from pipelines.sources.scenes.truth import truth
-from schemas.captions import Caption
-from schemas.files import with_metadata, write_arrow
-from schemas.params import ScenesParams
-from schemas.progress import progress
-from schemas.relevance import relevance_batch, relevance_schema
-from schemas.scenes import IMAGES, MEANINGS, SCENES
+from capgrade.pipelines.sources.scenes.draw import draw, png
+from capgrade.pipelines.sources.scenes.grammar import captions
+from capgrade.pipelines.sources.scenes.kinds import COLOURS, KINDS, SIZES
+from capgrade.pipelines.sources.scenes.meaning import Meaning, Mention, Span
+from capgrade.pipelines.sources.scenes.sampling import sample_scene
+from capgrade.pipelines.sources.scenes.scene import PREDICATES, SPLITS, Relation, Scene, SceneObject
+from capgrade.pipelines.sources.scenes.truth import truth
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.files import with_metadata, write_arrow
+from capgrade.schemas.params import ScenesParams
+from capgrade.schemas.progress import progress
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from capgrade.schemas.scenes import IMAGES, MEANINGS, SCENES
 
 __all__ = [
     "Meaning", "Mention", "Relation", "Scene", "SceneObject", "Span", "World",

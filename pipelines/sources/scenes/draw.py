@@ -7,11 +7,11 @@ from io import BytesIO
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pipelines.sources.scenes.drawings import DRAWINGS
-from pipelines.sources.scenes.drawings.pen import Pen
-from pipelines.sources.scenes.drawings.places import PLACES, Ground
-from pipelines.sources.scenes.kinds import COLOURS
-from pipelines.sources.scenes.scene import Scene, SceneObject
+from capgrade.pipelines.sources.scenes.drawings import DRAWINGS
+from capgrade.pipelines.sources.scenes.drawings.pen import Pen
+from capgrade.pipelines.sources.scenes.drawings.places import PLACES, Ground
+from capgrade.pipelines.sources.scenes.kinds import COLOURS
+from capgrade.pipelines.sources.scenes.scene import Scene, SceneObject
 
 FINER = 3  # drawn at this many times the size, then averaged: Pillow's shapes have hard edges
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipelines.sources.scenes.backgrounds import BACKGROUNDS
-from pipelines.sources.scenes.kinds import HYPERNYMS, KINDS, is_a
-from pipelines.sources.scenes.meaning import Meaning, Mention, Span
-from pipelines.sources.scenes.sampling import stream
-from pipelines.sources.scenes.scene import Relation, Scene, SceneObject
+from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
+from capgrade.pipelines.sources.scenes.kinds import HYPERNYMS, KINDS, is_a
+from capgrade.pipelines.sources.scenes.meaning import Meaning, Mention, Span
+from capgrade.pipelines.sources.scenes.sampling import stream
+from capgrade.pipelines.sources.scenes.scene import Relation, Scene, SceneObject
 
 PHRASES = {
     "left of": ("to the left of", "on the left of", "left of"),

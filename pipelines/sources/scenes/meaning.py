@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.sources.scenes.scene import Relation
+from capgrade.pipelines.sources.scenes.scene import Relation
 
 
 @dataclass(frozen=True, slots=True)

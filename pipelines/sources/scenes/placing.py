@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.sources.scenes.backgrounds import Background
-from pipelines.sources.scenes.kinds import Kind
-from pipelines.sources.scenes.relations import relations
-from pipelines.sources.scenes.scene import Box, Relation, SceneObject, covered
+from capgrade.pipelines.sources.scenes.backgrounds import Background
+from capgrade.pipelines.sources.scenes.kinds import Kind
+from capgrade.pipelines.sources.scenes.relations import relations
+from capgrade.pipelines.sources.scenes.scene import Box, Relation, SceneObject, covered
 
 TRIES = 30
 MARGIN = 0.015  # kept free at the picture's border

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.sources.scenes.scene import Relation, SceneObject, overlap
+from capgrade.pipelines.sources.scenes.scene import Relation, SceneObject, overlap
 
 STANDING = ("ground", "water")
 SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width

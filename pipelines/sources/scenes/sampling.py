@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.sources.scenes.backgrounds import BACKGROUNDS, Background
-from pipelines.sources.scenes.kinds import KINDS, SIZES, Kind
-from pipelines.sources.scenes.placing import Layout
-from pipelines.sources.scenes.scene import SPLITS, Scene
+from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS, Background
+from capgrade.pipelines.sources.scenes.kinds import KINDS, SIZES, Kind
+from capgrade.pipelines.sources.scenes.placing import Layout
+from capgrade.pipelines.sources.scenes.scene import SPLITS, Scene
 
 MOST_OBJECTS = 7
 GROUPS = (0.10, 0.34, 0.34, 0.22)  # probability of 1, 2, 3, 4 different kinds

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numba import prange
 
-from pipelines.sources.scenes.backgrounds import BACKGROUNDS
-from pipelines.sources.scenes.kinds import COLOURS, CONCEPTS, KINDS, SIZES, is_a
-from pipelines.sources.scenes.meaning import Meaning
-from pipelines.sources.scenes.scene import PREDICATES, Relation, Scene
-from schemas.compiled import njit
+from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
+from capgrade.pipelines.sources.scenes.kinds import COLOURS, CONCEPTS, KINDS, SIZES, is_a
+from capgrade.pipelines.sources.scenes.meaning import Meaning
+from capgrade.pipelines.sources.scenes.scene import PREDICATES, Relation, Scene
+from capgrade.schemas.compiled import njit
 
 MENTION, NUMBER, RELATION, PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15

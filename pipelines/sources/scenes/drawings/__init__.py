@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipelines.sources.scenes.drawings import animals, indoors, outdoors, people, vehicles
-from pipelines.sources.scenes.drawings.pen import Pen, Rgb
-from pipelines.sources.scenes.kinds import KINDS
+from capgrade.pipelines.sources.scenes.drawings import animals, indoors, outdoors, people, vehicles
+from capgrade.pipelines.sources.scenes.drawings.pen import Pen, Rgb
+from capgrade.pipelines.sources.scenes.kinds import KINDS
 
 Drawing = Callable[[Pen, Rgb], None]
 _MODULES = (animals, people, vehicles, indoors, outdoors)

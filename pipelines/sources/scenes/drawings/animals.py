@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sources.scenes.drawings.pen import INK, METAL, Pen, Rgb, dark, light, mix
+from capgrade.pipelines.sources.scenes.drawings.pen import INK, METAL, Pen, Rgb, dark, light, mix
 
 PINK: Rgb = (246, 170, 180)
 BEAK: Rgb = (244, 160, 40)

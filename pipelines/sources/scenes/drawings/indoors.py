@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import cos, pi, sin
 
-from pipelines.sources.scenes.drawings.pen import INK, METAL, Pen, Rgb, dark, light
+from capgrade.pipelines.sources.scenes.drawings.pen import INK, METAL, Pen, Rgb, dark, light
 
 WOOD: Rgb = (140, 96, 58)
 LEAF: Rgb = (74, 150, 70)

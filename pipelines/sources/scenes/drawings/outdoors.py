@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import cos, pi, sin
 
-from pipelines.sources.scenes.drawings.pen import GLASS, INK, Pen, Rgb, dark, light
+from capgrade.pipelines.sources.scenes.drawings.pen import GLASS, INK, Pen, Rgb, dark, light
 
 TRUNK: Rgb = (122, 84, 50)
 LEAF: Rgb = (58, 142, 66)

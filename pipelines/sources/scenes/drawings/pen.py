@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import ImageDraw
 
-from pipelines.sources.scenes.scene import Box
+from capgrade.pipelines.sources.scenes.scene import Box
 
 Rgb = tuple[int, int, int]
 Point = tuple[float, float]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sources.scenes.drawings.pen import INK, Pen, Rgb, dark, light
+from capgrade.pipelines.sources.scenes.drawings.pen import INK, Pen, Rgb, dark, light
 
 TROUSERS: tuple[Rgb, ...] = ((62, 74, 110), (84, 70, 58), (52, 52, 60))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sources.scenes.drawings.pen import GLASS, INK, METAL, WHEEL, Pen, Rgb, dark, light
+from capgrade.pipelines.sources.scenes.drawings.pen import GLASS, INK, METAL, WHEEL, Pen, Rgb, dark, light
 
 LAMP: Rgb = (255, 240, 150)
 

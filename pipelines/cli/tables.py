@@ -1,0 +1,111 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from capgrade.pipelines.show import Match
+from capgrade.trainer.metrics.uncertainty import PairedTest
+
+if TYPE_CHECKING:
+    from capgrade.trainer.search.index import Hit
+
+
+def agreement_table(result: dict[str, Any]) -> None:
+    """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones."""
+    table = Table(title="Agreement with human judgements")
+    table.add_column("measure", no_wrap=True)
+    for coefficient in ("pearson", "spearman", "kendall"):
+        table.add_column(coefficient, justify="right")
+        table.add_column("non-own", justify="right")
+    for name, row in result.items():
+        cells = (row[c].get(scope) for c in ("pearson", "spearman", "kendall") for scope in ("all", "non_original"))
+        table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
+    Console().print(table)
+    if "mixture" in result:
+        weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
+        Console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
+
+
+def bench_table(result: dict[str, Any]) -> None:
+    """Speed of each measure beside its peer's."""
+    table = Table(title="Image-caption pairs a second")
+    for column in ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference"):
+        table.add_column(column, justify="left" if column in ("measure", "peer") else "right")
+    for name, row in result.items():
+        table.add_row(
+            name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}",
+            f"{row['ratio']:,.2f}", f"{row['max_abs_diff']:.1e}",
+        )  # fmt: skip
+    Console().print(table)
+
+
+def matches_table(text: str, found: Sequence[Match]) -> None:
+    """A caption over the images it is relevant to."""
+    table = Table(title=f"“{escape(text)}”", title_justify="left", caption="* the image the caption was written for")
+    table.add_column("image")
+    for name in found[0].relevance:
+        table.add_column(name, justify="right")
+    table.add_column("one of the image's own captions")
+    for match in found:
+        values = (f"{value:.2f}" for value in match.relevance.values())
+        table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
+    Console().print(table)
+
+
+def hits_table(query: str, found: Sequence[Hit]) -> None:
+    """What a trained model ranks first for a caption or an image."""
+    table = Table(title=f"“{escape(query)}”", title_justify="left", caption="* belongs to the query")
+    for column in ("", "similarity", "relevance", "caption"):
+        table.add_column(column, justify="right" if column in ("similarity", "relevance") else "left")
+    for hit in found:
+        mark = " *" if hit.own else ""
+        table.add_row(escape(hit.id) + mark, f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", escape(hit.text))
+    Console().print(table)
+
+
+def comparison_table(found: Mapping[str, PairedTest]) -> None:
+    """Difference of two systems on each metric, its 95 % interval and p-value."""
+    table = Table(title="First less second, over the same queries")
+    for column in ("metric", "difference", "95 % interval", "p", "queries"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for name, test in found.items():
+        interval = f"{test.low:+.4f} .. {test.high:+.4f}"
+        table.add_row(escape(name), f"{test.difference:+.4f}", interval, f"{test.p_value:.4f}", f"{test.queries:,}")
+    Console().print(table)
+
+
+def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """How often phrases point at the right region, by kind of object, beside chance."""
+    table = Table(title="Pointing game")
+    table.add_column("phrases about")
+    for column in ("phrases", "centre in the box", "chance", "IoU at least 0.5", "chance"):
+        table.add_column(column, justify="right")
+    for kind, row in found.items():
+        shares = (f"{row[name]:.1%}" for name in ("centre", "centre_chance", "iou", "iou_chance"))
+        table.add_row(escape(kind), f"{row['phrases']:,}", *shares)
+    Console().print(table)
+
+
+def review_table(found: dict[str, Any]) -> None:
+    """How much each reviewer rated, how far they agree, and R@10 where misses were judged again."""
+    table = Table(title=f"Review, protocol {found['protocol']}, {found['items']:,} pairs", title_justify="left")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, rated in found["reviewers"].items():
+        table.add_row(f"rated by {escape(name)}", f"{rated:,}")
+    table.add_row("rated by two or more", f"{found['rated_twice']:,}")
+    for level, value in found["alpha"].items():
+        table.add_row(f"Krippendorff's alpha, {level}", "–" if value is None else f"{value:.3f}")
+    recall = found.get("recall")
+    if recall:
+        table.add_row("R@10 of the labels", f"{recall['labels']:.1f}")
+        for name, value in recall["reviewers"].items():
+            table.add_row(f"R@10 by {escape(name)}", f"{value:.1f}")
+        table.add_row("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}")
+    Console().print(table)

@@ -1,0 +1,68 @@
+"""Several processes on one list, as torchrun and `accelerate launch` start them: one a GPU, or on several machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from capgrade.schemas.errors import InputError
+
+LONGEST = timedelta(days=7)  # that one process waits for another; one that stops ends the wait at once
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which process this is, of how many, and which on its machine; one of one unless a launcher says otherwise."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+
+    @staticmethod
+    def here() -> Place:
+        """From the environment. InputError for numbers that do not fit."""
+        given = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+        try:
+            place = Place(*(int(text) if text else default for text, default in zip(given, (0, 1, 0), strict=True)))
+        except ValueError:
+            place = Place(rank=-1)
+        if not 0 <= place.rank < place.world or place.local < 0:
+            problem = "RANK {}, WORLD_SIZE {}, LOCAL_RANK {} in the environment".format(*given)
+            raise InputError(problem, remedy="start with torchrun or accelerate launch, or unset them")
+        return place
+
+
+@contextmanager
+def together(place: Place, backend: str = "gloo") -> Iterator[Callable[[], None]]:
+    """Yields a function that returns when every process has called it. A group that is there is used, and kept."""
+    if place.world == 1:
+        yield lambda: None
+        return
+    from torch import distributed
+
+    if distributed.is_initialized():  # by the caller: a launcher's store connects its processes once only
+        yield lambda: _wait(distributed.barrier)
+        return
+    with _one_of_us_stopped():
+        distributed.init_process_group(backend, timeout=LONGEST)
+    try:
+        yield lambda: _wait(distributed.barrier)
+    finally:
+        distributed.destroy_process_group()
+
+
+def _wait(barrier: Callable[[], object]) -> None:
+    with _one_of_us_stopped():
+        barrier()
+
+
+@contextmanager
+def _one_of_us_stopped() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        problem = f"the other processes of this run cannot be reached ({str(error).splitlines()[0]})"
+        raise InputError(problem, remedy="see what they said; run again to go on") from error

@@ -1,0 +1,73 @@
+"""Other people's feature files into our shards and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features.scan import SUFFIX, ids_file
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digests, write_manifest
+from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.output import output_folder, refuse_file
+from capgrade.schemas.progress import progress
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Dtype, Regions, write_regions
+
+
+def import_regions(
+    format: str, source: Path, out: Path, *, dtype: str = "float32", target_mb: int = 512
+) -> dict[str, Any]:
+    """Write what the reader of `format` finds in `source` as shards; returns the manifest.
+
+    Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever the
+    reader and `write_regions` refuse.
+    """
+    if format not in READERS:
+        raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
+    images = _counted(f"reading {source.name}", READERS[format](source), None)
+    split = source.name.removesuffix(SUFFIX).removesuffix(".h5") if format in ("scan", "h5") else None
+    metadata = {"source": format, **({"split": split} if split else {})}
+    facts: dict[str, Any] = {"metadata": metadata, "inputs": _inputs(source)}
+    stage = f"regions import --format {format} --input {source.resolve().name}"  # of another file it is another stage
+    return write_regions(out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, **facts)
+
+
+def export_regions(format: str, folder: Path, out: Path) -> int:
+    """Write the regions of `folder` in another code base's layout; returns the images.
+
+    Raises InputError for a format without a writer, for regions that it cannot hold, and where something else stands at
+    `out`: tsv and scan never replace a file.
+    """
+    if format not in WRITERS:
+        raise InputError(f"no writer for format '{format}'", remedy=f"choose from: {', '.join(WRITERS)}")
+    for path in [out, ids_file(out, SUFFIX)] if format == "scan" else [out] if format == "tsv" else []:
+        refuse_file(path, "file that may be replaced, as features cannot say who wrote them", lambda _: False)
+    store = RegionStore(folder)
+    images = _counted(f"writing {out.name}", store, len(store))
+    if format != "npz":
+        return WRITERS[format](out, images)
+    with output_folder(out, "npz"):
+        written = WRITERS[format](out, images)
+        rows = {f"{image_id}.npz": 0 for image_id in store.ids}
+        write_manifest(out, "npz", params={}, inputs={}, rows=rows)
+        return written
+
+
+def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterator[Regions]:
+    with progress(what, total, unit="images") as advance:
+        for regions in images:
+            yield regions
+            advance()
+
+
+def _inputs(source: Path) -> dict[str, str]:
+    """SHA-256 of what was read: of a file, and the ids beside it; of a folder, over its files by name."""
+    if source.is_dir():
+        return {source.resolve().name: folder_digest(source, source.rglob("*.np[yz]"))}
+    split = source.name.removesuffix(source.suffix).removesuffix("_ims")
+    beside = [source.with_name(f"{split}_{kind}.txt") for kind in ("ids", "caps")]
+    read = next((path for path in beside if path.is_file()), source)  # the captions count where there are no ids
+    return digests([source, read])

@@ -1,0 +1,160 @@
+"""A picture of what a detector found: boxes with their classes and attributes on a handful of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from capgrade.pipelines.detectors.ops import iou
+from capgrade.pipelines.pictures.listing import opener, write_png
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.output import refuse_picture
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
+
+SIDE = 420  # pixels of the longer side of an image in the picture
+MARGIN = 14
+COLUMNS = 3
+LEAST = 0.3  # confidence of a box that is drawn
+SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
+FONT_SIZE = 15
+COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
+
+Rectangle = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of class and attribute numbers, None where the weights came without."""
+
+    classes: Sequence[str] | None
+    attributes: Sequence[str] | None
+
+
+def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) -> int:
+    """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes; returns how many.
+
+    Raises InputError for regions without boxes, when an image of theirs is not among `images`, and for a file at `out`
+    that is no picture of ours.
+    """
+    refuse_picture(out)
+    store = RegionStore(folder)
+    names = Names(store.manifest.get("classes"), store.manifest.get("attributes"))
+    opened = opener(images)
+    chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
+    tiles = []
+    for regions in (store[k] for k in chosen):
+        tiles.append(_tile(opened(regions.image_id), regions, names, top, folder))
+    write_png(out, _sheet(tiles))
+    return len(tiles)
+
+
+def _sheet(tiles: Sequence[Image.Image]) -> Image.Image:
+    rows = [tiles[at : at + COLUMNS] for at in range(0, len(tiles), COLUMNS)]
+    width = MARGIN + max(sum(tile.width + MARGIN for tile in row) for row in rows)
+    height = MARGIN + sum(max(tile.height for tile in row) + MARGIN for row in rows)
+    sheet = Image.new("RGB", (width, height), "white")
+    y = MARGIN
+    for row in rows:
+        x = MARGIN
+        for tile in row:
+            sheet.paste(tile, (x, y))
+            x += tile.width + MARGIN
+        y += max(tile.height for tile in row) + MARGIN
+    return sheet
+
+
+def _tile(image: Image.Image, regions: Regions, names: Names, top: int, folder: Path) -> Image.Image:
+    """The image, its boxes and labels, and below it its id."""
+    if regions.boxes is None:
+        raise InputError(f"image {regions.image_id!r} has no boxes", file=folder, remedy="extract its regions")
+    font = ImageFont.load_default(FONT_SIZE)
+    scale = SIDE / max(image.size)
+    shown = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
+    tile = Image.new("RGB", (shown.width, shown.height + FONT_SIZE + 8), "white")
+    tile.paste(shown, (0, 0))
+    pen = ImageDraw.Draw(tile)
+    pen.text((2, shown.height + 3), regions.image_id, "black", font)
+    rows = most_confident(regions, top)
+    boxes: list[Rectangle] = [tuple((regions.boxes[row] * scale).tolist()) for row in rows]
+    for k, box in enumerate(boxes):
+        pen.rectangle(box, outline=COLOURS[k % len(COLOURS)], width=3)
+    taken: list[Rectangle] = []
+    for k, (row, box) in enumerate(zip(rows, boxes, strict=True)):
+        text = label(regions, row, names)
+        if text:
+            size = pen.textlength(text, font) + 6, FONT_SIZE + 5
+            place = _free_place(box, size, shown.size, taken)
+            taken.append(place)
+            pen.rectangle(place, fill=COLOURS[k % len(COLOURS)])
+            pen.text((place[0] + 3, place[1] + 1), text, "white", font)
+    return tile
+
+
+def most_confident(regions: Regions, top: int) -> list[int]:
+    """Rows of the `top` most confident boxes, leaving out those that show the same as one before; at least one."""
+    confidences = np.ones(len(regions)) if regions.confidences is None else regions.confidences
+    same = _same(regions)
+    chosen: list[int] = []
+    for row in np.argsort(-confidences, kind="stable"):
+        wanted = not chosen or (confidences[row] >= LEAST and len(chosen) < top)
+        if wanted and not same[row, chosen].any():
+            chosen.append(int(row))
+    return chosen
+
+
+def _same(regions: Regions) -> np.ndarray:
+    """Which pairs of boxes show the same thing: bool [n, n]."""
+    boxes = torch.from_numpy(np.array(regions.boxes))
+    overlap = iou(boxes, boxes).numpy()
+    area = (boxes[:, 2:] - boxes[:, :2] + 1).prod(dim=1).numpy()
+    shared = overlap / (1 + overlap) * (area[:, None] + area)
+    classes = np.arange(len(area)) if regions.classes is None else regions.classes
+    one_class = classes[:, None] == classes
+    return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))
+
+
+def label(regions: Regions, row: int, names: Names) -> str:
+    """Attribute, class and confidence of one box, numbers where there are no names; empty without a class."""
+    if regions.classes is None:
+        return ""
+    number = int(regions.classes[row])
+    words = [names.classes[number] if names.classes else f"class {number}"]
+    if regions.attributes is not None:
+        number = int(regions.attributes[row])
+        words.insert(0, names.attributes[number] if names.attributes else f"attribute {number}")
+    if regions.confidences is not None:
+        words.append(f"{regions.confidences[row]:.2f}")
+    return " ".join(words)
+
+
+def _free_place(
+    box: Rectangle, size: tuple[float, float], image: tuple[int, int], taken: Sequence[Rectangle]
+) -> Rectangle:
+    """Where a label of `size` covers no other label: at a corner of its box, else on the line nearest to its top."""
+    places = [_inside(x, y, size, image) for x, y in _corners(box, size)]
+    lines = sorted(np.arange(0, image[1], size[1] + 1), key=lambda line: abs(line - box[1]))
+    places += [_inside(box[0], line, size, image) for line in lines]
+    return next((place for place in places if not any(_touch(place, other) for other in taken)), places[0])
+
+
+def _corners(box: Rectangle, size: tuple[float, float]) -> Iterator[tuple[float, float]]:
+    """Above the box, within its top, within its bottom, below it; left, then right."""
+    for y in (box[1] - size[1], box[1], box[3] - size[1], box[3]):
+        for x in (box[0], box[2] - size[0]):
+            yield x, y
+
+
+def _inside(x: float, y: float, size: tuple[float, float], image: tuple[int, int]) -> Rectangle:
+    """The place moved into the image."""
+    x, y = (max(0.0, min(at, whole - own)) for at, own, whole in zip((x, y), size, image, strict=True))
+    return x, y, x + size[0], y + size[1]
+
+
+def _touch(a: Rectangle, b: Rectangle) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

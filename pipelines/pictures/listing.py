@@ -1,0 +1,154 @@
+"""What to look at: a list of pictures from a folder, a text file or a captions folder that carries them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic, read_arrow
+from capgrade.schemas.output import SIGNATURE
+from capgrade.schemas.pictures import SUFFIXES, decode_image, open_picture
+from capgrade.schemas.regions import well_formed
+
+TABLE = "images.arrow"  # in a captions folder: image_id and png
+ORIENTATION = 0x0112
+SIDEWAYS = (5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image by its id: a file, or a row of an Arrow table of PNG bytes. Small, so that it can be sent about."""
+
+    image_id: str
+    file: str
+    row: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file without its folder, which differs between machines."""
+        return Path(self.file).name if self.row is None else f"{Path(self.file).name} row [{self.row}]"
+
+    def read(self) -> bytes:
+        """Its bytes as stored. InputError when they cannot be read."""
+        try:
+            return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror})", file=self.file) from error
+
+    def decode(self) -> tuple[np.ndarray, str]:
+        """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
+        data = self.read()
+        row = None if self.row is None else f"[{self.row}]"
+        return decode_image(data, self.file, row), hashlib.sha256(data).hexdigest()
+
+    def size(self) -> tuple[int, int] | None:
+        """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
+        try:
+            with open_picture(Path(self.file) if self.row is None else self.read()) as image:
+                sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
+                return (image.height, image.width) if sideways else image.size
+        except Exception:  # whatever is wrong is said when it is decoded
+            return None
+
+    def stamp(self) -> str:
+        """What changes when the picture does, or who may read it: id, row, and size and change time of the file."""
+        try:
+            stat = Path(self.file).stat()
+        except OSError:
+            return f"{self.image_id} missing"
+        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {self.row}"
+
+
+def opener(source: Path) -> Callable[[str], Image.Image]:
+    """What gives the RGB picture of an image id. InputError, when called, for an image that is not in `source`."""
+    pictures = {picture.image_id: picture for picture in read_pictures(source)}
+
+    def opened(image_id: str) -> Image.Image:
+        if image_id not in pictures:
+            remedy = "give the images that the regions were made from"
+            raise InputError(f"no image {image_id!r}", file=source, remedy=remedy)
+        return Image.fromarray(pictures[image_id].decode()[0])
+
+    return opened
+
+
+@lru_cache(maxsize=1)
+def _column(file: str) -> pa.ChunkedArray:
+    return read_arrow(Path(file))["png"]
+
+
+def read_pictures(source: Path) -> list[Picture]:
+    """The pictures of a folder and those below it, in order of path, the file's stem the image id; or of
+    a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its order,
+    paths relative to it.
+
+    Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
+    """
+    if source.is_dir():
+        found = _of_table(source / TABLE) if (source / TABLE).is_file() else _of_folder(source)
+    else:
+        found = _of_list(source)
+    if not found:
+        raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
+    _check_ids(found)
+    return found
+
+
+def _of_folder(folder: Path) -> list[Picture]:
+    files = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+    return [Picture(path.stem, str(path)) for path in sorted(files, key=lambda p: p.relative_to(folder).as_posix())]
+
+
+def _of_table(path: Path) -> list[Picture]:
+    table = read_arrow(path)
+    missing = {"image_id", "png"} - set(table.column_names)
+    if missing:
+        raise InputError(f"no column {sorted(missing)[0]!r}", file=path, remedy="write it with `capgrade captions`")
+    return [Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())]
+
+
+def _of_list(path: Path) -> list[Picture]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise InputError("no such file or folder", file=path, remedy="check the path") from None
+    except UnicodeDecodeError as error:
+        remedy = "give a folder of pictures, or a text file of lines image_id<TAB>path"
+        raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+    return [_listed(line, path, row) for row, line in enumerate(lines, start=1)]
+
+
+def _listed(line: str, path: Path, row: int) -> Picture:
+    image_id, tab, name = line.partition("\t")
+    if not (image_id and tab and name) or "\t" in name:
+        raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
+    return Picture(image_id, str(path.parent / name))
+
+
+def _check_ids(pictures: Iterable[Picture]) -> None:
+    seen: dict[str, Picture] = {}
+    for picture in pictures:
+        first = seen.setdefault(picture.image_id, picture)
+        if first is not picture:
+            problem = f"image {picture.image_id!r} is {first.file} too"
+            raise InputError(problem, file=picture.file, remedy="give every image an id of its own, in a list file")
+        if not well_formed(picture.image_id):
+            problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
+            raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
+
+
+def write_png(path: Path, image: Image.Image) -> None:
+    """A picture that says that it is ours, by which a later run knows that it may replace it."""
+    text = PngInfo()
+    text.add_text("Software", SIGNATURE)
+    with atomic(path) as temporary:
+        image.save(temporary, "PNG", optimize=True, pnginfo=text)

@@ -1,0 +1,1 @@
+"""Which captions an image keeps."""

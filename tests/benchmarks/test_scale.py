@@ -1,0 +1,106 @@
+"""Corpora of any size, and the bench that checks sampled shards of them against brute force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.benchmarks.brute_force import samples_of
+from capgrade.benchmarks.corpus import _suffix, check, corpus, generate, stand_ins, statistics
+from capgrade.benchmarks.scale import bench
+from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import ShardsParams, WindowsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Captions:
+    folder = tmp_path_factory.mktemp("real") / "captions"
+    return read_captions(write_captions_folder(folder, [caption_table(random_sets(40, seed=5, least=2))]))
+
+
+@pytest.mark.parametrize("images", [7, 40, 123])
+def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp_path: Path, images: int) -> None:
+    for name in ("one", "two"):
+        corpus(real, images, tmp_path / name, seed=3, vectors=True)
+    made = read_captions(tmp_path / "one")
+    assert (made.n_images, made.n_captions, made.split) == (images, 5 * images, "train")
+    assert all(text.split() == words for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True))
+    for file in ("captions.arrow", "vectors.npy"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    corpus(real, images, tmp_path / "other", seed=4, vectors=False)
+    assert read_captions(tmp_path / "other").texts != made.texts
+
+
+def test_without_leaving_and_novelty_captions_are_the_real_ones(real: Captions) -> None:
+    _, texts = generate(real, real.n_images, seed=0, leave=0.0, novel=0.0)
+    short = {text for text in real.texts if len(text.split()) <= 4}
+    assert len(short & set(texts)) > len(short) / 2  # longer ones may be cut short
+    assert all(any(whole.startswith(text) for whole in real.texts) for text in texts)
+
+
+def test_vocabulary_grows_and_lengths_stay(real: Captions, tmp_path: Path) -> None:
+    sizes = {}
+    for images in (40, 400):
+        corpus(real, images, tmp_path / str(images), seed=0, vectors=False)
+        sizes[images] = statistics(read_captions(tmp_path / str(images)))
+    assert sizes[400]["4-grams"] > 3 * sizes[40]["4-grams"]
+    assert sizes[400]["words a caption"] == pytest.approx(sizes[40]["words a caption"], rel=0.2)
+    assert "| 1-grams |" in check(real, read_captions(tmp_path / "40"), 0)
+
+
+def test_variants_have_names_of_their_own() -> None:
+    names = [_suffix(k) for k in range(2000)]
+    assert len(set(names)) == 2000 and names[0] == "" and names[1] == "xa" and names[27] == "xaa"
+
+
+def test_stand_ins_are_unit_vectors_of_the_words(real: Captions) -> None:
+    vectors = stand_ins(real)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert np.array_equal(stand_ins(real), vectors)
+
+
+def test_bench_scale_with_stand_in_vectors(real: Captions, tmp_path: Path) -> None:
+    corpus(real, 80, tmp_path / "c", seed=0, vectors=True)
+    found = bench(tmp_path / "c", ("cider", "rouge_l", "sbert"), None, 20, tmp_path / "c" / "vectors.npy")
+    assert found["pairs"] == 80 * 400 and found["checked_rows"] == 64
+    assert found["max_abs_diff"] < 1e-5
+    assert found["pairs_per_s"] == pytest.approx(found["pairs"] / found["seconds"])
+    assert found["peak_rss_mb"] > 50 and found["output_bytes"] > 1000
+
+
+def test_vectors_of_another_corpus_are_refused(real: Captions, tmp_path: Path) -> None:
+    corpus(real, 20, tmp_path / "c", seed=0, vectors=False)
+    np.save(tmp_path / "v.npy", np.zeros((7, 4), np.float32))
+    with pytest.raises(InputError, match="7 vectors for 100 captions"):
+        bench(tmp_path / "c", ("sbert",), None, 5, tmp_path / "v.npy")
+
+
+@given(st.integers(0, 10**6), st.integers(1, 400), st.integers(0, 40), st.integers(0, 6), st.integers(0, 40))
+@settings(max_examples=60, deadline=None)
+def test_brute_force_keeps_what_the_samplers_keep(seed: int, n: int, top: int, per_window: int, uniform: int) -> None:
+    random = np.random.default_rng(seed)
+    n_images = -(-n // 5)
+    ids = [f"i{k // 5}" for k in range(n)]
+    table = caption_table([["a"]] * 1).slice(0, 0)
+    captions = Captions(table, "x", "y", "z")
+    captions.__dict__.update(
+        image_ids=list(dict.fromkeys(ids)), caption_ids=[f"c{k}" for k in range(n)], refs=np.arange(n),
+        ref_ptr=np.minimum(np.arange(n_images + 1) * 5, n),
+    )  # fmt: skip
+    values = np.stack([np.minimum(10, random.exponential(1.5, n)), random.integers(-10, 11, n) / 10]).astype(np.float32)
+    windows = WindowsParams(width=0.2, stride=0.1, per_window=per_window)
+    params = ShardsParams(measures=("cider", "sbert"), top=top, uniform=uniform, windows=windows, seed=seed)
+    plan = Plan((0.0, -1.0), (10.0, 1.0), top, 0.2, 0.1, per_window, uniform, seed)
+    keys, own = id_keys(captions.caption_ids), [captions.refs[:5]]
+    kept = keep(plan, id_keys(captions.image_ids[:1]), keys, own, np.ascontiguousarray(values[:, None, :]))
+    found = samples_of(captions, keys, 0, values, params, [(0, 10), (-1, 1)])
+    assert np.array_equal(found.captions, kept.caption) and np.array_equal(found.reasons, kept.reasons)
+    assert np.allclose(found.weight, kept.weight, rtol=1e-9)
+    assert np.array_equal(kept.values, values[:, kept.caption])

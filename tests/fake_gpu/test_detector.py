@@ -1,0 +1,113 @@
+"""The detector on a device: the processor's regions, few waits whatever the batch, and a training step."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from capgrade.pipelines.detectors.airsplay import AirsplayRule
+from capgrade.pipelines.detectors.batched import BottomUpDetector
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.norm import unfreeze
+from capgrade.pipelines.detectors.selection import Detections, Rule, SelectionRule
+from capgrade.pipelines.detectors.targets import SampleRule, Truth
+from capgrade.pipelines.detectors.train import losses_of
+from capgrade.pipelines.regions import regions
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.region_store import RegionStore
+from tests import tiny_detector
+from tests.fake_gpu.device import DEVICE, FakeGpu, counted
+from tests.tiny_detector import TINY, tiny_model
+
+RULES = {"adaptive": SelectionRule(3, 20, confidence=0.1), "airsplay": AirsplayRule(6)}
+
+
+def pictures(count: int) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [np.kron(random.integers(0, 256, (12, 16, 3), np.uint8), np.ones((8, 8, 1), np.uint8)) for _ in range(count)]
+
+
+def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections]:
+    prepared, scales = zip(*map(detector.prepare, images), strict=True)
+    return detector.detect(torch.stack(prepared), scales, [(image.shape[1], image.shape[0]) for image in images])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("conventions", ["caffe", "airsplay", "detectron2"])
+@pytest.mark.parametrize("rule", RULES)
+def test_regions_are_the_processors(rule: str, conventions: str, precision: str) -> None:
+    torch.manual_seed(3)
+    state = tiny_model().state_dict()
+
+    def made(device: str) -> BottomUpDetector:
+        model = BottomUp(dataclasses.replace(TINY, conventions=conventions)).eval()
+        model.load_state_dict(state)
+        return BottomUpDetector(model, RULES[rule], device=device, precision=precision)  # type: ignore[arg-type]
+
+    with FakeGpu():
+        found = run(made(DEVICE), pictures(3))
+    if precision == "bf16":  # the devices round differently
+        assert all(len(one) and one.features.dtype == np.float32 for one in found)
+        return
+    for ours, expected in zip(found, run(made("cpu"), pictures(3)), strict=True):
+        np.testing.assert_array_equal(ours.classes, expected.classes)
+        np.testing.assert_allclose(ours.boxes, expected.boxes, atol=1e-3)
+        np.testing.assert_allclose(ours.features, expected.features, rtol=1e-4, atol=1e-5)
+
+
+def waits(rule: Rule, batch: int) -> tuple[int, int]:
+    """How often the processor waits for the device in a batch, and how many kernels it starts."""
+    model = tiny_model()
+    with FakeGpu():
+        detector = BottomUpDetector(model, rule, device=DEVICE)
+        images = pictures(batch)
+        counted.clear()
+        run(detector, images)
+        return counted["waits"] + counted["copies back"], counted["kernels"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_waits_and_kernels_do_not_grow_with_the_batch(rule: str) -> None:
+    """It was 27 waits and 260 kernels a picture. A few more steps until every picture of a batch is settled."""
+    (one, few), (eight, many) = waits(RULES[rule], 1), waits(RULES[rule], 8)
+    assert eight <= one + 6 and eight <= 30, (one, eight)
+    assert many <= 1.6 * few, (few, many)
+
+
+def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thread that writes, and memory that would be pinned."""
+    tiny_detector.register(monkeypatch.setattr)
+    for k, picture in enumerate(pictures(11)):
+        Image.fromarray(picture[: 96 - 8 * (k % 2)]).save(tmp_path / f"p{k:02d}.png")
+    pinned: list[torch.Size] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: pinned.append(x.shape) or x)
+    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1}
+    regions(tmp_path, tmp_path / "cpu", RegionsParams(device="cpu", **block))
+    with FakeGpu():
+        done = regions(tmp_path, tmp_path / "cuda", RegionsParams(device="cuda", **block))
+    assert done and done["params"]["device"] == "cuda"
+    ours, expected = RegionStore(tmp_path / "cuda"), RegionStore(tmp_path / "cpu")
+    assert ours.ids == expected.ids and len(ours) == 11
+    for k in range(11):
+        np.testing.assert_allclose(ours[k].features, expected[k].features, rtol=1e-2, atol=1e-3)
+
+
+def test_a_training_step_stays_on_the_device() -> None:
+    model = tiny_model().train()
+    unfreeze(model)
+    with FakeGpu():
+        model.to(DEVICE)
+        images = (100 * torch.rand(2, 3, 64, 85)).to(DEVICE)
+        boxes = torch.tensor([[4.0, 4, 40, 50], [30, 10, 80, 60]]).to(DEVICE)
+        numbers = torch.tensor([1, 3]).to(DEVICE)
+        truths = [Truth(boxes, numbers, numbers)] * 2
+        with torch.autocast("cuda", torch.bfloat16):
+            losses = losses_of(model, images, [1.0, 1.0], truths, SampleRule())
+        torch.stack(list(losses.values())).sum().backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        assert len(losses) == 5 and grads and all(grad.device.type == "cuda" for grad in grads)

@@ -1,0 +1,447 @@
+"""The command line: the documented commands work as written, and what is wrong with input is one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capgrade.pipelines import cli
+from capgrade.schemas.params import Block, CaptionsParams, PublishParams, RegionsParams, RelevanceParams, ShardsParams
+from capgrade.schemas.region_store import RegionStore
+from tests import tiny_detector
+from tests.conftest import call, random_sets
+
+# Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
+MAIN = "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
+CAPGRADE = [sys.executable, "-c", MAIN]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with captions.tsv and everything the commands make of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    rows = [
+        f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(random_sets(15, seed=6)) for k, text in enumerate(texts)
+    ]
+    (folder / "captions.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
+    scores = [f"i{i},i{j}#0,{(i * 7 + j) % 5}" for i in range(15) for j in range(0, 15, 3)]
+    (folder / "people.csv").write_text("image_id,caption_id,score\n" + "\n".join(scores) + "\n")
+    run = f"""
+        captions --source tsv --input {folder}/captions.tsv --split test --out {folder}/c
+        relevance --captions {folder}/c --measures cider,rouge_l --out {folder}/r -- --direct_num_workers=1
+        shards --captions {folder}/c --measures cider,rouge_l --out {folder}/s
+        publish --captions {folder}/c --shards {folder}/s --license cc-by-4.0 --out {folder}/d
+    """
+    for line in run.strip().splitlines():
+        assert call(*line.split()) == 0
+    np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    capsys.readouterr()
+    assert call(*arguments) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_stage_wrote_its_folder(world: Path) -> None:
+    for name, file in (
+        ("c", "captions.arrow"),
+        ("r", "cider.arrow"),
+        ("s", "shard-00000-of-00001.arrow"),
+        ("d", "README.md"),
+    ):
+        assert (world / name / file).is_file()
+        assert (world / name / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        *(
+            c.name or c.callback.__name__
+            for part in (cli.labels, cli.publishing, cli.training)
+            for c in part.app.registered_commands
+        ),
+        *(f"bench {c.name}" for c in cli.bench.app.registered_commands),
+        "explore",
+        *(f"review {c.name or c.callback.__name__}" for c in cli.explore.review.registered_commands),
+        "regions",
+        *(f"regions {c.name}" for c in cli.regions.app.registered_commands),
+    ],
+)
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*command.split(), "--help") == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "block", "names"),
+    [
+        ("captions", CaptionsParams(), ("source", "tokenizer", "empty")),
+        ("relevance", RelevanceParams(), ("measures", "dtype")),
+        ("shards", ShardsParams(), ("measures", "top", "uniform", "seed")),
+        ("publish", PublishParams(), ("name", "version")),
+        ("regions", RegionsParams(), ("detector", "boxes", "precision", "device", "workers", "unreadable", "dtype")),
+    ],
+)
+def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert call(command, "--help") == 0
+    shown = capsys.readouterr().out
+    for name in names:
+        value = getattr(block, name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        assert re.search(rf"--{name} .*Default: {re.escape(text)}\.", shown), name
+
+
+def test_agree_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--judgements", f"{world}/people.csv", "--measures", "cider,rouge_l", "--json")
+    result = printed(capsys, "agree", "--captions", f"{world}/c", *arguments)
+    assert result.keys() == {"cider", "rouge_l", "binary"}
+    assert result["cider"].keys() == {"pearson", "spearman", "kendall"}
+    assert result["cider"]["pearson"].keys() == {"all", "non_original"}
+
+
+def test_bench_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--measures", "cider,rouge_l", "--pairs", "50", "--json")
+    result = printed(capsys, "bench", "relevance", "--captions", f"{world}/c", *arguments)
+    for row in result.values():
+        assert {"pairs_per_s", "peer", "peer_pairs_per_s", "ratio", "max_abs_diff"} <= row.keys()
+        assert row["max_abs_diff"] < 1e-5
+
+
+def test_evaluate_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("--captions", f"{world}/c", "--similarity", f"{world}/sims.npy", "--relevance", f"{world}/r")
+    result = printed(capsys, "evaluate", *files, "--samples", "20", "--json")
+    assert {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a"} <= result["i2t"].keys()
+    assert {"t2i", "rsum", "nsum"} <= result.keys()
+
+
+def test_show_frequencies_params_and_imports(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, "show", "--captions", f"{world}/c", "--relevance", f"{world}/r", "--top", "2", "--json")
+    assert len(shown["images"]) == 2
+    assert call("frequencies", "--captions", f"{world}/c", "--out", f"{world}/df.arrow") == 0
+    (world / "p.yaml").write_text(
+        f"measures: {{cider: {{document_frequency: '{world}/df.arrow'}}}}\nshards: {{uniform: 3}}\n"
+    )
+    options = (
+        "--params",
+        f"{world}/p.yaml",
+        "--set",
+        "shards.top=2",
+        "--measures",
+        "cider",
+        "--import",
+        f"x={world}/sims.npy",
+    )
+    done = printed(capsys, "shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2", "--json")
+    assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
+    assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
+
+
+def test_imports_join_the_measures_of_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--set", "relevance.measures=[cider]", "--import", f"x={world}/sims.npy", "--out", f"{world}/r2")
+    done = printed(capsys, "relevance", "--captions", f"{world}/c", *arguments, "--json")
+    assert {"cider.arrow", "x.arrow"} <= done["files"].keys()
+    assert "rouge_l.arrow" not in done["files"]
+
+
+def test_options_win_over_set_and_set_over_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A params.yaml may leave out what the command line gives."""
+    (world / "q.yaml").write_text("captions: {source: tsv, split: a, tokenizer: ptb_py}\n")
+    options = ("--params", f"{world}/q.yaml", "--set", "captions.split=b", "--set", "captions.tokenizer=lower_split")
+    arguments = ("--input", f"{world}/captions.tsv", "--split", "yes", "--column", "caption=caption")
+    done = printed(capsys, "captions", *options, *arguments, "--out", f"{world}/c2", "--json")
+    assert done["splits"].keys() == {"yes"}
+    assert done["params"]["tokenizer"] == "lower_split"
+
+
+def test_regions_of_images_drawn_exported_and_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_detector.register(monkeypatch.setattr)
+    (tmp_path / "in").mkdir()
+    for k in range(3):
+        Image.effect_noise((160, 120), 90).save(tmp_path / "in" / f"{k}.jpg")
+    extract = ("regions", "--images", f"{tmp_path}/in", "--boxes", "5", "--set", "regions.workers=0")
+    capsys.readouterr()
+    assert call(*extract, "--out", f"{tmp_path}/r") == 0
+    line = capsys.readouterr().out
+    assert re.match(
+        r"3 images, 15 regions of 64 numbers \(float16, rounded by at most [\d.e-]+, 0.05% of a value\)", line
+    )
+    drawn = ("--regions", f"{tmp_path}/r", "--images", f"{tmp_path}/in", "--picture", f"{tmp_path}/p.png")
+    assert call("regions", "show", *drawn, "--count", "2") == 0
+    assert Image.open(tmp_path / "p.png").size == (3 * 14 + 2 * 420, 2 * 14 + 315 + 23)
+    for format, name in (("tsv", "a.tsv"), ("scan", "a_ims.npy"), ("npz", "a")):
+        assert (
+            call("regions", "export", "--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
+            == 0
+        )
+        arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
+        done = printed(capsys, "regions", "import", *arguments, "--json")
+        split = {"split": "a"} if format == "scan" else {}
+        assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format, **split}
+        assert name in done["inputs"]
+        for found, made in zip(RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True):
+            assert found.image_id == made.image_id and (found.features == made.features).all()
+
+
+def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "abc"))
+    (tmp_path / "list.txt").write_text("b.jpg\n")
+    arguments = ["--source", "flickr", "--input", "f.token", "--split-list", "t=list.txt", "--out", "o", "--json"]
+    done = subprocess.run([*CAPGRADE, "captions", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["splits"] == {"t": 1}
+    assert done.stderr == "f.token: 2 captions left out, their images are in no list\n"
+
+
+def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
+    rows = [f"i{i}\t{text}" for i, texts in enumerate(random_sets(300, seed=3)) for text in texts]
+    (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/c") == 0
+    shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=3")
+    process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("s/.work/parts/*.json")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    # Beam may say where it was stopped; the last line is ours.
+    last = process.communicate()[1].splitlines()[-1]
+    assert last == "stopped; relevance, shards and regions go on from here when run again"
+    assert process.returncode == 130
+    assert not (tmp_path / "s" / "manifest.json").exists()
+    for name in ("s", "whole"):
+        assert call(*shards, "--out", f"{tmp_path}/{name}") == 0
+    whole = (tmp_path / "whole" / "manifest.json").read_bytes()
+    assert (tmp_path / "s" / "manifest.json").read_bytes() == whole
+
+
+# What is wrong -> the command (w: the folder above, t: files with one thing wrong each), and part of its one line.
+BAD = {
+    "a missing file": (
+        "captions --source tsv --input {t}/none.tsv --out {t}/o",
+        "none.tsv: no such file",
+    ),
+    "bytes that are no UTF-8": (
+        "captions --source tsv --input {t}/latin.tsv --out {t}/o",
+        "latin.tsv row 2: ",
+    ),
+    "malformed JSON": (
+        "captions --source coco --input {t}/bad.json --split x --out {t}/o",
+        "bad.json row 1: ",
+    ),
+    "wrong columns": (
+        "captions --source tsv --input {t}/columns.tsv --out {t}/o",
+        "columns.tsv row 1: ",
+    ),
+    "a duplicate id": (
+        "captions --source tsv --input {t}/twice.tsv --out {t}/o",
+        "twice.tsv row 3: duplicate caption id '1'",
+    ),
+    "an empty caption": (
+        "captions --source tsv --input {t}/empty.tsv --out {t}/o",
+        "empty.tsv row 2: caption '1' has no words",
+    ),
+    "an unknown source": (
+        "captions --source vg --input x --out {t}/o",
+        "parameter 'captions.source' is 'vg': Input should be",
+    ),
+    "an unknown measure": (
+        "relevance --captions {w}/c --measures cidr --out {t}/o",
+        "unknown measure 'cidr' -> choose from: ",
+    ),
+    "an unknown split": (
+        "shards --captions {w}/c --split val --out {t}/o",
+        "no split 'val' -> choose from: test",
+    ),
+    "one image for CIDEr": (
+        "relevance --captions {t}/one --measures cider --out {t}/o",
+        "make every CIDEr 0 -> set",
+    ),
+    "a misspelt parameter": (
+        "shards --captions {w}/c --params {t}/p.yaml --out {t}/o",
+        "p.yaml: unknown parameter 'shards.tpo'",
+    ),
+    "no licence": (
+        "publish --captions {w}/c --shards {w}/s --out {t}/o",
+        "no licence given -> set publish.license",
+    ),
+    "shards of other captions": (
+        "publish --captions {t}/one --shards {w}/s --license mit --out {t}/o",
+        "made from another captions table",
+    ),
+    "a judgement of nothing": (
+        "agree --captions {w}/c --judgements {t}/j.csv --measures cider",
+        "j.csv row 2: image 'zz'",
+    ),
+    "a truncated table": (
+        "relevance --captions {t}/cut --measures cider --out {t}/o",
+        "captions.arrow: ",
+    ),
+    "NaN in a matrix": (
+        "relevance --captions {w}/c --measures x --import x={t}/nan.npy --out {t}/o",
+        "holds nan",
+    ),
+    "NaN in a similarity": (
+        "evaluate --captions {w}/c --similarity {t}/nan.npy",
+        "nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair",
+    ),
+    "a table damaged inside": (
+        "relevance --captions {t}/damaged --measures cider --out {t}/o",
+        "damaged/captions.arrow: not a whole Arrow file",
+    ),
+    "relevance of other captions": (
+        "show --captions {t}/one --relevance {w}/r",
+        "cider.arrow: ",
+    ),
+    "an input without its source": (
+        "captions --input {t}/one.tsv --out {t}/o",
+        "source scenes takes no input or split, here",
+    ),
+    "a value that is no YAML": (
+        "shards --captions {w}/c --set shards.top=[1 --out {t}/o",
+        "'shards.top=[1' is not valid YAML: ",
+    ),
+    "a stray word": (
+        "relevance --captions {w}/c --measures cider --out {t}/o cider",
+        "unexpected 'cider' -> see capgrade relevance --help; options of Apache Beam follow `--`",
+    ),
+    "agreement of something else": (
+        "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {t}/o",
+        "manifest.json: not agreement figures -> give what capgrade agree --out wrote",
+    ),
+    "a folder where a file goes": (
+        "frequencies --captions {w}/c --out {t}/one",
+        "{t}/one: Is a directory",
+    ),
+    "regions of nothing": (
+        "regions --out {t}/o",
+        "--images and --out are needed -> see capgrade regions --help",
+    ),
+    "a detector without weights": (
+        "regions --images {t}/pictures --detector bottom_up --out {t}/o",
+        "detector bottom_up has no weights -> give --weights FILE",
+    ),
+    "an unknown detector": (
+        "regions --images {t}/pictures --detector yolo --out {t}/o",
+        "unknown detector 'yolo' -> choose from: scenes, bottom_up, detectron2",
+    ),
+    "boxes that are no number": (
+        "regions --images {t}/pictures --boxes many --out {t}/o",
+        "parameter 'regions.boxes' is 'many': ",
+    ),
+    "more boxes at least than at most": (
+        "regions --images {t}/pictures --boxes 20-10 --out {t}/o",
+        "boxes 20-10: write MIN-MAX, the smaller first",
+    ),
+    "a GPU that is not there": (
+        "regions --images {t}/pictures --detector bottom_up --weights random --device cuda:99 --out {t}/o",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    "a GPU that is not there, to train the detector on": (
+        "regions train --captions {t}/captions --out {t}/o --device cuda:99",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    "a device of another name": (
+        "regions train --captions {t}/captions --out {t}/o --device gpu",
+        "unknown device 'gpu' -> choose from: auto, cpu, cuda, cuda:N",
+    ),
+    "a GPU that is not there, for the measures": (
+        "shards --captions {w}/c --split test --out {t}/o --set shards.device=cuda:99",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    "no pictures": (
+        "regions --images {t}/one --out {t}/o",
+        "one: no picture -> give pictures named ",
+    ),
+    "an unknown format": (
+        "regions import --format csv --input {t}/one.tsv --out {t}/o",
+        "unknown format 'csv' -> choose from: tsv, npz, teran, scan, h5, lxmert",
+    ),
+    "a format that is not written": (
+        "regions export --format h5 --regions {t}/one --out {t}/o",
+        "no writer for format 'h5' -> choose from: tsv, scan, npz",
+    ),
+    "another format than said": (
+        "regions import --format tsv --input {t}/one.tsv --out {t}/o",
+        "one.tsv row 1: 3 fields between tabs",
+    ),
+    "regions of captions": (
+        "regions export --format tsv --regions {w}/c --out {t}/o",
+        "a captions folder where a regions folder is needed",
+    ),
+    "no captions folder": (
+        "relevance --captions {t} --measures cider --out {t}/o",
+        "no manifest.json: not a finished captions",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_line(kind: str, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(world, tmp_path)
+    line, message = BAD[kind]
+    capsys.readouterr()
+    assert call(*line.format(w=world, t=tmp_path).split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message.format(w=world, t=tmp_path) in said.err
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+    assert not (tmp_path / "o" / "manifest.json").exists()
+
+
+def prepare(world: Path, folder: Path) -> None:
+    """Files with one thing wrong each."""
+    head = "image_id\tcaption_id\tcaption\n"
+    (folder / "latin.tsv").write_bytes((head + "a\t1\tcaf\u00e9\n").encode("latin-1"))
+    (folder / "bad.json").write_text('{"images": [')
+    (folder / "columns.tsv").write_text("image\ttext\na\tb\n")
+    (folder / "twice.tsv").write_text(head + "a\t1\tx\na\t1\ty\n")
+    (folder / "empty.tsv").write_text(head + "a\t1\t \n")
+    (folder / "one.tsv").write_text(head + "a\t1\tx\na\t2\ty\n")
+    (folder / "p.yaml").write_text("shards: {tpo: 3}\n")
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
+    (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
+    n_captions = json.loads((world / "r" / "manifest.json").read_text())["n_captions"]
+    np.save(folder / "nan.npy", np.full((15, n_captions), np.nan))
+    assert (
+        call("captions", "--source", "tsv", "--input", f"{folder}/one.tsv", "--split", "test", "--out", f"{folder}/one")
+        == 0
+    )
+    table = (world / "c" / "captions.arrow").read_bytes()
+    middle = len(table) // 2
+    for name, content in (("cut", table[:-64]), ("damaged", table[:8] + bytes([255]) * middle + table[8 + middle :])):
+        (folder / name).mkdir()
+        (folder / name / "manifest.json").write_bytes((world / "c" / "manifest.json").read_bytes())
+        (folder / name / "captions.arrow").write_bytes(content)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "c.tsv").write_text("image_id\tcaption_id\tcaption\na\t1\tx\n")
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/file/out") == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/file/out: ")
+
+
+def test_the_traceback_is_there_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from capgrade.schemas.errors import InputError
+
+    monkeypatch.setenv("CAPGRADE_DEBUG", "1")
+    monkeypatch.setattr(
+        sys, "argv", ["capgrade", "captions", "--source", "tsv", "--input", "none", "--out", str(tmp_path)]
+    )
+    with pytest.raises(InputError):
+        cli.main()

@@ -1,0 +1,150 @@
+"""Our own checkpoint file: round trips to the bit, and what a damaged one is told."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.rpn import ProposalRule
+from capgrade.pipelines.detectors.weights import convert, load_bottom_up, save_bottom_up
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest
+
+CONFIG = BottomUpConfig(
+    n_classes=3, n_attributes=2, width=0.0625, blocks=(1, 2, 1, 1), rpn_channels=8, conventions="airsplay",
+    proposals=ProposalRule(after_nms=7, min_side=3.5, at_threshold=False), pooler="ROIAlignV2", embedding=4,
+    attribute_hidden=5, anchor_scales=(2, 4.5), short_side=100,
+)  # fmt: skip
+NAMES = {"classes": ["cat", "dog", "naïve café"], "attributes": ["red", "wet"]}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(3)
+    return BottomUp(CONFIG)
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_bottom_up(model, path, **NAMES, metadata={"note": "kept"})
+    return path
+
+
+def rewritten(path, change, metadata=None):
+    """The same file with its tensors changed and its metadata replaced, by the safetensors library."""
+    with safe_open(path, framework="pt") as file:
+        facts = file.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={**facts, **(metadata or {})})
+
+
+def test_a_round_trip_keeps_every_bit_the_configuration_and_the_names(model, saved):
+    loaded, facts = load_bottom_up(saved)
+    assert not loaded.training and loaded.config == CONFIG
+    before, after = model.state_dict(), loaded.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert torch.equal(model.anchors, loaded.anchors)
+    expected = {"layout": "capgrade", "digest": digest(saved), "n_classes": 3, "n_attributes": 2, **NAMES}
+    assert facts == expected
+
+
+def test_the_safetensors_library_reads_the_same_tensors_and_metadata(model, saved):
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in load_file(saved).items())
+    with safe_open(saved, framework="pt") as file:
+        facts = file.metadata()
+    assert facts["note"] == "kept" and json.loads(facts["classes"]) == NAMES["classes"]
+    assert json.loads(facts["config"])["proposals"]["min_side"] == 3.5
+
+
+def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model, saved, tmp_path):
+    model.head.cls_score.weight.data = model.head.cls_score.weight.data.t().contiguous().t()
+    assert not model.head.cls_score.weight.is_contiguous()
+    save_bottom_up(model, tmp_path / "again", **NAMES, metadata={"note": "kept"})
+    assert (tmp_path / "again").read_bytes() == saved.read_bytes()
+    model.head.cls_score.bias.data[0] += 1
+    save_bottom_up(model, tmp_path / "other", **NAMES, metadata={"note": "kept"})
+    assert (tmp_path / "other").read_bytes() != saved.read_bytes()
+
+
+def test_names_are_optional_and_converting_adds_them(model, tmp_path):
+    save_bottom_up(model, tmp_path / "plain")
+    facts = load_bottom_up(tmp_path / "plain")[1]
+    assert facts["classes"] is None and facts["attributes"] is None
+    (tmp_path / "objects_vocab.txt").write_text("cat,kitten\ndog , hound\nbird\n")
+    made = convert(tmp_path / "plain", tmp_path / "named", classes_file=tmp_path / "objects_vocab.txt")
+    assert made == {"layout": "capgrade", "n_classes": 3, "n_attributes": 2}
+    model, facts = load_bottom_up(tmp_path / "named")
+    assert facts["classes"] == ["cat", "dog", "bird"] and facts["attributes"] is None
+    assert convert(tmp_path / "named", tmp_path / "twice") == made
+    assert load_bottom_up(tmp_path / "twice")[1]["classes"] == ["cat", "dog", "bird"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.pop("rpn.conv.bias"), "1 tensors missing: rpn.conv.bias"),
+        (lambda t: t.update(extra=torch.zeros(1)), "1 tensors not of this model: extra"),
+        (lambda t: t.update({"rpn.conv.bias": torch.zeros(9)}), r"misshapen: rpn.conv.bias is \(9,\), not \(8,\)"),
+        (lambda t: t["head.bbox_pred.weight"][2].fill_(float("nan")), "1 tensors not finite: head.bbox_pred.weight"),
+        (lambda t: t.update({"rpn.conv.bias": torch.zeros(8).long()}), "not of real numbers: rpn.conv.bias"),
+        (lambda t: [t.pop(name) for name in list(t)[:7]], "7 tensors missing: .* and 2 more"),
+    ],
+)  # fmt: skip
+def test_wrong_tensors_are_named(saved, change, told):
+    rewritten(saved, change)
+    with pytest.raises(InputError, match=told) as error:
+        load_bottom_up(saved)
+    assert error.value.file == saved
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"config": "{"}, "configuration that cannot be read"),
+        ({"config": json.dumps({**dataclasses.asdict(CONFIG), "width": "wide"})}, "configuration that cannot be read"),
+        ({"config": json.dumps({**dataclasses.asdict(CONFIG), "conventions": "none"})}, "unknown conventions 'none'"),
+        ({"classes": '["cat"]'}, "1 names of 3 classes"),
+        ({"attributes": "7"}, "configuration that cannot be read"),
+    ],
+)
+def test_wrong_metadata_is_refused(saved, metadata, told):
+    rewritten(saved, lambda tensors: None, metadata)
+    with pytest.raises(InputError, match=told):
+        load_bottom_up(saved)
+
+
+@pytest.mark.parametrize("part", [0.0001, 0.01, 0.5, 0.999])
+def test_a_truncated_file_is_refused(saved, part):
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[: max(16, int(len(whole) * part))])
+    with pytest.raises(InputError, match="not a whole safetensors file"):
+        load_bottom_up(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"<html>not found</html>", bytes(range(256)) * 4])
+def test_a_foreign_file_is_refused(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InputError, match="neither a safetensors, torch, pickle nor Caffe file"):
+        load_bottom_up(tmp_path / "file")
+    with pytest.raises(InputError, match="no such file"):
+        load_bottom_up(tmp_path / "none")
+
+
+def test_wrong_names_are_refused_with_their_row(saved, tmp_path):
+    vocab = tmp_path / "vocab.txt"
+    for content, told in [
+        (b"cat\n\nbird\n", "row 2: a line without a name"),
+        (b"cat\ndog\n", "2 names where the model has 3"),
+        (b"cat\ndog\n\xff\n", "cannot be read"),
+    ]:
+        vocab.write_bytes(content)
+        with pytest.raises(InputError, match=told):
+            convert(saved, tmp_path / "out", classes_file=vocab)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,154 @@
+"""detectron2's models behind our interface: without detectron2 one line, with it a tiny C4 and FPN end to end."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capgrade.pipelines.detectors import detectron_zoo
+from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
+from capgrade.pipelines.detectors.rpn import decode_boxes
+from capgrade.pipelines.detectors.selection import SELECTIONS
+from capgrade.schemas.errors import InputError
+
+TINY = {
+    "MODEL.RESNETS.RES2_OUT_CHANNELS": 16,
+    "MODEL.RESNETS.STEM_OUT_CHANNELS": 8,
+    "MODEL.RESNETS.WIDTH_PER_GROUP": 4,
+    "MODEL.ROI_HEADS.NUM_CLASSES": 5,
+    "MODEL.ROI_BOX_HEAD.FC_DIM": 32,
+    "MODEL.RPN.POST_NMS_TOPK_TEST": 60,
+    "INPUT.MIN_SIZE_TEST": 128,
+    "INPUT.MAX_SIZE_TEST": 200,
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ModuleNotFoundError("No module named 'detectron2'", name="detectron2"), "detectron2 is not installed"),
+        (ModuleNotFoundError("No module named 'fvcore'", name="fvcore"), "detectron2 needs fvcore"),
+        (
+            RuntimeError("operator torchvision::nms does not exist\nmore"),
+            "does not import \\(operator torchvision::nms",
+        ),
+    ],
+)
+def test_absence_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, says: str) -> None:
+    def fails(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(importlib, "import_module", fails)
+    with pytest.raises(InputError, match=f"{says}.* -> .*--detector bottom_up") as raised:
+        DetectronDetector("COCO-Detection/faster_rcnn_R_50_C4_1x", "model.pkl", SELECTIONS["adaptive"])
+    assert "\n" not in str(raised.value)
+
+
+def test_predictions_are_ours() -> None:
+    """Background moves to the front, deltas lose their weights; rows go to their pictures."""
+    logits, deltas = torch.randn(5, 4), torch.randn(5, 12)
+    weights = (10.0, 10.0, 5.0, 5.0)
+    proposals = []
+    for n in (3, 2):
+        corner = torch.rand(n, 2) * 50
+        boxes = torch.cat([corner, corner + 20], dim=1)
+        rows = SimpleNamespace(tensor=boxes)
+        proposals.append(_Rows(proposal_boxes=rows, objectness_logits=torch.rand(n), n=n))
+    predictor = _Predictor(logits, deltas, weights)
+    found = as_regions(predictor, torch.rand(5, 8), proposals)
+    assert [len(each.features) for each in found] == [3, 2]
+    for i, (region, row) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]):
+        each = found[region]
+        expected = logits[i].softmax(dim=0)
+        torch.testing.assert_close(each.classes[row], expected[[3, 0, 1, 2]])
+        x1, y1, x2, y2 = each.boxes[row].tolist()
+        dx, dy, dw, dh = (deltas[i, 4:8] / torch.tensor(weights)).tolist()  # of class 1, our number 2
+        w, h = (x2 - x1) * np.exp(dw), (y2 - y1) * np.exp(dh)
+        cx, cy = (x1 + x2) / 2 + dx * (x2 - x1), (y1 + y2) / 2 + dy * (y2 - y1)
+        moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], one_pixel=False)[0, 8:12]
+        np.testing.assert_allclose(moved.numpy(), [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], atol=1e-3)
+        assert each.attributes is None
+
+
+class _Rows(SimpleNamespace):
+    def __len__(self) -> int:
+        return self.n
+
+
+class _Predictor:
+    def __init__(self, logits: torch.Tensor, deltas: torch.Tensor, weights: tuple[float, ...]) -> None:
+        self.found, self.box2box_transform = (logits, deltas), SimpleNamespace(weights=weights)
+
+    def __call__(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.found
+
+
+def there() -> None:
+    try:
+        detectron_zoo.need_detectron2()
+    except InputError as absent:
+        pytest.skip(absent.problem)
+
+
+def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
+    """A config and a checkpoint of a tiny random model."""
+    from detectron2 import model_zoo
+    from detectron2.modeling import build_model
+
+    cfg = model_zoo.get_config(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x.yaml")
+    merged = TINY | {"MODEL.DEVICE": "cpu", "MODEL.WEIGHTS": ""} | changes
+    cfg.merge_from_list([item for pair in merged.items() for item in pair])
+    (folder / "model.yaml").write_text(cfg.dump())
+    torch.manual_seed(0)
+    model = build_model(cfg)
+    torch.nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=1)
+    torch.save({"model": model.state_dict()}, folder / "model.pth")
+    return str(folder / "model.yaml"), folder / "model.pth"
+
+
+def picture(height: int = 90, width: int = 120) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("kind", "features"), [("C4", 128), ("FPN", 32)])
+@pytest.mark.parametrize("rule", sorted(SELECTIONS))
+def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: str) -> None:
+    there()
+    detector = DetectronDetector(*make_files(tmp_path, kind), SELECTIONS[rule])
+    assert detector.n_features == features and detector.classes is None
+    image, scale = pickle.loads(pickle.dumps(detector.prepare))(picture())
+    assert image.shape == (3, 128, 171) and scale == 128 / 90
+    first, second = detector.detect(torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2)
+    assert len(first) > 5 and first.attributes is None and first.features.shape == (len(first), features)
+    assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
+    assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)
+
+
+def test_fewer_proposals(tmp_path: Path) -> None:
+    there()
+    detector = DetectronDetector(*make_files(tmp_path, "C4"), SELECTIONS["adaptive"], proposals=7)
+    image, _ = detector.prepare(picture())
+    assert len(detector.regions(image[None])[0].boxes) == 7
+
+
+def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
+    there()
+    config, weights = make_files(tmp_path, "C4")
+    rule = SELECTIONS["adaptive"]
+    with pytest.raises(InputError, match="no such checkpoint"):
+        DetectronDetector(config, tmp_path / "none.pth", rule)
+    with pytest.raises(InputError, match="not a detectron2 config"):
+        DetectronDetector("COCO-Detection/none", weights, rule)
+    state = torch.load(weights)["model"]
+    torch.save({"model": {k: v for k, v in state.items() if "cls_score" not in k}}, weights)
+    with pytest.raises(InputError, match="lacks 2 parameters of the config, such as roi_heads.box_predictor.cls_score"):
+        DetectronDetector(config, weights, rule)
+    with pytest.raises(InputError, match="no single vector"):
+        DetectronDetector("Misc/cascade_mask_rcnn_R_50_FPN_1x", weights, rule)

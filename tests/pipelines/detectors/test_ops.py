@@ -1,0 +1,133 @@
+"""Overlaps and suppression against slow references, loop by loop as the upstream code has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.detectors import ops
+
+
+def slow_iou(a: np.ndarray, b: np.ndarray, extra: int) -> np.float32:
+    w = max(np.float32(0), min(a[2], b[2]) - max(a[0], b[0]) + extra)
+    h = max(np.float32(0), min(a[3], b[3]) - max(a[1], b[1]) + extra)
+    area, other = ((x[2] - x[0] + extra) * (x[3] - x[1] + extra) for x in (a, b))
+    with np.errstate(invalid="ignore"):
+        return w * h / (area + other - w * h)
+
+
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, one_pixel: bool, at: bool) -> list[int]:
+    kept: list[int] = []
+    for i in sorted(range(len(boxes)), key=lambda i: (-scores[i], i)):
+        values = [float(slow_iou(boxes[k], boxes[i], int(one_pixel))) for k in kept]
+        if not any(v >= threshold if at else v > threshold for v in values):
+            kept.append(i)
+    return kept
+
+
+@st.composite
+def box_sets(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Small integer boxes and scores of few values: many ties, many IoUs exactly at a threshold."""
+    n = draw(st.integers(0, 40))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    corner = rng.integers(0, 12, (n, 2))
+    boxes = np.concatenate([corner, corner + rng.integers(0, 8, (n, 2))], axis=1).astype(np.float32)
+    return boxes, (rng.integers(0, draw(st.sampled_from([3, 1000])), n) / 8).astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    box_sets(),
+    st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([3, 512]),
+)
+def test_nms_equals_the_loop(
+    case: tuple[np.ndarray, np.ndarray], threshold: float, one_pixel: bool, at: bool, block: int
+) -> None:
+    boxes, scores = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "NMS_BLOCK", block)
+        found = ops.nms(
+            torch.from_numpy(boxes), torch.from_numpy(scores), threshold, one_pixel=one_pixel, at_threshold=at
+        )
+    assert found.tolist() == slow_nms(boxes, scores, threshold, one_pixel, at)
+
+
+@settings(max_examples=30, deadline=None)
+@given(box_sets(), st.integers(1, 5), st.booleans(), st.sampled_from([1, 1 << 24]))
+def test_nms_per_class_equals_one_nms_a_class(
+    case: tuple[np.ndarray, np.ndarray], classes: int, at: bool, at_once: int
+) -> None:
+    boxes = torch.from_numpy(case[0])
+    scores = torch.randint(0, 4, (len(boxes), classes), generator=torch.Generator().manual_seed(len(boxes))) / 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
+        found = ops.nms_per_class(boxes[None], scores[None], 0.3, at_threshold=at)[0]
+    for c in range(classes):
+        kept = ops.nms(boxes, scores[:, c], 0.3, at_threshold=at)
+        assert found[:, c].nonzero()[:, 0].tolist() == sorted(kept.tolist())
+
+
+@settings(max_examples=30, deadline=None)
+@given(box_sets())
+def test_groups_do_not_touch_each_other(case: tuple[np.ndarray, np.ndarray]) -> None:
+    boxes, scores = (torch.from_numpy(x) for x in case)
+    groups = torch.arange(len(boxes)) % 3
+    expected = []
+    for g in range(3):
+        rows = (groups == g).nonzero()[:, 0]
+        expected += rows[ops.nms(boxes[rows], scores[rows], 0.5)].tolist()
+    expected.sort(key=lambda i: (-float(scores[i]), i))
+    assert ops.nms(boxes, scores, 0.5, groups=groups).tolist() == expected
+
+
+def test_limit_is_a_prefix() -> None:
+    g = torch.Generator().manual_seed(0)
+    corner = torch.rand(3000, 2, generator=g) * 300
+    boxes = torch.cat([corner, corner + torch.rand(3000, 2, generator=g) * 80], dim=1)
+    scores = torch.rand(3000, generator=g)
+    whole = ops.nms(boxes, scores, 0.7)
+    assert len(whole) > 300
+    assert ops.nms(boxes, scores, 0.7, limit=300).tolist() == whole[:300].tolist()
+
+
+def test_at_threshold_and_one_pixel_matter() -> None:
+    # 10 x 10 pixels and its left half: IoU is 0.5 with +1 widths, 4/9 without.
+    boxes = torch.tensor([[0.0, 0, 9, 9], [0, 0, 4, 9]])
+    scores = torch.tensor([0.9, 0.8])
+    assert len(ops.nms(boxes, scores, 0.5)) == 1
+    assert len(ops.nms(boxes, scores, 0.5, at_threshold=False)) == 2
+    assert len(ops.nms(boxes, scores, 0.5, one_pixel=False)) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.integers(1, 40), st.integers(2, 9))
+def test_a_batch_is_suppressed_as_its_pictures(
+    cases: list[tuple[np.ndarray, np.ndarray]], at: bool, limit: int, block: int
+) -> None:
+    """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
+    most = max(len(boxes) for boxes, _ in cases)
+    boxes, scores = torch.full((len(cases), most, 4), 3.0), torch.full((len(cases), most), 9.0)
+    there = torch.zeros(len(cases), most, dtype=torch.bool)
+    for b, (some, values) in enumerate(cases):
+        rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
+        boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
+        there[b, rows] = True
+    rule = {"one_pixel": at, "at_threshold": at}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "NMS_BLOCK", block)
+        kept, count = ops.nms_batch(boxes, scores, 0.4, there=there, limit=limit, **rule)
+        classes = torch.stack([scores, -scores], dim=2)
+        survivors = ops.nms_per_class(boxes, classes, 0.4, there=there, **rule)
+    for b, (some, values) in enumerate(cases):
+        rows = there[b].nonzero()[:, 0]
+        expected = slow_nms(some, values, 0.4, at, at)
+        assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
+        for c, sign in enumerate((1, -1)):
+            expected = slow_nms(some, sign * values, 0.4, at, at)
+            assert survivors[b, rows, c].nonzero()[:, 0].tolist() == sorted(expected)

@@ -1,0 +1,97 @@
+"""Reading, scale and resize against OpenCV's rules written out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import interpolate
+
+from capgrade.pipelines.detectors.preprocess import PIXEL_MEANS, preprocess, resize, resize_scale
+from capgrade.schemas.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "scale"),
+    [
+        (375, 500, 1.6),
+        (500, 375, 1.6),
+        (600, 1000, 1.0),
+        (480, 800, 1.25),  # 1000 exactly is allowed
+        (480, 801, 1000 / 801),
+        (300, 900, 1000 / 900),
+        (1200, 1200, 0.5),
+        (1199, 1999, 600 / 1199),  # the long side becomes 1000.3, which rounds to 1000
+    ],
+)
+def test_scale(height: int, width: int, scale: float) -> None:
+    assert resize_scale(height, width) == pytest.approx(scale, abs=0)
+
+
+def slow_resize(plane: np.ndarray, scale: float) -> np.ndarray:
+    """cv::resize, INTER_LINEAR, float32: pixel by pixel."""
+    H, W = plane.shape
+    out = np.zeros((max(1, round(H * scale)), max(1, round(W * scale))), np.float32)
+    for y in range(out.shape[0]):
+        for x in range(out.shape[1]):
+            fy, fx = ((v + 0.5) / scale - 0.5 for v in (y, x))
+            y0, x0 = math.floor(fy), math.floor(fx)
+            fy, fx = fy - y0, fx - x0
+            y0, fy = (0, 0.0) if y0 < 0 else (y0, fy)
+            x0, fx = (0, 0.0) if x0 < 0 else (x0, fx)
+            y0, fy = (H - 1, 0.0) if y0 >= H - 1 else (y0, fy)
+            x0, fx = (W - 1, 0.0) if x0 >= W - 1 else (x0, fx)
+            y1, x1 = min(y0 + 1, H - 1), min(x0 + 1, W - 1)
+            top = plane[y0, x0] * (1 - fx) + plane[y0, x1] * fx
+            out[y, x] = top * (1 - fy) + (plane[y1, x0] * (1 - fx) + plane[y1, x1] * fx) * fy
+    return out
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 15), st.integers(1, 15), st.floats(0.3, 4.0))
+def test_resize_equals_the_loop(height: int, width: int, scale: float) -> None:
+    plane = np.random.default_rng(height * 16 + width).uniform(-120, 150, (height, width)).astype(np.float32)
+    found = resize(torch.from_numpy(plane)[None], scale)[0].numpy()
+    np.testing.assert_allclose(found, slow_resize(plane, scale), atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 1.6, 2.0])
+def test_resize_equals_torch_where_the_sizes_are_whole(scale: float) -> None:
+    image = torch.rand(3, 20, 30) * 255
+    size = (int(20 * scale), int(30 * scale))
+    plain = interpolate(image[None], size=size, mode="bilinear", align_corners=False, antialias=False)[0]
+    error = (resize(image, scale) - plain).abs().max().item()
+    assert error < 1e-3, error
+
+
+def test_factor_not_size_ratio() -> None:
+    """333 x 500 becomes 600 x 901, not 900.9: with the size ratio the last rows come out elsewhere."""
+    scale = resize_scale(333, 500)
+    image = torch.arange(500.0).expand(1, 4, 500)
+    found = resize(image, scale)[0, 0]
+    assert len(found) == 901
+    assert found[800].item() == pytest.approx(800.5 / scale - 0.5, abs=1e-3)
+    ratio = interpolate(image[None], size=(4, 901), mode="bilinear")[0, 0, 0]
+    assert abs(ratio[800] - found[800]).item() > 0.03
+
+
+def test_preprocess_is_bgr_less_the_mean() -> None:
+    rgb = np.zeros((60, 80, 3), np.uint8)
+    rgb[..., 0], rgb[..., 1], rgb[..., 2] = 10, 20, 30
+    image, scale = preprocess(rgb)
+    assert scale == 10.0 and image.shape == (3, 600, 800) and image.dtype == torch.float32
+    for channel, value in enumerate((30, 20, 10)):
+        expected = torch.full((600, 800), value - PIXEL_MEANS[channel])
+        torch.testing.assert_close(image[channel], expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (5, 5, 4), (0, 5, 3)])
+def test_wrong_arrays_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError):
+        preprocess(np.zeros(shape, np.uint8))
+    with pytest.raises(InputError):
+        preprocess(np.zeros((5, 5, 3), np.float32))

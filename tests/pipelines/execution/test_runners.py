@@ -1,0 +1,136 @@
+"""Shards have the same bytes on every Beam runner, with captions together and in groups."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capgrade.pipelines.execution import blocks
+from capgrade.pipelines.execution.blocks import RUNNERS, _arguments
+from capgrade.pipelines.measures.base import CHUNK
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+PARAMS = ShardsParams(
+    measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=700
+)
+APART = PARAMS.model_copy(update={"group_captions": 9000})
+PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
+
+# A cluster of two processes, as a user starts one; it says where it listens and ends with its standard input.
+CLUSTER = """
+import sys
+from dask.distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two chunks of captions."""
+    folder: Path = tmp_path_factory.mktemp("runners")
+    sets = [["a dog runs"] * 5 + texts for texts in random_sets(2000, seed=2)]
+    write_captions_folder(folder / "captions", [caption_table(sets)])
+    assert CHUNK < read_captions(folder / "captions").n_captions < 2 * CHUNK
+    return folder / "captions"
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    return made(captions_dir, captions_dir.parent / "together", PARAMS, ())
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    command = [sys.executable, "-c", CLUSTER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str, ...]) -> dict[str, bytes]:
+    shards(captions_dir, out, params, MeasuresParams(), options)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+def test_groups_of_captions(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, options) -> None:
+    assert made(captions_dir, tmp_path / "out", APART, options) == expected
+
+
+def test_portable(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    assert made(captions_dir, tmp_path / "out", PARAMS, PORTABLE) == expected
+
+
+def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
+    options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
+    for name, params in (("together", PARAMS), ("apart", APART)):
+        assert made(captions_dir, tmp_path / name, params, options) == expected
+
+
+@pytest.mark.parametrize("params", [PARAMS, APART], ids=["together", "in groups"])
+def test_exchanged_through_a_store(
+    params: ShardsParams,
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers that do not see the output: files go through a URL, and nothing stays there."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = tmp_path / "bucket"
+    exchanged = params.model_copy(update={"exchange": f"file://{store}"})
+    assert made(captions_dir, tmp_path / "out", exchanged, PROCESSES) == expected
+    assert not [path for path in store.rglob("*") if path.is_file()] and not list(tmp_path.glob("capgrade-*"))
+
+
+def test_what_a_store_has_is_not_computed_again(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that lost its own folder takes the parts at the URL; a damaged one is known by its digest and made anew."""
+    store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+    monkeypatch.setattr("capgrade.pipelines.shards.forget", lambda job: None)
+    assert made(captions_dir, tmp_path / "first", params, ()) == expected
+    run, again = blocks._run, []
+    monkeypatch.setattr(blocks, "_run", lambda job, what, todo, options: again.append((job, todo, options)))
+    assert made(captions_dir, tmp_path / "second", params, ()) == expected
+    assert not again
+    part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
+    for file in (next(part), next(receipt)):
+        file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
+        made(captions_dir, tmp_path / "third", params, ())
+    assert again[0][1] == [0, 1]
+    monkeypatch.setattr(blocks, "_run", run)
+    assert made(captions_dir, tmp_path / "third", params, ()) == expected
+
+
+def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
+    params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
+    with pytest.raises(InputError, match="nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"):
+        shards(captions_dir, tmp_path / "out", params, MeasuresParams())
+
+
+@pytest.mark.parametrize("given", [["--runner", "DaskRunner"], ["--runner=DaskRunner"]])
+def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str]) -> None:
+    found = _arguments([*given, "--dask_client_address=x"])
+    assert found[0] == RUNNERS["--runner=DaskRunner"] and "--dask_partition_size=1" in found
+    assert "--dask_client_address=x" in found and "DaskRunner" not in found
+
+
+def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:
+    assert _arguments(["--runner"])[0] == RUNNERS["--runner=DirectRunner"]

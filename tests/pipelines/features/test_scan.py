@@ -1,0 +1,192 @@
+"""SCAN's arrays and DAA's HDF5 files, made with numpy and h5py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features.h5 import read_h5
+from capgrade.pipelines.features.scan import read_scan, write_scan
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
+
+from .made import assert_same, made
+
+X = np.random.default_rng(0).random((2, 3, 4), np.float32)
+IDS = ["391895", "522418"]
+
+
+def scan(folder: Path, rows: np.ndarray, ids: list[str]) -> Path:
+    np.save(folder / "dev_ims.npy", rows)
+    (folder / "dev_ids.txt").write_text("".join(f"{image_id}\n" for image_id in ids))
+    return folder / "dev_ims.npy"
+
+
+def h5(folder: Path, rows: np.ndarray, ids: list[str]) -> Path:
+    with h5py.File(folder / "dev.h5", "w") as f:
+        f.create_dataset("feat", data=rows)
+    (folder / "dev_ids.txt").write_text("\n".join(ids))
+    return folder / "dev.h5"
+
+
+def fives(values: list[str]) -> list[str]:
+    return [value for value in values for _ in range(5)]
+
+
+@pytest.mark.parametrize("name", ["scan", "h5"])
+@pytest.mark.parametrize(
+    ("rows", "ids"),
+    [(X, IDS), (X.repeat(5, 0), fives(IDS)), (X.repeat(5, 0), IDS), (X, fives(IDS))],
+    ids=["an id a row", "five equal rows", "five rows an id", "an id a caption"],
+)
+def test_rows_repeated_or_not(tmp_path: Path, name: str, rows: np.ndarray, ids: list[str]) -> None:
+    path = {"scan": scan, "h5": h5}[name](tmp_path, rows, ids)
+    found = list(READERS[name](path))
+    assert [regions.image_id for regions in found] == IDS
+    for regions, x in zip(found, X, strict=True):
+        assert regions.features.dtype == np.float32 and (regions.features == x).all()
+        assert regions.boxes is None and regions.width is None and regions.height is None
+
+
+@pytest.mark.parametrize("name", ["scan", "h5"])
+@pytest.mark.parametrize(
+    ("rows", "ids", "problem"),
+    [
+        (X, IDS[:1], r"dev_ids.txt: 1 ids \(1 images\) for 2 rows"),
+        (X, [*IDS, "3"], r"3 ids \(3 images\) for 2 rows"),
+        (X, [IDS[0]] * 2, "image 391895 comes 2 times"),
+        (X.repeat(5, 0), [*fives(IDS[:1]), *IDS[1:] * 4, "3"], "comes 5 times, neither once nor 5 times in turn"),
+        (X, ["1", ""], "dev_ids.txt row 2: no id in this row|1 ids"),
+        (X[0], IDS, r"an array of shape \(3, 4\)"),
+        (X.astype(np.float64), IDS, "of type float64, not float32"),
+        (X.astype(np.int32), IDS, "of type int32, not float32"),
+        (
+            np.where(np.arange(24).reshape(2, 3, 4) == 20, np.float32(np.nan), X),
+            IDS,
+            r"row \[1\]: image '522418': 1 feature values are NaN",
+        ),
+        (np.arange(120, dtype=np.float32).reshape(10, 3, 4), fives(IDS), "rows 0 to 4 are one image by their ids"),
+    ],
+)
+def test_wrong_arrays_are_refused(tmp_path: Path, name: str, rows: np.ndarray, ids: list[str], problem: str) -> None:
+    path = {"scan": scan, "h5": h5}[name](tmp_path, rows, ids)
+    with pytest.raises(InputError, match=problem) as caught:
+        list(READERS[name](path))
+    assert caught.value.remedy
+
+
+def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
+    path = scan(tmp_path, X, IDS)
+    whole = path.read_bytes()
+    for cut in (0, 5, 60, 128, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(InputError, match="dev_ims.npy: cannot be read"):
+            list(read_scan(path))
+    path.write_bytes(whole + b"12")
+    with pytest.raises(InputError, match="2 bytes after the end of the array"):
+        list(read_scan(path))
+    np.save(path, np.array([print], object))
+    with pytest.raises(InputError, match="cannot be read"):
+        list(read_scan(path))
+    path.write_bytes(whole)
+    (tmp_path / "dev_ids.txt").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="dev_ids.txt: cannot be read .'utf-8'"):
+        list(read_scan(path))
+    (tmp_path / "dev_ids.txt").unlink()
+    with pytest.raises(InputError, match="dev_ids.txt: no such file"):
+        list(read_scan(path))
+    with pytest.raises(InputError, match="not a _ims.npy file"):
+        list(read_scan(tmp_path))
+    with pytest.raises(InputError, match="test_ims.npy: no such file"):
+        list(read_scan(tmp_path / "test_ims.npy"))
+
+
+def test_damaged_h5_is_refused(tmp_path: Path) -> None:
+    path = h5(tmp_path, X, IDS)
+    whole = path.read_bytes()
+    for cut in (0, 100, len(whole) - 8):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(InputError, match="dev.h5: cannot be read"):
+            list(read_h5(path))
+    with h5py.File(path, "w") as f:
+        f.create_dataset("features", data=X)
+        f.create_group("group")
+    with pytest.raises(InputError, match="no dataset 'feat': it has 'features', 'group'"):
+        list(read_h5(path))
+    with h5py.File(path, "w") as f:
+        f.create_dataset("feat", data=np.array([["a"]], object), dtype=h5py.string_dtype())
+    with pytest.raises(InputError, match="an array of shape"):
+        list(read_h5(path))
+    with h5py.File(path, "w") as f:
+        f.create_dataset("feat", (2, 2**20, 2**10), np.float32, chunks=(1, 64, 1024))  # 4 GB an image, none of it there
+    with pytest.raises(InputError, match="an array of shape"):
+        list(read_h5(path))
+    with pytest.raises(InputError, match="test.h5: no such file"):
+        list(read_h5(tmp_path / "test.h5"))
+
+
+def test_compressed_h5(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "train.h5", "w") as f:
+        f.create_dataset("feat", data=X, compression="gzip", chunks=(2, 3, 4))
+    (tmp_path / "train_ids.txt").write_text("1\r\n2\r\n")
+    assert [regions.image_id for regions in read_h5(tmp_path / "train.h5")] == ["1", "2"]
+    with h5py.File(tmp_path / "train.h5") as f:
+        offset = f["feat"].id.get_chunk_info(0).byte_offset
+    data = bytearray((tmp_path / "train.h5").read_bytes())
+    data[offset + 4 : offset + 20] = bytes(16)
+    (tmp_path / "train.h5").write_bytes(data)
+    with pytest.raises(InputError, match=r"train.h5 row \[0\]: cannot be read"):
+        list(read_h5(tmp_path / "train.h5"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 4), st.sampled_from([1, 5]), st.sampled_from(["float16", "float32"]))
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, count: int, n: int, repeat: int, dtype: str) -> None:
+    images = [made(f"im {k}", n, 6, seed=k) for k in range(count)]
+    images = [replace(image, features=image.features.astype(dtype)) for image in images]
+    path = tmp_path_factory.mktemp("scan") / "test_ims.npy"
+    assert write_scan(path, images, repeat=repeat) == count * repeat
+    plain = np.load(path, allow_pickle=False)
+    assert plain.dtype == np.float32 and plain.shape == (count * repeat, n, 6)
+    assert len(path.with_name("test_ids.txt").read_text().splitlines()) == count * repeat
+    for found, image in zip(read_scan(path), images, strict=True):
+        bare = {"boxes": None, "width": None, "height": None, "classes": None, "confidences": None}
+        bare |= {"attributes": None, "attribute_confidences": None}
+        assert_same(found, replace(image, features=image.features.astype(np.float32), **bare))
+
+
+def test_what_the_layout_cannot_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "test_ims.npy"
+    with pytest.raises(InputError, match=r"image 'b' has \(4, 4\) features, \(3, 4\) before .* export as tsv or npz"):
+        WRITERS["scan"](path, [made("a"), made("b", n=4)])
+    with pytest.raises(InputError, match="no image to write"):
+        write_scan(path, [])
+    with pytest.raises(InputError, match="choose 1 or 5"):
+        write_scan(path, [made("a")], repeat=2)
+    with pytest.raises(InputError, match="not a _ims.npy file"):
+        write_scan(tmp_path / "a.npy", [made("a")])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("repeat", [1, 5])
+def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, repeat: int) -> None:
+    """The count of captions tells whether rows are repeated; without it there is nothing to go by."""
+    path = scan(tmp_path, X.repeat(repeat, 0), IDS)
+    (tmp_path / "dev_ids.txt").unlink()
+    (tmp_path / "dev_caps.txt").write_text("".join(f"caption {k}\n" for k in range(10)))
+    found = list(read_scan(path))
+    assert [regions.image_id for regions in found] == ["dev-0", "dev-1"]
+    assert all((regions.features == x).all() for regions, x in zip(found, X, strict=True))
+    captions = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")
+    assert list(dict.fromkeys(c.image_id for c in SOURCES["precomp"](captions))) == ["dev-0", "dev-1"]
+    (tmp_path / "dev_caps.txt").write_text("a\n" * 15)
+    with pytest.raises(InputError, match="dev_caps.txt: 15 captions for"):
+        list(read_scan(path))

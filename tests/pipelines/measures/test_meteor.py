@@ -1,0 +1,78 @@
+"""METEOR beside the jar that pycocoevalcap carries, and by hand."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.measures.meteor import Meteor
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeteorParams
+from tests.conftest import make_captions
+
+SETS = [
+    ["a man rides a horse", "the man is riding horses on a beach"],
+    ["two dogs play with a red ball", "a pair of puppies plays with balls ."],
+    ["a very big house", "the large home near a road"],
+]
+
+
+def score(sets: list[list[str]], **params: str) -> np.ndarray:
+    captions = make_captions(sets)
+    return Meteor(MeteorParams(**params)).fit(captions).score(np.arange(captions.n_images))
+
+
+def test_a_caption_among_its_references_scores_one() -> None:
+    values = score(SETS)
+    own = make_captions(SETS).owner
+    assert values.shape == (3, 6) and values.dtype == np.float32
+    assert np.allclose(values[own, np.arange(6)], 1)
+    assert (values >= 0).all() and (values <= 1).all()
+
+
+def test_stems_and_synonyms_match() -> None:
+    values = score([["a man rides a horse"], ["men riding horses"], ["a large home"], ["a big house"], ["zebra sky"]])
+    assert 0 < values[0, 1] < 1  # by stems
+    assert 0 < values[2, 3] < 1  # by WordNet
+    assert values[0, 4] == 0
+
+
+def test_some_captions_as_among_all() -> None:
+    captions = make_captions(SETS)
+    fitted = Meteor(MeteorParams()).fit(captions)
+    every = fitted.score(np.arange(3))
+    some = np.array([4, 0, 5])
+    assert np.array_equal(fitted.score(np.array([2, 0]), some), every[[2, 0]][:, some])
+
+
+def test_left_out_captions_are_compared_with_the_others() -> None:
+    values, own = score(SETS, self_reference="left_out"), make_captions(SETS).owner
+    assert (values[own, np.arange(6)] < 1).all()
+    with pytest.raises(InputError, match="no reference remains"):
+        score([["a dog"], ["a cat", "two cats"]], self_reference="left_out")
+
+
+def test_what_the_jar_would_take_for_several_captions_is_refused() -> None:
+    with pytest.raises(InputError, match=r"has '\|\|\|'"):
+        score([["a dog ||| a cat", "a bird"]])
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run METEOR's jar")
+def test_real_pairs_score_as_the_jar_scores_them(coco: Captions) -> None:
+    from pycocoevalcap.meteor.meteor import Meteor as Jar
+
+    random = np.random.default_rng(0)
+    few = Captions(coco.table.slice(0, 500), coco.split, coco.tokenizer, coco.digest)
+    images = random.integers(few.n_images, size=250)
+    captions = random.integers(few.n_captions, size=250)
+    captions[:100] = [random.choice(few.refs[few.ref_ptr[i] : few.ref_ptr[i + 1]]) for i in images[:100]]
+    sentences = [" ".join(words) for words in few.table["tokens"].to_pylist()]
+    references = {
+        k: [sentences[r] for r in few.refs[few.ref_ptr[i] : few.ref_ptr[i + 1]]] for k, i in enumerate(images)
+    }
+    expected = Jar().compute_score(references, {k: [sentences[c]] for k, c in enumerate(captions)})[1]
+    found = Meteor(MeteorParams()).fit(few).score(images)[np.arange(250), captions]
+    assert np.abs(found - np.array(expected)).max() < 1e-5

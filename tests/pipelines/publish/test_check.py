@@ -1,0 +1,151 @@
+"""`--check` proves that a folder or a repository is what was made: one byte, a missing or an extra file is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from capgrade.pipelines.cli import app
+from capgrade.pipelines.publish.check import AGAIN, check
+from capgrade.pipelines.publish.push import push
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, read_json, write_json
+
+from .made import DATA, write_folder
+from .stand_in import Hub
+
+REPO = "someone/labels"
+SHARD = "relevance/train-00001-of-00002.parquet"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "dataset")
+
+
+def alter(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def problems(target: str, made: Path | None = None) -> list[str]:
+    return [str(problem) for problem in check(target, made).problems]
+
+
+def test_a_folder_as_it_was_made(folder: Path) -> None:
+    found = check(str(folder), folder)
+    assert (found.problems, found.version, found.files) == ((), "1.0.0", len(DATA) + 1)
+
+
+@pytest.mark.parametrize("name", [*DATA, MANIFEST])
+def test_one_byte_of_any_file_of_a_folder(name: str, folder: Path) -> None:
+    alter(folder / name)
+    if name == MANIFEST:
+        with pytest.raises(InputError, match="manifest.json: "):
+            check(str(folder))
+    else:
+        assert [line.startswith(f"{folder / name}: altered") for line in problems(str(folder))] == [True]
+
+
+def test_missing_cut_and_extra_files_of_a_folder(folder: Path) -> None:
+    (folder / SHARD).unlink()
+    (folder / "README.md").write_text("short")
+    (folder / "relevance" / "train-00002-of-00002.parquet").write_text("PAR1")
+    (folder / "notes.txt").write_text("mine")
+    cut, missing, extra = problems(str(folder))
+    assert cut == f"{folder}/README.md: 5 bytes where the manifest says {len(DATA['README.md'])} -> {AGAIN}"
+    assert missing.startswith(f"{folder}/{SHARD}: missing, though the manifest lists it")
+    assert extra.startswith(f"{folder}/relevance/train-00002-of-00002.parquet: not in manifest.json")
+
+
+def test_another_folder_than_the_one_made(folder: Path, tmp_path: Path) -> None:
+    other = write_folder(tmp_path / "other", **{SHARD: "PAR1 another shard PAR1"})
+    assert any(f"not the {SHARD} of {folder}" in line for line in problems(str(other), folder))
+
+
+def test_a_repository_as_it_was_made(hub: Hub, folder: Path) -> None:
+    done = push(folder, REPO)
+    hub.log.clear()
+    for target in (REPO, f"{REPO}@1.0.0", f"{REPO}@{done.commit}"):
+        found = check(target, folder)
+        assert (found.problems, found.place) == ((), f"{REPO}@{done.commit[:7]}")
+    assert set(hub.asked("resolve")) == {*DATA, MANIFEST}
+
+
+def test_one_byte_of_any_file_of_a_repository(hub: Hub, folder: Path) -> None:
+    """Rotten in the store: sizes and ids are as they were, the bytes are not."""
+    push(folder, REPO)
+    for name, blob in hub.repos[REPO].commits[hub.repos[REPO].head].items():
+        store, key = (hub.objects, blob.sha256) if blob.sha256 else (hub.blobs, blob.oid)
+        before, rotten = store[key], bytearray(store[key])
+        rotten[len(rotten) // 2] ^= 1
+        store[key] = bytes(rotten)
+        if name == MANIFEST:
+            with pytest.raises(InputError, match="manifest.json"):
+                check(REPO)
+        elif name != ".gitattributes":
+            (line,) = problems(REPO)
+            assert f"/{name}: altered: SHA-256" in line
+        store[key] = before
+    assert problems(REPO) == []
+
+
+def test_what_somebody_else_changed_in_a_repository(hub: Hub, folder: Path) -> None:
+    push(folder, REPO)
+    hub.change(REPO, "README.md", b"edited on the site")
+    hub.change(REPO, SHARD, None)
+    hub.change(REPO, "relevance/train-extra.parquet", b"PAR1")
+    hub.change(REPO, "LICENSE", b"text")
+    lines = problems(REPO)
+    assert [line.split("/", 2)[2].split(" ")[0] for line in lines[:3]] == [
+        "README.md:", f"{SHARD}:", "relevance/train-extra.parquet:",
+    ]  # fmt: skip
+    assert "has another README.md" in lines[3] or f"has another {SHARD}" in lines[3]
+    assert problems(f"{REPO}@1.0.0") == []
+
+
+def test_a_repository_without_its_tag_or_with_another_folder(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO)
+    hub.repos[REPO].tags.clear()
+    assert problems(REPO) == [f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
+                              "push it again: capgrade publish --push"]  # fmt: skip
+    other = write_folder(tmp_path / "other", **{SHARD: "PAR1 another shard PAR1"})
+    assert any(f"not the {SHARD} of {other}" in line for line in problems(REPO, other))
+
+
+def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder, nor a repository USER/NAME"):
+        check("nowhere")
+    with pytest.raises(InputError, match=r"no such repository, revision or file \(HTTP 404\)"):
+        check("nobody/nothing")
+    with pytest.raises(InputError, match="not a finished publish folder"):
+        check(str(tmp_path))
+
+
+def test_the_command(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["publish", "--check", str(folder)])
+    assert done.exit_code == 0
+    assert done.output == f"ok: {folder}: version 1.0.0, 6 files, {size(folder)} bytes as they were made\n"
+    alter(folder / SHARD)
+    done = CliRunner().invoke(app, ["publish", "--check", str(folder), "--json"])
+    assert done.exit_code == 2
+    assert f"{folder / SHARD}: altered" in done.output
+
+
+def size(folder: Path) -> int:
+    return sum(entry["bytes"] for entry in read_json(folder / MANIFEST)["files"].values())
+
+
+def test_a_manifest_made_to_fit_other_bytes_is_found_with_the_folder(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    """Whoever can rewrite the manifest can make a copy agree with itself; the folder that was made says otherwise."""
+    forged = write_folder(tmp_path / "forged", **{SHARD: "PAR1 another shard PAR1"})
+    push(forged, REPO)
+    assert problems(REPO) == []
+    assert problems(REPO, folder) != []
+    manifest = read_json(folder / MANIFEST)
+    write_json(folder / MANIFEST, {**manifest, "sha256": "0" * 64})
+    with pytest.raises(InputError, match="does not match its own SHA-256"):
+        check(REPO, folder)

@@ -1,0 +1,170 @@
+"""What the card says the labels are worth: who judged them and of what, own pairs, how values come about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from capgrade.pipelines.agree import who_judged
+from capgrade.pipelines.measures import MEASURES
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.publish.meaning import meaning
+from capgrade.pipelines.publish.reading import text
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
+
+PARAMS = PublishParams(name="tiny", license="cc-by-4.0")
+BOTH = ("cider", "rouge_l")
+FIGURES = {"cider": {"pearson": {"all": 0.5}, "spearman": {"all": 0.4}, "kendall": {}}}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions of train and val, the last image of train with one caption; shards of train."""
+    root = tmp_path_factory.mktemp("worth")
+    held_out = caption_table([["a b"], ["c d", "e"]], "val")
+    for k, name in enumerate(("image_id", "caption_id")):
+        ids = [f"v{value}" for value in held_out[name].to_pylist()]
+        held_out = held_out.set_column(k, held_out.schema.field(k), [ids])
+    train = caption_table([*random_sets(12, seed=4, least=2), ["a lone dog"]], "train")
+    write_captions_folder(root / "captions", [train, held_out])
+    params = ShardsParams(split="train", measures=BOTH, top=3, uniform=3)
+    shards(root / "captions", root / "shards", params, MeasuresParams())
+    return root
+
+
+def card(made: Path, out: Path, agreement: dict | None = None, **params: object) -> str:
+    publish(made / "captions", [made / "shards"], out, PARAMS.model_copy(update=params), agreement)
+    return (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_own_pairs_are_published_without_themselves_too(made: Path, tmp_path: Path) -> None:
+    """Against ROUGE-L written out: largest precision and recall over the other captions of the image."""
+    said = card(made, tmp_path / "out")
+    pairs = pq.read_table(next((tmp_path / "out" / "relevance").glob("*.parquet"))).to_pylist()
+    captions = read_captions(made / "captions", "train")
+    tokens = dict(zip(captions.caption_ids, captions.table["tokens"].to_pylist(), strict=True))
+    for pair in pairs:
+        others = [t for c, t in tokens.items() if c.split("#")[0] == pair["image_id"] and c != pair["caption_id"]]
+        if not pair["original"] or not others:
+            assert pair["rouge_l_left_out"] is None and pair["cider_left_out"] is None
+            continue
+        words = tokens[pair["caption_id"]]
+        common = [longest_common(words, other) for other in others]
+        precision = max(n / len(words) for n in common)
+        recall = max(n / len(other) for n, other in zip(common, others, strict=True))
+        expected = 2.44 * precision * recall / (recall + 1.44 * precision) if precision and recall else 0
+        assert pair["rouge_l_left_out"] == pytest.approx(expected, abs=1e-6)
+        assert pair["rouge_l"] == 1
+    assert "self_reference: included" in said and "`rouge_l_left_out` hold own pairs the other way" in said
+    row = next(line for line in said.splitlines() if line.startswith("| rouge_l | 1.000 | 1.000 | 0."))
+    own = [pair["rouge_l_left_out"] for pair in pairs if pair["rouge_l_left_out"] is not None]
+    assert row == f"| rouge_l | 1.000 | 1.000 | {np.median(own):.3f} | {min(own):.3f} |"
+
+
+def longest_common(a: list[str], b: list[str]) -> int:
+    table = np.zeros((len(a) + 1, len(b) + 1), int)
+    for i, x in enumerate(a):
+        for k, y in enumerate(b):
+            table[i + 1, k + 1] = table[i, k] + 1 if x == y else max(table[i, k + 1], table[i + 1, k])
+    return int(table[-1, -1])
+
+
+def test_the_other_form_is_left_out_where_it_is_not_wanted_or_not_there(made: Path, tmp_path: Path) -> None:
+    said = card(made, tmp_path / "out", left_out=False)
+    assert "_left_out`" not in said and "Here: `included`." in said
+    imported = np.zeros((13, read_captions(made / "captions", "train").n_captions), np.float32)
+    np.save(tmp_path / "theirs.npy", imported)
+    params = ShardsParams(split="train", measures=("theirs",), top=2, uniform=2)
+    folder = tmp_path / "shards"
+    shards(made / "captions", folder, params, MeasuresParams(imported={"theirs": str(tmp_path / "theirs.npy")}))
+    (tmp_path / "theirs.npy").unlink()  # nobody needs it any more
+    publish(made / "captions", [folder], tmp_path / "imported", PARAMS)
+    said = (tmp_path / "imported" / "README.md").read_text(encoding="utf-8")
+    assert "theirs_left_out" not in said and "relevance that another program computed" in said
+
+
+@pytest.mark.parametrize(("by", "title"), [
+    ("people", "## Agreement with human judgements\n"),
+    ("truth", "## Agreement with the truth of the scenes, not with people\n"),
+    ("values", "## Agreement with another matrix, not with people\n"),
+])  # fmt: skip
+def test_the_title_says_who_judged(by: str, title: str, made: Path, tmp_path: Path) -> None:
+    digest = read_captions(made / "captions", "train").digest
+    facts = {"by": by, "file": "f", "pairs": 7, "split": "train", "captions": digest}
+    said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    assert title in said and "which is published here" in said
+    assert said.count("human judgements") == (by == "people")
+
+
+@pytest.mark.parametrize(("other", "sentence"), [
+    ({"split": "val"}, "on split `val` of these captions. **Published here is `train`**, which was not judged."),
+    ({"captions": "0" * 64}, "of **other captions** than those published here"),
+])  # fmt: skip
+def test_judgements_of_something_else_are_said_to_be(other: dict, sentence: str, made: Path, tmp_path: Path) -> None:
+    digest = read_captions(made / "captions", "train").digest
+    facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest, **other}
+    assert sentence in card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+
+
+def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> None:
+    captions = read_captions(made / "captions", "val")
+    (tmp_path / "scores.csv").write_text("image_id,caption_id,score\nvi0,vi0#0,4\n", encoding="utf-8")
+    found = who_judged(made / "captions", tmp_path / "scores.csv", "val")
+    assert found == {
+        "by": "people", "file": "scores.csv", "pairs": 1, "split": "val", "captions": captions.digest,
+    }  # fmt: skip
+    for measure, by in (("truth", "truth"), ("rouge_l", "values")):
+        schema = relevance_schema(captions.n_captions, "float32", {"measure": measure})
+        batch = relevance_batch(captions.image_ids, np.zeros((2, 3), np.float32), schema)
+        with pa.ipc.new_file(str(tmp_path / "dense.arrow"), schema) as out:
+            out.write_batch(batch)
+        found = who_judged(made / "captions", tmp_path / "dense.arrow", "val")
+        assert (found["by"], found["pairs"]) == (by, 6)
+
+
+def test_the_command_writes_who_judged(made: Path, tmp_path: Path) -> None:
+    scores = tmp_path / "scores.csv"
+    scores.write_text("image_id,caption_id,score\nvi0,vi0#0,4\nvi1,vi0#0,1\nvi1,vi1#1,3\n", encoding="utf-8")
+    line = ["agree", "--captions", str(made / "captions"), "--split", "val", "--judgements", str(scores)]
+    assert call(*line, "--measures", "rouge_l", "--out", str(tmp_path / "agreement.json")) == 0
+    found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))
+    assert (found["judgements"]["by"], set(found["measures"])) == ("people", {"rouge_l", "binary"})
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_measure_says_how_its_value_comes_about(name: str) -> None:
+    said = meaning(name, MeasuresParams().used([name]))
+    assert "reference" in said and "another program" not in said
+
+
+def test_the_meaning_follows_the_parameters() -> None:
+    largest = meaning("sbert", MeasuresParams().used(["sbert"]))
+    assert "the largest over the references" in largest
+    mean = MeasuresParams.model_validate({"sbert": {"references": "mean"}, "bleu": {"n": 2}})
+    assert "the mean over the references" in meaning("sbert", mean.used(["sbert"]))
+    assert "BLEU-2" in meaning("bleu", mean.used(["bleu"]))
+    assert meaning("people", mean.used(["people"])).startswith("weighted sum: 0.53 sbert + ")
+
+
+def test_a_hostile_caption_stays_in_its_cell() -> None:
+    assert text("a | <b>\n[x](y) `c`") == "a \\| \\<b\\> \\[x\\]\\(y\\) \\`c\\`"
+
+
+def test_a_measure_with_the_name_of_such_a_column_is_refused(made: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.zeros((13, read_captions(made / "captions", "train").n_captions), np.float32))
+    names = ("rouge_l", "rouge_l_left_out")
+    params = ShardsParams(split="train", measures=names, top=2, uniform=2)
+    given = MeasuresParams(imported={"rouge_l_left_out": str(tmp_path / "t.npy")})
+    shards(made / "captions", tmp_path / "s", params, given)
+    with pytest.raises(InputError, match="measure 'rouge_l_left_out' has the name of a column -> call"):
+        publish(made / "captions", [tmp_path / "s"], tmp_path / "out", PARAMS)

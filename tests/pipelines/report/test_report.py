@@ -1,0 +1,206 @@
+"""The report: what is there is shown, what is not is named with its command, and no caption can do anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+from capgrade.benchmarks.browser import open_file
+from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.report import report
+from capgrade.pipelines.report.agreement import bins
+from capgrade.pipelines.report.data import columns, open_data
+from capgrade.pipelines.report.distributions import above, distributions
+from capgrade.pipelines.report.parts import Chart, Table
+from capgrade.pipelines.report.runs import runs
+from capgrade.pipelines.report.training import means
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.times import read_time, timed
+from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.trainer.evaluation.task import Task
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+HOSTILE = [
+    "<script>document.title='owned'</script> a dog",
+    '"><img src=x onerror="document.title=\'owned\'"> a cat',
+    "{{ 7 * 7 }} {% raw %} ${document.title='owned'} </script><script>document.title='owned'</script>",
+    "'; alert(1); // <!-- --> &lt;b&gt; a man",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline's folder: hostile captions, dense relevance, shards, judgements, two evaluated runs."""
+    folder: Path = tmp_path_factory.mktemp("report") / "data"
+    sets = [[text, *own] for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)]
+    write_captions_folder(folder / "captions", [caption_table(sets)])
+    manifest = json.loads((folder / "captions" / "manifest.json").read_text())
+    captions = read_captions(folder / "captions")
+    _rewrite(folder / "captions", manifest, images=captions.n_images, splits={"test": captions.n_captions})
+    names = ("cider", "rouge_l")
+    relevance(folder / "captions", folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
+    shards(folder / "captions", folder / "shards", ShardsParams(measures=names, top=3, uniform=3), MeasuresParams())
+    judged = folder / "relevance" / "cider.arrow"
+    found = agree(folder / "captions", judged, names, MeasuresParams(), pairs=folder / "judged.arrow")
+    facts = {"judgements": who_judged(folder / "captions", judged), "measures": found}
+    (folder / "agreement.json").write_text(json.dumps(facts))
+    for k, run in enumerate(("first", "<b>second")):
+        scores = np.random.default_rng(k).random((captions.n_images, captions.n_captions), np.float32)
+        (folder / "embeddings" / run).mkdir(parents=True)
+        np.save(folder / "embeddings" / run / "similarity.npy", scores)
+        settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
+        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / run)
+    return folder
+
+
+def _rewrite(folder: Path, manifest: dict, **facts: object) -> None:
+    from capgrade.schemas.files import write_manifest
+
+    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
+    write_manifest(folder, "captions", params={"source": "tsv"}, inputs={}, rows=rows, **facts)
+
+
+@pytest.fixture(scope="module")
+def written(data: Path) -> Path:
+    out = data.parent / "report.html"
+    done = report(data, out, data.parent / "pictures")
+    assert done.bytes == len(out.read_bytes()) < 10e6
+    assert {path.suffix for path in done.pictures} == {".png", ".svg"}
+    return out
+
+
+def opened(browser: Browser, path: Path, **view: object) -> tuple[Page, list[str]]:
+    page = browser.new_page(offline=True, **view)  # type: ignore[arg-type]
+    heard = open_file(page, path)
+    page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
+    return page, heard
+
+
+def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
+    """No error, no request; every chart drawn; captions are text, whatever they say; tables sort; rows are filtered."""
+    page, heard = opened(browser, written)
+    assert heard == [] and page.title() == "capgrade: data"
+    assert page.locator("section").count() == 11
+    charts = page.locator(".vega")
+    assert charts.count() >= 6
+    assert page.locator(".vega svg").count() == charts.count()
+    assert HOSTILE[0] in page.locator(".examples").inner_text()
+    assert page.locator("img:not([alt])").count() == 0
+    head = page.locator("#agreement th button").nth(1)
+    head.click()
+    values = [float(text) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
+    assert values == sorted(values, reverse=True) and len(values) == 3
+    page.locator(".examples input[type=search]").fill("no query has this")
+    assert page.locator(".examples article:visible").count() == 0
+    page.close()
+
+
+@pytest.mark.parametrize("view", [{"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}], ids=str)
+def test_on_a_phone_and_in_the_dark(view: dict, written: Path, browser: Browser) -> None:
+    page, heard = opened(browser, written, **view)
+    assert heard == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
+    assert page.evaluate("document.documentElement.dataset.drawn") == view.get("color_scheme", "light")
+    page.close()
+
+
+def test_what_is_missing_is_named_with_its_command(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "captions").symlink_to(data / "captions")
+    done = report(tmp_path / "only", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "evaluated runs" in done.missing and "trained runs" in done.missing
+    assert f"capgrade relevance --captions {tmp_path}/only/captions --out {tmp_path}/only/relevance" in page
+    with pytest.raises(InputError, match="no captions to report on -> run `make repro`, or give --data"):
+        report(tmp_path / "nothing", tmp_path / "report.html")
+
+
+def test_relevance_of_other_captions_is_refused(data: Path, tmp_path: Path) -> None:
+    write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
+    manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
+    _rewrite(tmp_path / "captions", manifest, images=12, splits={"test": 12})
+    (tmp_path / "relevance").symlink_to(data / "relevance")
+    with pytest.raises(InputError, match="compute it for these captions"):
+        _ = open_data(tmp_path).relevance
+
+
+def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
+    parts = runs(open_data(data)).parts
+    chart = next(part for part in parts if isinstance(part, Chart))
+    rows = chart.spec["data"]["values"]
+    assert next(p for p in chart.spec["params"] if p["name"] == "metric")["value"] == "recall@1"
+    written = json.loads((data / "evaluation" / "first" / "metrics.json").read_text())["i2t"]
+    shown = {
+        row["metric"]: row["value"] for row in rows if row["run"] == "first" and row["direction"] == "image to text"
+    }
+    assert shown["recall@5"] == pytest.approx(100 * written["recall@5"], rel=1e-4)
+    assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
+
+
+def test_own_pairs_are_exact_and_left_out(data: Path) -> None:
+    """Medians of the values themselves; an own pair without its caption among the references is no constant."""
+    opened = open_data(data)
+    table = next(part for part in distributions(opened).parts if isinstance(part, Table))
+    cells = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
+    captions = opened.captions
+    own = opened.relevance["rouge_l"].matrix()[captions.owner, np.arange(captions.n_captions)]
+    assert cells["rouge_l"][0] == np.median(own) == 1
+    alone = MeasuresParams.model_validate({"rouge_l": {"self_reference": "left_out"}})
+    fitted = choose(["rouge_l"], alone)["rouge_l"].fit(captions)
+    left_out = fitted.score(np.arange(captions.n_images))[captions.owner, np.arange(captions.n_captions)]
+    assert cells["rouge_l"][1] == pytest.approx(np.median(left_out), abs=1e-6)
+    others = opened.relevance["rouge_l"].matrix()[captions.owner[None] != np.arange(captions.n_images)[:, None]]
+    higher = (left_out[:, None] > others).mean() + (left_out[:, None] == others).mean() / 2
+    assert cells["rouge_l"][4] == pytest.approx(higher, abs=0.02)  # other pairs are known by bins
+
+
+def test_the_chance_that_an_own_pair_is_above_another() -> None:
+    table = {"low": np.array([0, 0.5]), "high": np.array([0.5, 1]), "other": np.array([0.5, 0.5])}
+    assert above(table, np.array([1.0])) == 1
+    assert above(table, np.array([0.0, 1.0])) == 0.5
+    assert above(table, np.array([0.25])) == 0.25
+
+
+def test_the_section_says_who_judged(written: Path) -> None:
+    page = written.read_text(encoding="utf-8")
+    assert "Agreement with another matrix" in page and "cider.arrow, " in page
+    assert "Agreement with people" not in page
+
+
+def test_means_of_bins() -> None:
+    value, score = np.repeat([0.0, 1.0], 30), np.concatenate([np.tile([0.0, 1.0], 15), np.ones(30)])
+    first, last = bins(value, score)
+    assert (first["at"], first["mean"], first["pairs"]) == (0, 0.5, 30)
+    assert first["mean"] - first["low"] == pytest.approx(1.96 * score[:30].std(ddof=1) / np.sqrt(30))
+    assert (last["low"], last["high"]) == (1, 1)
+    assert bins(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
+
+
+def test_means_of_losses_and_tables_that_are_none(tmp_path: Path) -> None:
+    assert means(np.arange(10.0), 5) == [(0.2, 0.5), (0.4, 2.5), (0.6, 4.5), (0.8, 6.5), (1.0, 8.5)]
+    (tmp_path / "epochs.csv").write_text("epoch,loss\n1,high\n")
+    with pytest.raises(InputError, match="not a table of numbers"):
+        columns(tmp_path / "epochs.csv")
+
+
+def test_times_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
+    for folder in ("plain", "kept/.times"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("plain", "kept"):
+        with timed("captions", tmp_path / folder / "out"):
+            (tmp_path / folder / "out").mkdir()
+    assert read_time(tmp_path / "plain" / "out") is None and not (tmp_path / "plain" / ".times").exists()
+    with timed("train", tmp_path / "kept" / "runs" / "bcls"):
+        (tmp_path / "kept" / "runs" / "bcls").mkdir(parents=True)
+    assert read_time(tmp_path / "kept" / "runs" / "bcls") is not None
+    found = read_time(tmp_path / "kept" / "out")
+    assert found is not None and found.command == "captions" and found.peak_mb > 1

@@ -1,0 +1,131 @@
+"""Hugging Face datasets: saved folders, data files, columns, splits, refusals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+from datasets import Dataset, DatasetDict, Image
+from datasets.exceptions import DatasetNotFoundError
+
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams, Columns
+
+ROWS = [
+    {"image_id": 7, "caption": ["A dog.", "A brown dog."]},
+    {"image_id": 8, "caption": ["A cat."]},
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def read(name: Path | str, split: str | None = None, **columns: str) -> list[Caption]:
+    params = CaptionsParams(source="hub", input=str(name), split=split, columns=Columns(**columns))
+    return list(SOURCES["hub"](params))
+
+
+def test_a_saved_dataset(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    Dataset.from_list(ROWS).save_to_disk(folder)
+    captions = read(folder, split="test")
+    assert captions[1] == Caption("7", "7#1", "test", "A brown dog.", str(folder), "test[0]")
+    assert [(c.image_id, c.text) for c in captions][2] == ("8", "A cat.")
+    assert {c.split for c in read(folder)} == {"all"}
+
+
+def test_a_saved_dataset_that_knows_its_split(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    Dataset.from_list(ROWS, split=datasets.Split.TRAIN).save_to_disk(folder)
+    assert {c.split for c in read(folder)} == {"train"}
+    with pytest.raises(InputError, match=r"saved: no split 'test' -> choose with --split from: train"):
+        read(folder, split="test")
+
+
+def test_saved_splits(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    parts = {"train": ROWS, "val": [{"image_id": 9, "caption": ["A bird."]}], "test": ROWS[1:]}
+    DatasetDict({name: Dataset.from_list(rows) for name, rows in parts.items()}).save_to_disk(folder)
+    assert [c.split for c in read(folder)] == ["train", "train", "train", "val", "test"]
+    assert [(c.split, c.row) for c in read(folder, split="val+test")] == [
+        ("val", "val[0]"),
+        ("test", "test[0]"),
+    ]
+    with pytest.raises(InputError, match=r"no split 'dev' -> choose with --split from: train, val, test"):
+        read(folder, split="dev")
+
+
+def test_flickr30k_columns_without_touching_the_images(tmp_path: Path) -> None:
+    row = {
+        "image": b"no picture",
+        "img_id": "0",
+        "caption": ["A", "B"],
+        "sentids": ["1", "2"],
+        "split": "val",
+    }
+    Dataset.from_list([row]).cast_column("image", Image()).save_to_disk(tmp_path / "saved")
+    captions = read(tmp_path / "saved", split="val", image_id="img_id", caption_id="sentids")
+    assert [(c.image_id, c.caption_id, c.split, c.text) for c in captions] == [
+        ("0", "1", "val", "A"),
+        ("0", "2", "val", "B"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_folders_and_files(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in ("train", "test"):
+        dataset = Dataset.from_list([{"image_id": split, "caption": f"A caption of {split}."}])
+        getattr(dataset, f"to_{kind}")(str(folder / f"{split}.{kind}"))
+    assert [(c.split, c.text) for c in read(folder)] == [
+        ("train", "A caption of train."),
+        ("test", "A caption of test."),
+    ]
+    assert [c.image_id for c in read(folder, split="test")] == ["test"]
+    assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}")] == [("test", "train")]
+
+
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    Dataset.from_list([{"img_id": 7, "caption": "A dog."}]).save_to_disk(folder)
+    message = r"saved row all: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*: img_id, caption"
+    with pytest.raises(InputError, match=message):
+        read(folder)
+
+
+def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    Dataset.from_list([*ROWS, {"image_id": 9, "caption": None}], split=datasets.Split.TRAIN).save_to_disk(folder)
+    with pytest.raises(InputError, match=r"saved row train\[2\]: 'caption' is None, not a text -> give 'caption' as"):
+        read(folder)
+
+
+def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"absent.parquet: cannot be loaded as a dataset .* -> give a dataset id"):
+        read(tmp_path / "absent.parquet")
+    (tmp_path / "captions.xls").write_text("")
+    with pytest.raises(InputError, match=r"captions.xls: '.xls' is not a kind of data file -> give one of .parquet"):
+        read(tmp_path / "captions.xls")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: cannot be loaded as a dataset \(.*\) -> give a dataset id"):
+        read(tmp_path / "empty")
+
+    def absent(name: str, config: str | None, revision: str | None) -> Dataset:
+        raise DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed.")
+
+    monkeypatch.setattr(datasets, "load_dataset", absent)
+    with pytest.raises(InputError, match=r"no/such: cannot be loaded as a dataset \(Dataset 'no/such' doesn't exist"):
+        read("no/such")
+
+
+def test_the_catalogue_does_not_import_datasets() -> None:
+    code = "import sys, capgrade.pipelines.sources; sys.exit('datasets' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,201 @@
+"""Tables of one's own: columns, quoting, splits, refusals, and any Unicode text there and back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capgrade.pipelines.sources import SOURCES
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams, Columns
+
+COCO = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "coco" / "test5k_captions.tsv"
+TSV = "image_id\tcaption\n7\tA dog.\n8\tA cat.\n7\tA brown dog.\n"
+WITH_SPLIT = "image_id\tcaption_id\tsplit\tcaption\n7\tx\ttrain\tA dog.\n8\ty\ttest\tA cat.\n"
+Read = Callable[..., list[Caption]]
+captions_without_breaks = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r")), min_size=1, max_size=5
+)
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def written(
+        source: Any, text: str, split: str | None = None, columns: dict[str, str] | None = None
+    ) -> list[Caption]:
+        path = tmp_path / f"captions.{source}"
+        path.write_bytes(text.encode())
+        params = CaptionsParams(source=source, input=str(path), split=split, columns=Columns(**(columns or {})))
+        return list(SOURCES[source](params))
+
+    return written
+
+
+def test_ids_count_within_an_image(read: Read, tmp_path: Path) -> None:
+    captions = read("tsv", TSV)
+    assert captions[2] == Caption("7", "7#1", "all", "A brown dog.", str(tmp_path / "captions.tsv"), 4)
+    assert [c.caption_id for c in captions] == ["7#0", "8#0", "7#1"]
+    assert {c.split for c in read("tsv", TSV, split="dev")} == {"dev"}
+
+
+def test_columns_called_caption_id_and_split_are_used(read: Read) -> None:
+    captions = read("tsv", WITH_SPLIT)
+    assert [(c.caption_id, c.split) for c in captions] == [("x", "train"), ("y", "test")]
+    assert [c.caption_id for c in read("tsv", WITH_SPLIT, split="test")] == ["y"]
+    with pytest.raises(InputError, match=r"captions.tsv: no split 'dev' -> choose with --split from: train, test"):
+        read("tsv", WITH_SPLIT, split="dev")
+
+
+def test_columns_may_have_any_name(read: Read) -> None:
+    text = "text,file,id,part\r\nA dog.,7.jpg,1,train\r\n"
+    columns = {"image_id": "file", "caption_id": "id", "caption": "text", "split": "part"}
+    (caption,) = read("csv", text, columns=columns)
+    assert (caption.image_id, caption.caption_id, caption.split, caption.text) == (
+        "7.jpg",
+        "1",
+        "train",
+        "A dog.",
+    )
+
+
+def test_quotes_are_text_in_tsv_and_quoting_in_csv(read: Read) -> None:
+    assert read("tsv", 'image_id\tcaption\n7\t"A dog", he "said\n')[0].text == '"A dog", he "said'
+    captions = read("csv", 'image_id,caption\n7,"A dog, ""said"" he\r\nand left"\n8,A cat.\n')
+    assert [(c.text, c.row) for c in captions] == [('A dog, "said" he\r\nand left', 2), ("A cat.", 4)]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(read: Read) -> None:
+    assert len(read("tsv", "\ufeff" + TSV)) == 3
+
+
+def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
+    rows = [
+        {"image_id": 7, "caption": ["A dog.", "A brown dog."]},
+        {"image_id": "8", "caption": "A cat."},
+        {"image_id": 7, "caption": "A hound."},
+    ]
+    captions = read("jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(c.image_id, c.caption_id, c.text, c.row) for c in captions] == [
+        ("7", "7#0", "A dog.", 1),
+        ("7", "7#1", "A brown dog.", 1),
+        ("8", "8#0", "A cat.", 2),
+        ("7", "7#2", "A hound.", 3),
+    ]
+    (one, two) = read("jsonl", '{"image_id": 7, "caption": ["A", "B"], "caption_id": [1, "x"], "split": "dev"}')
+    assert (one.caption_id, two.caption_id, one.split) == ("1", "x", "dev")
+    assert read("jsonl", "") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"row 1: no header -> name the columns in the first row"),
+        ("image\tcaption\n", r"row 1: no column 'image_id' for the image_id -> .*; there are: image, caption"),
+        ("image_id\ttext\n", r"row 1: no column 'caption' for the caption -> .*--column caption=NAME"),
+        ("image_id\tcaption\tcaption\n", r"row 1: column 'caption' comes twice -> rename one"),
+        (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a caption\?"),
+        (TSV + "9\n", r"row 5: the row has 1 fields, the header 2 -> a tab inside"),
+        (TSV + "\n", r"row 5: an empty row -> delete it"),
+        (TSV + "\tA bird.\n", r"row 5: 'image_id' is '', not an id -> give 'image_id'"),
+    ],
+)
+def test_bad_tsv_is_refused(read: Read, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"captions.tsv {message}"):
+        read("tsv", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"row 1: no header -> name the columns in the first row"),
+        ("image_id,caption\n7,A dog, brown\n", r"row 2: the row has 3 fields, the header 2 -> a comma or quote"),
+        ("image_id,caption\n7,A\n\n", r"row 3: an empty row -> delete it"),
+        ('image_id,caption\n7,A\n8,"B\n9,C\n', r"row 3: not valid CSV: unexpected end of data -> close the quotes"),
+        ('image_id,caption\n7,"A"B\n', r"row 2: not valid CSV: .* -> close the quotes"),
+    ],
+)
+def test_bad_csv_is_refused(read: Read, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"captions.csv {message}"):
+        read("csv", text)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"image_id": 8}', r"no 'caption' \(there is image_id\) -> every row needs the same fields"),
+        ('{"image_id": 8,', r"not valid JSON at column 16.* -> correct this row"),
+        ("", r"an empty row -> delete it"),
+        ('["A"]', r"not a JSON object -> write one"),
+        ('{"image_id": 8, "caption": null}', r"'caption' is None, not a text -> give 'caption' as a string"),
+        ('{"image_id": 8, "caption": ["A", 5]}', r"'caption' is 5, not a text -> give 'caption' as a string"),
+        ('{"image_id": 8, "caption": []}', r"'caption' is an empty list -> drop the row"),
+        ('{"image_id": [8], "caption": "A"}', r"'image_id' is \[8\], not an id -> give 'image_id' as a text"),
+        ('{"image_id": 8, "caption": "\\ud83d"}', r"'caption' holds half of a surrogate pair.* -> repair"),
+    ],
+)
+def test_bad_json_lines_are_refused(read: Read, row: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"captions.jsonl row 2: {message}"):
+        read("jsonl", f'{{"image_id": 7, "caption": "A"}}\n{row}\n')
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, r"no column 'caption' for the caption -> .*--column caption=NAME; there are: image_id"),
+        ({"caption": "A", "split": None}, r"'split' is None, not an id -> give 'split'"),
+        ({"caption": "A", "caption_id": None}, r"'caption_id' is None, not an id -> give 'caption_id'"),
+        ({"caption": ["A", "B"], "caption_id": 1}, r"1 caption ids in 'caption_id' for 2 captions -> give an id"),
+    ],
+)
+def test_bad_optional_fields_are_refused(read: Read, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=rf"captions.jsonl row 1: {message}"):
+        read("jsonl", json.dumps({"image_id": 7, **fields}))
+
+
+@pytest.mark.parametrize("field", ["caption_id", "split"])
+def test_a_named_column_has_to_exist(read: Read, field: str) -> None:
+    with pytest.raises(InputError, match=rf"row 1: no column 'x' for the {field} -> .*--column {field}=NAME"):
+        read("tsv", TSV, columns={field: "x"})
+
+
+def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "captions.tsv"
+    path.write_bytes(TSV.encode() + b"\xff")
+    captions = SOURCES["tsv"](CaptionsParams(source="tsv", input=str(path)))
+    assert next(captions).text == "A dog."
+
+
+@given(captions_without_breaks)
+def test_any_caption_comes_back_from_any_table(captions: list[str]) -> None:
+    written = io.StringIO(newline="")
+    csv.writer(written).writerows([["image_id", "caption"], *([k, c] for k, c in enumerate(captions))])
+    texts: dict[Any, str] = {
+        "tsv": "".join(f"{k}\t{c}\n" for k, c in [("image_id", "caption"), *enumerate(captions)]),
+        "csv": written.getvalue(),
+        "jsonl": "".join(json.dumps({"image_id": k, "caption": c}) + "\n" for k, c in enumerate(captions)),
+    }
+    for source, text in texts.items():
+        with tempfile.NamedTemporaryFile() as file:
+            Path(file.name).write_bytes(text.encode())
+            params = CaptionsParams(source=source, input=file.name)
+            assert [c.text for c in SOURCES[source](params)] == captions, source
+
+
+@pytest.mark.skipif(not COCO.is_file(), reason=f"no COCO captions at {COCO}")
+def test_coco_5k() -> None:
+    params = CaptionsParams(source="tsv", input=str(COCO), split="test")
+    captions = list(SOURCES["tsv"](params))
+    assert len(captions) == 25_000
+    assert len({c.image_id for c in captions}) == 5_000
+    first = "A man with a red helmet on a small moped on a dirt road ."
+    assert captions[0] == Caption("391895", "770337", "test", first, str(COCO), 2)

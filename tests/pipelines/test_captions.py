@@ -1,0 +1,198 @@
+"""Stage captions: what is written, and what no source may hand over."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from capgrade.pipelines.captions import captions
+from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.schemas.captions import SCHEMA, Caption, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version, read_arrow
+from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+ROWS = "image_id\tcaption_id\tcaption\tsplit\n"
+TSV = ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA tree!\tval\n"
+
+
+def write(path: Path, text: str) -> CaptionsParams:
+    path.write_text(text, encoding="utf-8")
+    return CaptionsParams(source="tsv", input=str(path))
+
+
+def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
+    params = write(tmp_path / "c.tsv", TSV)
+    manifest = captions(tmp_path / "out", params)
+    assert manifest["splits"] == {"train": 3, "val": 1}
+    assert manifest["images"] == 3
+    train = read_captions(tmp_path / "out", "train")
+    assert train.image_ids == ["b", "a"]
+    assert train.caption_ids == ["1", "2", "3"]
+    assert train.texts[2] == "كلب 🐶 e\u0301"
+    assert train.table["tokens"][0].as_py() == ["a", "dog", "'s", "bone"]
+    assert train.owner.tolist() == [0, 1, 0]
+    assert (train.ref_ptr.tolist(), train.refs.tolist()) == ([0, 2, 3], [0, 2, 1])
+    schema = open_arrow(tmp_path / "out" / "captions.arrow").schema
+    assert schema.equals(SCHEMA)
+    assert metadata_of(schema) == {
+        "kind": "captions", "source": "tsv", "tokenizer": "ptb_py", "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
+        "format": FORMAT, "package": package_version(),
+    }  # fmt: skip
+
+
+def test_tsv_csv_and_jsonl_give_one_table(tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in TSV.splitlines()]
+    with (tmp_path / "c.csv").open("w", encoding="utf-8", newline="") as f:
+        csv.writer(f).writerows(rows)
+    records = (json.dumps(dict(zip(rows[0], row, strict=True))) + "\n" for row in rows[1:])
+    (tmp_path / "c.jsonl").write_text("".join(records))
+    (tmp_path / "c.tsv").write_text(TSV, encoding="utf-8")
+    for source in ("tsv", "csv", "jsonl"):
+        captions(tmp_path / source, CaptionsParams(source=source, input=str(tmp_path / f"c.{source}")))
+    first, *others = (read_arrow(tmp_path / source / "captions.arrow") for source in ("tsv", "csv", "jsonl"))
+    assert first["caption_id"].to_pylist() == ["1", "2", "3", "4"]
+    assert all(other.equals(first) for other in others)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 🐕‍🦺 👩🏽‍🚒",
+        "שלום עולם",
+        "e\u0301 \u0915\u094d\u0937",
+        "\u200fكلب\u200e",
+        "犬が走る",
+        "a\u2028b\x85c",
+        "ﬁ ½ Ⅷ",
+    ],
+)
+def test_any_unicode_is_kept(text: str, tmp_path: Path) -> None:
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", f"{ROWS}{text}\t{text}#0\t{text}\tt\n"))
+    found = read_captions(tmp_path / "out")
+    assert (found.image_ids, found.caption_ids, found.texts) == ([text], [f"{text}#0"], [text])
+    assert found.table["tokens"][0].as_py()
+
+
+def test_the_same_bytes_twice(tmp_path: Path) -> None:
+    params = write(tmp_path / "c.tsv", TSV)
+    for name in "ab":
+        captions(tmp_path / name, params)
+    for file in ("captions.arrow", "manifest.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_splits_one_several_or_none(tmp_path: Path) -> None:
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
+    assert read_captions(tmp_path / "out", "train+val").n_captions == 4
+    with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
+        read_captions(tmp_path / "out")
+    with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
+        read_captions(tmp_path / "out", "train+test")
+
+
+def test_one_to_hundreds_of_captions_an_image(tmp_path: Path) -> None:
+    rows = "".join(f"many\tm{k}\tcaption number {k}\tt\n" for k in range(400))
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS + "one\to\ta dog\tt\n" + rows))
+    assert read_captions(tmp_path / "out").ref_ptr.tolist() == [0, 1, 401]
+
+
+def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> None:
+    params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\n")
+    manifest = captions(tmp_path / "out", params.model_copy(update={"empty": "drop"}))
+    assert manifest["dropped_empty"] == 2
+    assert manifest["splits"]["val"] == 1
+
+
+def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
+    params = CaptionsParams(scenes=ScenesParams(train=3, val=0, test=2, size=64))
+    manifest = captions(tmp_path, params)
+    assert manifest["files"].keys() == {
+        "captions.arrow", "images.arrow", "meanings.arrow", "scenes.arrow", "truth-test.arrow", "truth-train.arrow",
+    }  # fmt: skip
+    assert manifest["splits"] == {"train": 15, "test": 10}
+    assert read_captions(tmp_path, "test").table["image_file"][0].as_py() == "scene-test-000000.png"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "a\t2\tagain\ttrain\n",
+            r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be unique",
+        ),
+        ("a\t9\tagain\tval\n", r"row 6: image 'a' is in split 'train' and in 'val'"),
+        (
+            "a\t9\t \ttrain\n",
+            r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or set captions.empty",
+        ),
+        ("a\t9\t. !\ttrain\n", "row 6: caption '9' has no words"),
+    ],
+)
+def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV + more))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_an_image_left_without_captions(tmp_path: Path) -> None:
+    params = write(tmp_path / "c.tsv", TSV + "e\t9\t-\tval\n").model_copy(update={"empty": "drop"})
+    with pytest.raises(InputError, match="row 6: image 'e' has no caption left once empty ones are dropped"):
+        captions(tmp_path / "out", params)
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no captions"):
+        captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": "coco"}, "source coco needs an input, captions.input or --input"),
+        ({"input": "c.tsv"}, "source scenes takes no input or split, here 'c.tsv'; name a source"),
+        ({"split": "test"}, "source scenes takes no input or split, here 'test'"),
+        ({"source": "tsv", "input": "x", "split_lists": {"a": "b"}}, "source tsv takes no split lists"),
+        ({"source": "coco", "input": "x", "columns": {"caption": "b"}}, "source coco takes no columns"),
+    ],
+)
+def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        validated(CaptionsParams, given)
+
+
+def test_a_split_whose_name_has_a_plus(tmp_path: Path) -> None:
+    """Chosen as it is called, where there is one; else its parts."""
+    sets = random_sets(2, seed=1)
+    tables = []
+    for split in ("a", "b", "a+b"):
+        table = caption_table(sets, split).to_pydict()
+        for name in ("image_id", "caption_id"):
+            table[name] = [f"{split}-{value}" for value in table[name]]
+        tables.append(pa.table(table, schema=SCHEMA))
+    whole = write_captions_folder(tmp_path / "c", tables)
+    assert set(read_captions(whole, "a+b").image_ids) == {"a+b-i0", "a+b-i1"}
+    parts = write_captions_folder(tmp_path / "d", tables[:2])
+    assert read_captions(parts, "a+b").n_images == 4
+    alone = write_captions_folder(tmp_path / "e", tables[2:])
+    assert read_captions(alone).split == "a+b" and read_captions(alone, "a+b").n_images == 2
+    rows = [Caption(f"{split}0", f"{split}0#0", split, "x", "f", 1) for split in ("a", "b", "a+b")]
+    assert [c.split for c in keep_splits(rows, "a+b", "f")] == ["a+b"]
+    assert [c.split for c in keep_splits(rows[:2], "a+b", "f")] == ["a", "b"]
+
+
+def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:
+    (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "ab"))
+    for split, image in (("train", "a"), ("dev", "b")):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "list.txt").write_text(f"{image}.jpg\n")
+    lists = {split: str(tmp_path / split / "list.txt") for split in ("train", "dev")}
+    params = CaptionsParams(source="flickr", input=str(tmp_path / "f.token"), split_lists=lists)
+    inputs = captions(tmp_path / "out", params)["inputs"]
+    assert sorted(inputs) == ["dev/list.txt", "f.token", "train/list.txt"]
+    assert inputs["dev/list.txt"] == digest(tmp_path / "dev" / "list.txt") != inputs["train/list.txt"]

@@ -1,0 +1,389 @@
+"""The stage `regions`: rows in list order whatever the batching, and bytes that no interruption changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from capgrade.pipelines.detectors.batched import CaffePrepare
+from capgrade.pipelines.detectors.bottom_up import detect
+from capgrade.pipelines.detectors.catalogue import rule_of
+from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.pictures.decode import decoded, plan
+from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.regions import as_regions, regions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.pictures import read_image
+from capgrade.schemas.region_store import RegionStore
+from tests import tiny_detector
+from tests.conftest import DATA
+
+SIZES = [(90, 60), (60, 90), (45, 30), (75, 75)]  # the first and third are prepared to one size
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    tiny_detector.register(monkeypatch.setattr)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fourteen pictures of four sizes in three formats, one of each lying on its side."""
+    folder = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for k in range(14):
+        width, height = SIZES[k % 4]
+        picture = Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8))
+        exif = Image.Exif()
+        exif[0x0112] = 6 if k in (4, 5, 6) else 1  # one of each format
+        picture.save(folder / f"{k:03d}.{('jpg', 'png', 'webp')[k % 3]}", exif=exif)
+    (folder / "notes.txt").write_text("not a picture")
+    return folder
+
+
+def params(**values: object) -> RegionsParams:
+    """Shards of five images, nothing beside this process."""
+    return RegionsParams(**{"workers": 0, "boxes": "10", **values})  # type: ignore[arg-type]
+
+
+def run(images: Path, out: Path, **values: object) -> dict:
+    done = regions(images, out, params(**values))
+    assert done is not None
+    return done
+
+
+@pytest.fixture(autouse=True)
+def _shards_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgrade.pipelines.regions.MOST_IMAGES", 5)
+
+
+@contextmanager
+def receipts_kept() -> Iterator[pytest.MonkeyPatch]:
+    """Runs within it end as if they were stopped after the manifest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.execution.work.shutil.rmtree", lambda *a, **k: None)
+        yield patch
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_rows_are_those_of_each_picture_by_itself(images: Path, tmp_path: Path) -> None:
+    """In list order; boxes and numbers equal, features to what a batch changes in float32."""
+    done = run(images, tmp_path, dtype="float32")
+    store = RegionStore(tmp_path)
+    assert store.ids == [f"{k:03d}" for k in range(14)]
+    assert [entry["rows"] for entry in done["files"].values()] == [5, 5, 4]
+    assert done["classes"] == tiny_detector.CLASSES and done["attributes"] is None
+    assert done["left_out"] == [] and done["regions"] == sum(map(len, store)) > 100
+    model, rule = tiny_detector.tiny_model(), rule_of(params())
+    for picture, found in zip(read_pictures(images), store, strict=True):
+        alone = as_regions(picture.image_id, detect(model, read_image(picture.file), rule))
+        assert (found.width, found.height) == (alone.width, alone.height)
+        np.testing.assert_allclose(found.boxes, alone.boxes, atol=1e-3)
+        np.testing.assert_allclose(found.features, alone.features, rtol=1e-3, atol=1e-4)
+        assert (found.classes == alone.classes).all() and (found.attributes == alone.attributes).all()
+
+
+def test_workers_do_not_change_a_byte(images: Path, tmp_path: Path) -> None:
+    run(images, tmp_path / "none")
+    run(images, tmp_path / "two", workers=2)
+    assert contents(tmp_path / "two") == contents(tmp_path / "none")
+
+
+def test_adaptive_boxes_and_proposals(images: Path, tmp_path: Path) -> None:
+    run(images, tmp_path, boxes="3-7", confidence=0.3, proposals=5)
+    assert all(3 <= len(found) <= 5 for found in RegionStore(tmp_path))
+
+
+def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> None:
+    pictures, prepare = read_pictures(images), CaffePrepare(64, 128)
+    shards = [(0, range(8)), (1, range(8, 14))]
+    batches = list(plan(pictures, shards, prepare, 3))
+    for shard, numbers in shards:
+        mine = [batch for batch in batches if batch.shard == shard]
+        assert sorted(n for batch in mine for n in batch.numbers) == list(numbers)
+        assert [batch.last for batch in mine] == [False] * (len(mine) - 1) + [True]
+    assert any({0, 2} <= set(batch.numbers) for batch in batches), "90 x 60 and 45 x 30 are prepared to one size"
+    for each in decoded(pictures, batches, prepare, workers=0):
+        assert len(each.batch.numbers) <= 3 and not each.problems
+        assert [prepared.numbers for prepared in each.prepared] == [each.batch.numbers]
+        for number, image in zip(each.batch.numbers, each.prepared[0].images, strict=True):
+            assert torch.equal(image, preprocess(read_image(pictures[number].file), short=64, long=128)[0])
+
+
+def test_headers_that_tell_another_size(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grouped by a wrong size, pictures still go to the model by the size they have."""
+    run(images, tmp_path / "right", dtype="float32")
+    monkeypatch.setattr(Picture, "size", lambda self: (1, 1))
+    run(images, tmp_path / "wrong", dtype="float32")
+    for found, expected in zip(RegionStore(tmp_path / "wrong"), RegionStore(tmp_path / "right"), strict=True):
+        assert (found.image_id, found.width, found.height) == (expected.image_id, expected.width, expected.height)
+        np.testing.assert_allclose(found.features, expected.features, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 400), (640, 480), (333, 500), (1001, 999)])
+def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
+    prepare = CaffePrepare(64, 128)
+    assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+
+
+def test_a_photograph_through_the_full_model(tmp_path: Path) -> None:
+    """Random weights of full size; four proposals, as 300 take ten seconds."""
+    photograph = next(iter(sorted((DATA / "images").glob("*.jpg"))), None)
+    if photograph is None:
+        pytest.skip("no photographs here")
+    (tmp_path / "list").write_text(f"one\t{photograph}\n")
+    done = run(tmp_path / "list", tmp_path / "out", detector="bottom_up", weights="random", proposals=4, boxes="3")
+    assert done["params"]["detector"] == "bottom_up, random weights, seed 0" and done["dim"] == 2048
+    found = RegionStore(tmp_path / "out")["one"]
+    assert found.features.shape == (3, 2048) and (found.features >= 0).all() and found.features.max() > 0
+    assert found.classes.max() < 1600 and found.attributes.max() < 400
+
+
+# ---- pictures that cannot be read
+
+
+def damaged(images: Path, folder: Path) -> Path:
+    """The pictures with 003 truncated and 007 no picture at all."""
+    folder.mkdir()
+    for path in images.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "003.jpg").write_bytes((folder / "003.jpg").read_bytes()[:300])
+    (folder / "007.png").write_bytes(b"nothing")
+    return folder
+
+
+def test_unreadable_pictures_shift_no_row(images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    done = run(damaged(images, tmp_path / "in"), tmp_path / "out", unreadable="skip")
+    assert [one["image_id"] for one in done["left_out"]] == ["003", "007"]
+    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in caplog.text
+    store = RegionStore(tmp_path / "out")
+    assert store.ids == [f"{k:03d}" for k in range(14) if k not in (3, 7)]
+    run(images, tmp_path / "whole")
+    whole = RegionStore(tmp_path / "whole")
+    for found in store:
+        assert found.width == whole[found.image_id].width
+        np.testing.assert_allclose(found.boxes, whole[found.image_id].boxes, atol=1e-3)
+
+
+def test_fail_names_them_after_all_others_are_done(images: Path, tmp_path: Path) -> None:
+    """Mended, only their shards are done again; skipped, none is."""
+    folder, out = damaged(images, tmp_path / "in"), tmp_path / "out"
+    with pytest.raises(
+        InputError, match=r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --unreadable sk"
+    ):
+        run(folder, out)
+    assert not (out / "manifest.json").exists()
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
+    assert len(before) == 3
+    with receipts_kept() as patch:
+        patch.setattr("capgrade.pipelines.regions.decoded", None)
+        assert len(run(folder, out, unreadable="skip")["left_out"]) == 2
+    (folder / "003.jpg").write_bytes((images / "003.jpg").read_bytes())
+    (folder / "007.png").unlink()
+    (folder / "007.png").write_bytes((images / "007.png").read_bytes())
+    run(folder, out)
+    after = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
+    assert [name for name in sorted(after) if after[name] == before[name]] == ["regions-00002.arrow"]
+    run(images, tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_no_readable_picture_at_all(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match="1 of 1 pictures without regions: a.jpg"):
+        run(tmp_path / "in", tmp_path / "out", unreadable="skip")
+
+
+def test_a_picture_without_regions_is_left_out(images: Path, tmp_path: Path) -> None:
+    """Proposals of a picture of one pixel are all smaller than the least side."""
+    (tmp_path / "in").mkdir()
+    Image.new("RGB", (1, 1)).save(tmp_path / "in" / "dot.png")
+    (tmp_path / "in" / "more.jpg").write_bytes((images / "000.jpg").read_bytes())
+    done = run(tmp_path / "in", tmp_path / "out", unreadable="skip")
+    assert done["left_out"] == [{"image_id": "dot", "file": "dot.png", "problem": "no region found"}]
+
+
+# ---- lists of pictures
+
+
+def test_lists(images: Path, tmp_path: Path) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text(f"b\t{images}/000.jpg\na\t{os.path.relpath(images, tmp_path)}/004.png\n")
+    assert [p.image_id for p in read_pictures(file)] == ["b", "a"]
+    run(file, tmp_path / "out")
+    assert RegionStore(tmp_path / "out").ids == ["b", "a"]
+
+
+def test_folders_below_are_looked_into(tmp_path: Path) -> None:
+    for name in ("b/2.JPG", "a/3.png", "1.webp", "a/.hidden.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert [p.image_id for p in read_pictures(tmp_path)] == ["1", "3", "2"]
+
+
+def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
+    from capgrade.pipelines.captions import captions
+    from capgrade.schemas.params import CaptionsParams, ScenesParams
+
+    world = ScenesParams(train=2, val=1, test=0, size=64)
+    captions(tmp_path / "c", CaptionsParams(scenes=world))
+    run(tmp_path / "c", tmp_path / "out")
+    assert RegionStore(tmp_path / "out").ids == [p.image_id for p in read_pictures(tmp_path / "c")]
+    assert all((found.width, found.height) == (64, 64) for found in RegionStore(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b.jpg\n", "list.txt row 1: not image_id<TAB>path -> write one picture a line"),
+        ("a\tx.jpg\n\nb\ty.jpg", "list.txt row 2: not image_id<TAB>path"),
+        ("a\tx.jpg\na\ty.jpg", "y.jpg: image 'a' is .*x.jpg too -> give every image an id of its own"),
+        ("a \tx.jpg", "x.jpg: image id 'a ': visible characters"),
+        ("", "list.txt: no picture -> give pictures named .bmp"),
+        (b"\xff\xd8\xff\xe0", "list.txt: not text in UTF-8"),
+    ],
+)
+def test_bad_lists(tmp_path: Path, text: str | bytes, message: str) -> None:
+    (tmp_path / "list.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=message):
+        read_pictures(tmp_path / "list.txt")
+
+
+def test_two_pictures_of_one_name(tmp_path: Path) -> None:
+    for name in ("a.jpg", "a.png"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"a.png: image 'a' is .*a.jpg too"):
+        read_pictures(tmp_path)
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none: no such file or folder"):
+        read_pictures(tmp_path / "none")
+
+
+def test_header_sizes(images: Path) -> None:
+    for picture in read_pictures(images):
+        height, width = picture.decode()[0].shape[:2]
+        assert picture.size() == (width, height), picture.image_id
+    assert Picture("x", str(images / "notes.txt")).size() is None
+
+
+# ---- interruptions and several processes
+
+
+def start(images: Path, out: Path, *settings: str, **environment: str) -> subprocess.Popen:
+    code = (
+        "import sys, runpy, capgrade.pipelines.regions as r; r.MOST_IMAGES = 5; sys.argv.pop(0); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, str(Path(tiny_detector.__file__)), str(images), str(out)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen([*command, "workers=0", "boxes=10", *settings], env=env, stderr=subprocess.PIPE, text=True)
+
+
+def many(images: Path, folder: Path, copies: int) -> Path:
+    folder.mkdir()
+    for path in images.glob("0*"):
+        for k in range(copies):
+            (folder / f"{k:02d}{path.name}").write_bytes(path.read_bytes())
+    return folder
+
+
+def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> None:
+    """kill -9 at a moment drawn by chance; the next run does only what is missing and gives the same bytes."""
+    folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
+    process = start(folder, out)
+    receipts = out / ".work" / "parts"
+    wanted = int(np.random.default_rng(5).integers(2, 6))
+    while len(list(receipts.glob("*.json"))) < wanted and process.poll() is None:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished = sorted(path.stem for path in receipts.glob("*.json"))
+    assert wanted <= len(finished) < 12 and not (out / "manifest.json").exists()
+    shards = [out / f"regions-{name}.arrow" for name in finished]
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in shards]
+    run(folder, out)
+    assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in shards] == before
+    run(folder, tmp_path / "undisturbed")
+    assert contents(out) == contents(tmp_path / "undisturbed")
+
+
+def test_other_settings_and_damaged_shards_are_done_again(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with receipts_kept():
+        run(images, out)
+    shard = out / "regions-00001.arrow"
+    shard.write_bytes(shard.read_bytes()[:-8])
+    with receipts_kept():
+        run(images, out)
+    run(images, tmp_path / "fresh")
+    assert contents(out) == contents(tmp_path / "fresh")
+    run(images, out, boxes="7")
+    assert all(len(found) == 7 for found in RegionStore(out))
+
+
+def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    here = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    both = [start(images, tmp_path / "two", RANK=str(rank), LOCAL_RANK=str(rank), **here) for rank in range(2)]
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    run(images, tmp_path / "one")
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+    assert not (tmp_path / "two" / ".work").exists()
+
+
+def test_places_that_do_not_fit(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="RANK 2, WORLD_SIZE 2, LOCAL_RANK None in the environment"):
+        run(images, tmp_path)
+
+
+class Dies:
+    """A `prepare` whose process is ended by the system."""
+
+    def __call__(self, rgb: np.ndarray) -> tuple[torch.Tensor, float]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_a_dead_worker_is_one_error(images: Path) -> None:
+    pictures = read_pictures(images)
+    batches = list(plan(pictures, [(0, range(2))], Dies(), 2))
+    with pytest.raises(InputError, match="a process that decodes pictures was ended from outside -> run again"):
+        list(decoded(pictures, batches, Dies(), workers=1))
+
+
+def test_the_receipt_is_what_the_shard_holds(images: Path, tmp_path: Path) -> None:
+    with receipts_kept():
+        done = run(images, tmp_path)
+    receipts = [json.loads(path.read_text()) for path in sorted((tmp_path / ".work" / "parts").iterdir())]
+    assert [r["rows"] for r in receipts] == [entry["rows"] for entry in done["files"].values()]
+    assert max(r["rounding"]["max_abs"] for r in receipts) == done["rounding"]["max_abs"] > 0

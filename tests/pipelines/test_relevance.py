@@ -1,0 +1,358 @@
+"""Stages relevance and shards: values, order, resuming, the same bytes on every runner, imported matrices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from capgrade.pipelines.execution import blocks, work
+from capgrade.pipelines.measures.cider import Cider
+from capgrade.pipelines.measures.ngrams import document_frequencies
+from capgrade.pipelines.measures.rouge import RougeL
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow
+from capgrade.schemas.params import (
+    CiderParams,
+    MeasuresParams,
+    RelevanceParams,
+    RougeParams,
+    ShardsParams,
+    WindowsParams,
+)
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import read_shards
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+SETS = random_sets(30, seed=11)
+DENSE = RelevanceParams(measures=("cider", "rouge_l"), block_images=7)
+SAMPLED = ShardsParams(
+    measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=7, target_mb=1
+)
+MULTI = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+
+
+@pytest.fixture
+def captions_dir(tmp_path: Path) -> Path:
+    return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_dense_rows_are_the_measures(captions_dir: Path, tmp_path: Path) -> None:
+    manifest = relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
+    captions = read_captions(captions_dir)
+    for name, measure in (("cider", Cider(CiderParams())), ("rouge_l", RougeL(RougeParams()))):
+        file = read_relevance(tmp_path / "out" / f"{name}.arrow")
+        file.require(captions)
+        assert np.array_equal(file.matrix(), measure.fit(make_captions(SETS)).score(np.arange(30)))
+        assert np.array_equal(file.rows(np.array([29, 3])), file.matrix()[[29, 3]])
+        assert file.metadata["measure"] == name
+        assert file.metadata["tokenizer"] == "lower_split"
+        assert file.metadata["captions"] == captions.digest
+        assert manifest["files"][f"{name}.arrow"]["rows"] == 30
+    assert not (tmp_path / "out" / ".work").exists()
+
+
+def test_half_precision_is_the_rounded_value(captions_dir: Path, tmp_path: Path) -> None:
+    half = DENSE.model_copy(update={"dtype": "float16"})
+    for params, name in ((DENSE, "full"), (half, "half")):
+        relevance(captions_dir, tmp_path / name, params, MeasuresParams())
+    file = read_relevance(tmp_path / "half" / "cider.arrow")
+    assert file.schema.field("relevance").type.value_type == pa.float16()
+    full = read_relevance(tmp_path / "full" / "cider.arrow").matrix()
+    assert np.array_equal(file.matrix(), full.astype(np.float16).astype(np.float32))
+
+
+def test_distribution_counts_every_pair(captions_dir: Path, tmp_path: Path) -> None:
+    relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
+    table = np.loadtxt(tmp_path / "out" / "distribution-rouge_l.csv", delimiter=",", skiprows=1)
+    matrix, own = read_relevance(tmp_path / "out" / "rouge_l.arrow").matrix(), make_captions(SETS).owner
+    mask = own[None, :] == np.arange(30)[:, None]
+    for column, values in ((2, matrix[mask]), (3, matrix[~mask])):
+        assert table[:, column].sum() == pytest.approx(1)
+        assert table[-1, column] == pytest.approx((values >= 0.99).mean())
+
+
+def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
+    manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
+    relevance(captions_dir, tmp_path / "dense", DENSE, MeasuresParams())
+    folder = read_shards(tmp_path / "out")
+    folder.require(read_captions(captions_dir))
+    assert folder.metadata["reasons"][:4] == ["own", "uniform", "top_rouge_l", "window_rouge_l"]
+    images, pairs = [], 0
+    for batch in folder.batches():
+        for r in batch.to_pylist():
+            images.append(r["image_id"])
+            pairs += len(r["captions"])
+            assert set(np.flatnonzero(make_captions(SETS).owner == r["image"])) <= set(r["captions"])
+            for name in SAMPLED.measures:
+                row = read_relevance(tmp_path / "dense" / f"{name}.arrow").rows(np.array([r["image"]]))[0]
+                assert np.array_equal(np.float32(r[name]), row[r["captions"]])
+    assert images == [f"i{k}" for k in range(30)]
+    assert manifest["pairs"] == pairs
+
+
+def test_shards_have_the_size_asked_for(tmp_path: Path) -> None:
+    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(300, seed=1))])
+    params = SAMPLED.model_copy(update={"top": 400, "uniform": 400})
+    manifest = shards(folder, tmp_path / "out", params, MeasuresParams())
+    sizes = [entry["bytes"] for entry in manifest["files"].values()]
+    assert len(sizes) > 2
+    assert all(2**20 <= size < 2 * 2**20 for size in sizes[:-1])
+
+
+@pytest.mark.parametrize("stage", [relevance, shards])
+def test_the_same_bytes_on_two_processes(stage, captions_dir: Path, tmp_path: Path) -> None:
+    params = DENSE if stage is relevance else SAMPLED
+    stage(captions_dir, tmp_path / "one", params, MeasuresParams())
+    stage(captions_dir, tmp_path / "two", params, MeasuresParams(), MULTI)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_blocks_do_not_change_the_values(captions_dir: Path, tmp_path: Path) -> None:
+    for name, size in (("a", 7), ("b", 30)):
+        shards(captions_dir, tmp_path / name, SAMPLED.model_copy(update={"block_images": size}), MeasuresParams())
+    a, b = (pa.Table.from_batches(read_shards(tmp_path / name).batches()) for name in "ab")
+    assert a.combine_chunks().to_pylist() == b.combine_chunks().to_pylist()
+
+
+def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path) -> None:
+    """kill -9 between two blocks; the next run computes only what is missing and gives the same bytes."""
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom capgrade.pipelines.execution import blocks\n"
+        "from capgrade.pipelines.shards import shards\nfrom capgrade.schemas.params import *\n"
+        "write = blocks.write_json\n"
+        "blocks.write_json = lambda path, value: (write(path, value), print('block', flush=True), time.sleep(0.5))\n"
+        f"shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
+        f"ShardsParams.model_validate({SAMPLED.model_dump()!r}), MeasuresParams())\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    for _ in range(2):
+        process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    receipts = sorted((tmp_path / "out" / ".work" / "parts").glob("*.json"))
+    assert 2 <= len(receipts) < 5
+    before = {path: path.stat().st_mtime_ns for path in receipts}
+    seen: list[int] = []
+    score = blocks.ScoreBlock.process
+
+    def watched(self, block: int):
+        seen.append(block)
+        yield from score(self, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks.ScoreBlock, "process", watched)
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
+    shards(captions_dir, tmp_path / "undisturbed", SAMPLED, MeasuresParams())
+    done = {name: (tmp_path / "out" / name).read_bytes() for name in contents(tmp_path / "undisturbed")}
+    assert done == contents(tmp_path / "undisturbed")
+
+
+def test_a_damaged_part_is_computed_again(captions_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        shards(captions_dir, out, SAMPLED, MeasuresParams())
+    expected = contents_of_shards(out)
+    part = next((out / ".work" / "parts").glob("*.arrow"))
+    part.write_bytes(part.read_bytes()[:-100])
+    shards(captions_dir, out, SAMPLED, MeasuresParams())
+    assert contents_of_shards(out) == expected
+
+
+def contents_of_shards(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.arrow")}
+
+
+def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
+    mean = MeasuresParams(rouge_l=RougeParams(references="mean"))
+    shards(captions_dir, tmp_path / "out", SAMPLED, mean)
+    shards(captions_dir, tmp_path / "fresh", SAMPLED, mean)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+def imported(captions_dir: Path, out: Path, path: Path) -> np.ndarray:
+    params = RelevanceParams(measures=("theirs",), block_images=8)
+    relevance(captions_dir, out, params, MeasuresParams(imported={"theirs": str(path)}))
+    return read_relevance(out / "theirs.arrow").matrix()
+
+
+def test_imported_matrices(captions_dir: Path, tmp_path: Path) -> None:
+    """.npy both ways round, TERAN's headerless memory map, and a relevance file of ours."""
+    captions = read_captions(captions_dir)
+    values = np.random.default_rng(0).random((30, captions.n_captions), np.float32)
+    np.save(tmp_path / "a.npy", values)
+    np.save(tmp_path / "b.npy", values.T.astype(np.float64))
+    (tmp_path / "teran.npy").write_bytes(values.T.tobytes())
+    for name in ("a", "b", "teran"):
+        assert np.array_equal(imported(captions_dir, tmp_path / f"out-{name}", tmp_path / f"{name}.npy"), values)
+    ours = tmp_path / "out-a" / "theirs.arrow"
+    assert np.array_equal(imported(captions_dir, tmp_path / "out-arrow", ours), values)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda v: v[:, :-1], r"float32 of shape \(30, \d+\), where the captions have 30 images"),
+        (lambda v: np.where(np.arange(v.shape[1]) == 4, np.nan, v), "image 0, caption 4 holds nan"),
+        (lambda v: v.astype(str), "where the captions have"),
+    ],
+)
+def test_imported_matrices_that_do_not_fit(make, message: str, captions_dir: Path, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32)
+    np.save(tmp_path / "x.npy", make(values))
+    with pytest.raises(InputError, match=message):
+        imported(captions_dir, tmp_path / "out", tmp_path / "x.npy")
+
+
+def test_unfinished_teran_file_is_refused(captions_dir: Path, tmp_path: Path) -> None:
+    values = np.full((read_captions(captions_dir).n_captions, 30), -1, np.float32)
+    (tmp_path / "teran.npy").write_bytes(values.tobytes())
+    with pytest.raises(InputError, match="holds -1.0: not a relevance -> finish computing"):
+        imported(captions_dir, tmp_path / "out", tmp_path / "teran.npy")
+    (tmp_path / "teran.npy").write_bytes(values.tobytes()[:-4])
+    with pytest.raises(InputError, match="neither Arrow nor .npy, and a headerless float32 matrix"):
+        imported(captions_dir, tmp_path / "out", tmp_path / "teran.npy")
+
+
+def test_relevance_of_other_captions_is_refused(captions_dir: Path, tmp_path: Path) -> None:
+    relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
+    other = write_captions_folder(tmp_path / "other", [caption_table([s[::-1] for s in SETS])])
+    with pytest.raises(InputError, match="another version of the captions table"):
+        imported(other, tmp_path / "x", tmp_path / "out" / "cider.arrow")
+
+
+def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path, monkeypatch) -> None:
+    """An InputError raised inside Beam arrives as it was raised."""
+
+    def refuse(self, block: int):
+        raise InputError("cannot be", file="there", row=3)
+        yield
+
+    monkeypatch.setattr(blocks.ScoreBlock, "process", refuse)
+    with pytest.raises(InputError, match="there row 3: cannot be"):
+        relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
+
+
+def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown measure 'cidr' -> choose from: bleu, cider, .*rouge_l, sbert"):
+        relevance(captions_dir, tmp_path / "o", RelevanceParams(measures=("cidr",)), MeasuresParams())
+    with pytest.raises(InputError, match="no split 'val' -> choose from: test"):
+        relevance(captions_dir, tmp_path / "o", RelevanceParams(split="val"), MeasuresParams())
+
+
+def test_large_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
+    """Opening a file and reading a row touches that row, not the file."""
+    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(200, seed=2))])
+    relevance(folder, tmp_path / "out", DENSE, MeasuresParams())
+    reader = open_arrow(tmp_path / "out" / "cider.arrow")
+    assert reader.num_record_batches == 29
+    assert metadata_of(reader.schema)["kind"] == "relevance"
+    before = pa.total_allocated_bytes()
+    read_relevance(tmp_path / "out" / "cider.arrow").rows(np.array([150]))
+    assert pa.total_allocated_bytes() == before
+
+
+def stopped(stage, *given) -> None:
+    """A run that ends after its parts and before its manifest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{stage.__module__}.run_blocks", stop_after(blocks.run_blocks))
+        with pytest.raises(KeyboardInterrupt):
+            stage(*given)
+
+
+def stop_after(run):
+    def running(*given) -> None:
+        run(*given)
+        raise KeyboardInterrupt
+
+    return running
+
+
+def values_of(stage, out: Path, name: str) -> np.ndarray:
+    if stage is relevance:
+        return read_relevance(out / f"{name}.arrow").matrix()
+    return np.concatenate([batch[name].flatten().to_numpy() for batch in read_shards(out).batches()])
+
+
+def rewritten_matrix(tmp_path: Path, captions_dir: Path):
+    """An imported matrix, and what writes other values under its name."""
+    shape = 30, read_captions(captions_dir).n_captions
+
+    def write(value: float) -> None:
+        np.save(tmp_path / "x.npy", np.full(shape, value, np.float32))
+
+    return "theirs", MeasuresParams(imported={"theirs": str(tmp_path / "x.npy")}), write
+
+
+def rewritten_mixture(tmp_path: Path, captions_dir: Path):
+    _, params, write = rewritten_matrix(tmp_path, captions_dir)
+    return "half", params.model_copy(update={"mixtures": {"half": {"theirs": 1.0}}}), write
+
+
+def rewritten_frequencies(kind: str):
+    """Document frequencies of one corpus, then of another, as a file, a folder or a folder's split."""
+
+    def given(tmp_path: Path, captions_dir: Path):
+        def write(value: float) -> None:
+            tables = [caption_table(random_sets(9, seed=int(100 * value)), "test")]
+            folder = write_captions_folder(tmp_path / "corpus", tables)
+            document_frequencies(read_captions(folder)).save(tmp_path / "frequencies.arrow")
+
+        where = {"file": "frequencies.arrow", "folder": "corpus", "split": "corpus#test"}[kind]
+        return "cider", MeasuresParams(cider=CiderParams(document_frequency=str(tmp_path / where))), write
+
+    return given
+
+
+@pytest.mark.parametrize("stage", [relevance, shards])
+@pytest.mark.parametrize(
+    "given",
+    [rewritten_matrix, rewritten_mixture, *map(rewritten_frequencies, ("file", "folder", "split"))],
+    ids=["imported", "mixture", "frequencies", "folder", "split"],
+)
+def test_a_rewritten_input_is_read_again(stage, given, captions_dir: Path, tmp_path: Path) -> None:
+    """Stopped after its parts, an input rewritten under its name, run again: the values of the new one."""
+    name, measures, write = given(tmp_path, captions_dir)
+    params = (DENSE if stage is relevance else SAMPLED).model_copy(update={"measures": (name,)})
+    write(0.25)
+    stopped(stage, captions_dir, tmp_path / "out", params, measures)
+    write(0.75)
+    again = stage(captions_dir, tmp_path / "out", params, measures)
+    fresh = stage(captions_dir, tmp_path / "fresh", params, measures)
+    assert again == fresh
+    assert np.array_equal(values_of(stage, tmp_path / "out", name), values_of(stage, tmp_path / "fresh", name))
+    if name == "theirs":
+        assert (values_of(stage, tmp_path / "out", name) == 0.75).all()
+    write(0.5)
+    assert stage(captions_dir, tmp_path / "other", params, measures)["inputs"] != fresh["inputs"]
+
+
+def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path: Path) -> None:
+    name, measures, write = rewritten_matrix(tmp_path, captions_dir)
+    write(0.25)
+    run = blocks.run_blocks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.relevance.run_blocks", lambda *given: (run(*given), write(0.75)))
+        with pytest.raises(InputError, match=r"measures.imported.theirs: changed while this run read it -> run again"):
+            relevance(captions_dir, tmp_path / "out", RelevanceParams(measures=(name,)), measures)
+    assert not (tmp_path / "out" / "manifest.json").exists()

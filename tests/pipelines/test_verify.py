@@ -1,0 +1,185 @@
+"""`capgrade verify`: whole trees pass, and every kind of damage is one line that names its file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from capgrade.pipelines.agree import agree
+from capgrade.pipelines.measures.ngrams import document_frequencies
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.shards import shards
+from capgrade.pipelines.verify import verify
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.claims import STAGE
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, parse_manifest, self_digest, write_json, write_manifest
+from capgrade.schemas.lock import only_run
+from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
+
+SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions, shards, a published dataset, an evaluation and a run, as their stages leave them."""
+    root = tmp_path_factory.mktemp("verify")
+    write_captions_folder(root / "c", [caption_table(random_sets(12, seed=4))])
+    shards(root / "c", root / "s", SAMPLED, MeasuresParams())
+    publish(root / "c", [root / "s"], root / "d", PublishParams(license="mit"))
+    (root / "e").mkdir()
+    write_json(root / "e" / "metrics.json", {"i2t": {}})
+    np.savez_compressed(root / "e" / "per_query.npz", x=np.arange(500))
+    return root
+
+
+@pytest.fixture
+def tree(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "tree")
+    return tmp_path / "tree"
+
+
+def test_a_whole_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("verify", str(tree)) == 0
+    said = capsys.readouterr()
+    assert [line.split(": ")[2].split(",")[0] for line in said.out.splitlines()] == [
+        "captions", "publish", "evaluation", "shards",
+    ]  # fmt: skip
+    assert said.err == ""
+    assert call("verify", str(tree), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["whole"]
+
+
+def flip(path: Path, at: int | None = None) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def edit_rows(path: Path) -> None:
+    """A manifest made to fit itself again that says something else than its files."""
+    manifest = json.loads(path.read_text())
+    next(iter(manifest["files"].values()))["rows"] += 1
+    manifest["sha256"] = self_digest(manifest)
+    write_json(path, manifest)
+
+
+SHARD = "s/shard-00000-of-00001.arrow"
+# What is done -> to which file, how, and what is said of which file.
+DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "a truncated shard": (SHARD, cut, "bytes where the manifest says"),
+    "a flipped bit": (SHARD, flip, "its SHA-256 is not the manifest's"),
+    "a shard gone": (SHARD, Path.unlink, "missing, though the manifest lists it"),
+    "a flipped bit of captions": ("c/captions.arrow", flip, "its SHA-256 is not the manifest's"),
+    "a cut parquet": ("d/captions/test-00000-of-00001.parquet", cut, "bytes where the manifest says"),
+    "an edited manifest": ("s/manifest.json", lambda p: p.write_text(p.read_text().replace('"seed": 0', '"seed": 1')),
+                           "does not match its own SHA-256"),
+    "a cut manifest": ("s/manifest.json", cut, "not a manifest"),
+    "other rows": ("s/manifest.json", edit_rows, "rows where the manifest says"),
+    "a flipped bit of an evaluation": ("e/per_query.npz", lambda p: flip(p, 60), "per_query.npz: "),
+    "metrics cut short": ("e/metrics.json", cut, "cannot be read"),
+    "a partial file": ("s/.shard-00000-of-00001.arrow.17.tmp", lambda p: (p.touch(),
+                       (p.parent / STAGE).write_text("shards\nshard-00000-of-00001.arrow\n")), "a partial file"),
+    "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
+    "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
+    "a lock left": ("s/.lock", Path.touch, "left by a run that was killed"),
+    "an unfinished run": ("x/.work/parts", lambda p: (p.mkdir(parents=True), (p / "0.json").touch(),
+                          (p.parents[1] / STAGE).write_text("shards\n")), "run of `capgrade shards`, 1 parts done"),
+    "an unfinished training run": ("t/state.pt", lambda p: (p.parent.mkdir(), p.touch(),
+                                   (p.parent / "config.json").write_text("{}")), "an unfinished training run"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_one_line_and_the_rest_is_usable(kind: str, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, damage, message = DAMAGE[kind]
+    damage(tree / name)
+    assert call("verify", str(tree)) == 2
+    said = capsys.readouterr()
+    assert message in said.err and " -> " in said.err
+    assert said.err.count("\n") == 1, said.err
+    assert str(tree / name.split("/")[0]) in said.err
+    usable = {line.split(": ")[1] for line in said.out.splitlines()}
+    assert usable == {str(tree / part) for part in "cdes" if part != name[0]}
+    assert call("verify", str(tree), "--json") == 2
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == 1
+
+
+def test_every_bit_of_a_manifest_counts(tree: Path) -> None:
+    path = tree / "s" / MANIFEST
+    whole = path.read_bytes()
+    manifest = json.loads(whole)
+    for at in range(0, len(whole), 7):
+        for bit in (0, 5):
+            data = bytearray(whole)
+            data[at] ^= 1 << bit
+            path.write_bytes(data)
+            try:
+                assert parse_manifest(path) == manifest, at  # white space changed, nothing else
+            except InputError as error:
+                assert "manifest" in str(error) or "damaged" in str(error)
+
+
+def test_manifests_without_a_checksum_are_read(tree: Path) -> None:
+    path = tree / "s" / MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    write_json(path, manifest | {"format": 1})
+    assert parse_manifest(path)["files"] == manifest["files"]
+    assert not verify(tree / "s").problems
+
+
+@pytest.mark.parametrize("name", ["../c/captions.arrow", "/etc/passwd", "a/../../x", "", ".", "a\\..\\b", "a\nb"])
+def test_a_manifest_may_not_name_files_elsewhere(tree: Path, name: str) -> None:
+    path = tree / "s" / MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest["files"] = {name: next(iter(manifest["files"].values()))}
+    manifest["sha256"] = self_digest(manifest)
+    write_json(path, manifest)
+    with pytest.raises(InputError, match="not a file of its folder"):
+        parse_manifest(path)
+
+
+def test_embeddings_of_another_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    write_json(tmp_path / "index" / "items.json", [])
+    write_manifest(tmp_path / "index", "embeddings", params={}, inputs={"model": "other"}, rows={"items.json": 1})
+    assert "made from another model" in verify(tmp_path).problems[0].problem
+
+
+def test_a_run_that_goes_on_is_said_to(tree: Path) -> None:
+    with only_run(tree / "s"):
+        assert "a run is writing here (process " in verify(tree).problems[0].problem
+
+
+def test_tables_that_need_no_manifest(tree: Path) -> None:
+    """Judged pairs and document frequencies beside folders are checked, other people's tables are let alone."""
+    captions = read_captions(tree / "c")
+    document_frequencies(captions).save(tree / "df.arrow")
+    (tree / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\n")
+    agree(tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow")
+    pq.write_table(captions.table.replace_schema_metadata(), tree / "theirs.parquet")
+    report = verify(tree)
+    assert not report.problems
+    assert {Path(found.folder).name: found.kind for found in report.usable if found.folder.endswith(".arrow")} == {
+        "df.arrow": "document_frequencies", "judged.arrow": "judged",
+    }  # fmt: skip
+    cut(tree / "df.arrow")
+    assert [Path(problem.file).name for problem in verify(tree).problems] == ["df.arrow"]
+
+
+def test_nothing_to_verify(tmp_path: Path) -> None:
+    for folder, message in ((tmp_path, "nothing that capgrade wrote"), (tmp_path / "x", "no such folder")):
+        with pytest.raises(InputError, match=message):
+            verify(folder)

@@ -1,0 +1,57 @@
+"""One function says what a device's name means, for every stage."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from capgrade.schemas.devices import device_of
+from capgrade.schemas.errors import InputError
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("name", "local", "count", "device"),
+    [
+        ("cpu", 3, 2, "cpu"),
+        ("auto", 0, 0, "cpu"),
+        ("auto", 1, 2, "cuda:1"),
+        ("cuda", 1, 2, "cuda:1"),
+        ("cuda:0", 1, 2, "cuda:0"),
+        ("cuda:7", 0, 8, "cuda:7"),
+    ],
+)
+def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, local: int, count: int, device: str) -> None:
+    gpus(monkeypatch, count)
+    assert device_of(name, local) == torch.device(device)
+
+
+@pytest.mark.parametrize(
+    ("name", "local", "count", "told"),
+    [
+        ("cuda", 0, 0, "no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install a torch build"),
+        ("cuda:7", 0, 2, "no GPU 7 for device cuda:7: torch sees 2 -> use cuda:0 to cuda:1"),
+        ("cuda", 2, 2, "no GPU 2 for device cuda: torch sees 2 -> start at most 2 processes, one on each GPU"),
+        ("auto", 5, 2, "no GPU 5 for device auto: torch sees 2 -> start at most 2 processes"),
+        ("mps", 0, 2, "unknown device 'mps' -> choose from: auto, cpu, cuda, cuda:N"),
+        ("cuda:", 0, 2, "unknown device 'cuda:' -> choose from"),
+    ],
+)
+def test_a_device_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, name: str, local: int, count: int, told: str
+) -> None:
+    gpus(monkeypatch, count)
+    with pytest.raises(InputError, match=told):
+        device_of(name, local)
+
+
+def test_auto_is_never_another_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate takes mps or xpu where they are; nothing here was run on them."""
+    gpus(monkeypatch, 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    assert device_of("auto") == torch.device("cpu")

@@ -1,0 +1,75 @@
+"""Digests of inputs: every byte that a stage reads changes them, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capgrade.pipelines.detectors.catalogue import weight_files
+from capgrade.pipelines.measures import MEASURES
+from capgrade.pipelines.measures.embeddings import fingerprint
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest
+from capgrade.schemas.inputs import file_digest, folder_digest, require_unchanged
+from capgrade.schemas.params import MeasuresParams, RegionsParams, SbertParams
+
+
+def test_a_file_is_read_again_once_it_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    before = file_digest(tmp_path / "a")
+    assert before == digest(tmp_path / "a") == file_digest(tmp_path / "a")
+    (tmp_path / "a").write_text("2")
+    assert file_digest(tmp_path / "a") == digest(tmp_path / "a") != before
+    with pytest.raises(InputError, match="b: cannot be read .No such file or directory. -> check the path"):
+        file_digest(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "spiece.model", "tokenizer.json", "1_Pooling/config.py"])
+def test_any_file_of_a_model_tells_it_from_another(name: str, tmp_path: Path) -> None:
+    """Not those of some suffixes alone: a tokenizer's merges, code, a SentencePiece model."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("1")
+    (tmp_path / "other").write_text("2")
+    before = fingerprint(str(tmp_path))
+    (tmp_path / name).write_text("3")
+    changed = fingerprint(str(tmp_path))
+    (tmp_path / name).write_text("2")
+    (tmp_path / "other").write_text("1")
+    assert len({before, changed, fingerprint(str(tmp_path))}) == 3
+    params = MeasuresParams(sbert=SbertParams(model=str(tmp_path)))
+    assert (
+        read_by(["sbert"], params)
+        == {"measures.sbert.model": folder_digest(tmp_path)}
+        == read_by(["sbert_mean"], params)
+    )
+
+
+def test_what_changed_is_named() -> None:
+    require_unchanged({"a": "1", "b": "2"}, {"a": "1", "b": "2"})
+    with pytest.raises(InputError, match="b: changed while this run read it"):
+        require_unchanged({"a": "1", "b": "2"}, {"a": "1", "b": "3"})
+
+
+def test_measures_name_what_they_read(tmp_path: Path) -> None:
+    """Of an installed package, by name; those that read nothing beside the captions have nothing."""
+    without = {"bleu", "rouge_l", "tfidf_cosine", "cider", "cider_plain"}
+    found = {name: set(read_by([name], MeasuresParams())) for name in MEASURES if name != "spice"}
+    assert {name for name, read in found.items() if not read} == without
+    assert found["meteor"] == found["meteor_java"] == {"meteor-1.5.jar", "paraphrase-en.gz"}
+    assert found["scene_graph"] == {"meteor-1.5.jar"}
+    mixed = read_by(["people"], MeasuresParams())
+    assert set(mixed) == {"measures.sbert.model", "meteor-1.5.jar"}
+    with pytest.raises(InputError, match="cannot be read"):
+        read_by(["theirs"], MeasuresParams(imported={"theirs": str(tmp_path / "none.npy")}))
+
+
+def test_a_config_s_bases_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("MODEL: {}\n")
+    (tmp_path / "middle.yaml").write_text('_BASE_: "base.yaml"\n')
+    (tmp_path / "top.yaml").write_text("MODEL: {}\n_BASE_: middle.yaml\n")
+    files = weight_files(RegionsParams(detector="detectron2", config=str(tmp_path / "top.yaml"), weights="none"))
+    assert {name: path.name for name, path in files.items()} == {
+        "config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml",
+    }  # fmt: skip

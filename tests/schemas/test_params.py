@@ -1,0 +1,56 @@
+"""params.yaml: the repository's own file, and one clear error for each thing that can be wrong in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Params, load_params
+from tests.conftest import ROOT
+
+
+def test_the_repository_s_params_are_valid() -> None:
+    assert load_params(ROOT / "params.yaml").publish.license == "apache-2.0"
+
+
+def test_nothing_given_is_every_default() -> None:
+    assert load_params() == Params()
+
+
+def test_overrides_win(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("shards: {top: 3}")
+    params = load_params(tmp_path / "p.yaml", ["shards.top=9", "measures.sbert.references=mean"])
+    assert (params.shards.top, params.measures.sbert.references) == (9, "mean")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shards: {tpo: 3}", r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device, exchange, "),
+        ("shard: {}", "unknown parameter 'shard' -> known here: captions, evaluate, measures, "),
+        ("shards: {top: -1}", "parameter 'shards.top' is -1: Input should be greater than or equal to 0"),
+        (
+            "shards: {windows: {width: 2}}",
+            "parameter 'shards.windows.width' is 2: Input should be less than or equal to 1",
+        ),
+        ("captions: {tokenizer: nltk}", "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'"),
+        ("captions: {source: coco}", "source coco needs an input"),
+        ("shards: [1", "not valid YAML"),
+        ("- 1", "not a mapping of stages"),
+    ],
+)
+def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_params(tmp_path / "p.yaml")
+
+
+def test_bad_overrides() -> None:
+    with pytest.raises(InputError, match="'shards.top' is not KEY=VALUE"):
+        load_params(None, ["shards.top"])
+    with pytest.raises(InputError, match="'top' is a value, not a block"):
+        load_params(None, ["shards.top=1", "shards.top.x=1"])
+    with pytest.raises(InputError, match="no such file"):
+        load_params(Path("nowhere.yaml"))

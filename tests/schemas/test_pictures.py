@@ -1,0 +1,109 @@
+"""Picture files become 8-bit RGB, or one error says why not."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capgrade.pipelines.pictures.listing import Picture
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.pictures import FORMATS, SUFFIXES, decode_image, read_image
+
+GREY16 = np.arange(0, 65536, dtype=np.uint16).reshape(256, 256)
+
+
+def stored(image: Image.Image, format: str, **options: object) -> bytes:
+    data = io.BytesIO()
+    image.save(data, format, **options)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "1"])
+def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
+    Image.new("RGB", (7, 5), (255, 255, 255)).convert(mode).save(path)
+    image = read_image(path)
+    assert image.shape == (5, 7, 3) and image.dtype == np.uint8
+
+
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    Image.new("RGB", (7, 5)).save(tmp_path / "x.jpg", exif=exif)
+    assert read_image(tmp_path / "x.jpg").shape == (7, 5, 3)
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "text", "truncated"])
+def test_unreadable_pictures_are_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bad.jpg"
+    Image.effect_noise((90, 90), 50).save(path)
+    data = {"empty": b"", "text": b"not a picture", "truncated": path.read_bytes()[:900]}
+    path.unlink()
+    if kind in data:
+        path.write_bytes(data[kind])
+    with pytest.raises(InputError, match=r"bad\.jpg"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_of_the_list_is_read(format: str) -> None:
+    rgb = decode_image(stored(Image.new("RGB", (7, 5), (200, 30, 40)), format), "x")
+    assert rgb.shape == (5, 7, 3) and np.abs(rgb.astype(int) - (200, 30, 40)).max() <= 4
+
+
+def test_other_formats_never_reach_their_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow runs Ghostscript, a program of its own, on an EPS."""
+
+    def ran(*_: object, **__: object) -> None:
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr(subprocess, "check_call", ran)
+    monkeypatch.setattr(subprocess, "Popen", ran)
+    for format in ("EPS", "ICNS", "TGA", "PCX", "PDF"):
+        path = tmp_path / "x.png"  # whatever it is called
+        path.write_bytes(stored(Image.new("RGB", (16, 16)), format))
+        with pytest.raises(InputError, match=r"x.png: not a readable picture \(none of JPEG, .* -> convert it"):
+            read_image(path)
+        assert Picture("x", str(path)).size() is None
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "PPM"])
+def test_16_bits_are_scaled(format: str) -> None:
+    """Pillow's conversion gave 255 for 99.6 % of these values."""
+    rgb = decode_image(stored(Image.fromarray(GREY16), format), "x")
+    assert rgb.dtype == np.uint8
+    np.testing.assert_array_equal(rgb, np.repeat((GREY16 // 256)[:, :, None], 3, axis=2))
+
+
+def test_16_bits_are_turned_by_their_orientation() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    rgb = decode_image(stored(Image.fromarray(GREY16[:10]), "PNG", exif=exif), "x")
+    np.testing.assert_array_equal(rgb[..., 0], np.rot90(GREY16[:10] // 256, -1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_more_than_16_bits_are_refused(dtype: type) -> None:
+    data = stored(Image.fromarray(np.ones((4, 4), dtype)), "TIFF")
+    with pytest.raises(InputError, match=r"x row 3: pixels of mode [IF]: of 8 or 16 bits are read -> convert it to 8"):
+        decode_image(data, "x", 3)
+
+
+def test_a_tiff_of_12_bits_is_refused() -> None:
+    """Pillow gives its values, 0 to 4095, as 16-bit ones: an all but black picture."""
+    entry = b"\x02\x01\x03\x00\x01\x00\x00\x00"  # tag 258, one short
+    data = stored(Image.fromarray(GREY16[:4]), "TIFF").replace(entry + b"\x10\x00", entry + b"\x0c\x00")
+    with Image.open(io.BytesIO(data)) as made:
+        assert made.mode == "I;16" and made.tag_v2[258] == (12,)
+    with pytest.raises(InputError, match="pixels of mode I;16: of 8 or 16 bits are read"):
+        decode_image(data, "x")
+
+
+def test_suffixes_are_those_of_the_formats() -> None:
+    registered = Image.registered_extensions()
+    assert {registered[suffix] for suffix in SUFFIXES} == set(FORMATS)

@@ -1,0 +1,93 @@
+"""The project has one import name: nothing imports its folders by their own, and the wheel holds `capgrade/` alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tokenize
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import capgrade
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("pipelines", "trainer", "schemas", "explorer", "benchmarks")
+SOURCES = sorted(p for top in (*FOLDERS, "capgrade", "tests") for p in (ROOT / top).rglob("*.py") if p.is_file())
+BARE = "|".join(FOLDERS)
+# In strings: code to run, options of the interpreter, and names of modules for monkeypatch.
+IN_STRINGS = re.compile(
+    rf"\b(?:from|import) (?:{BARE})\b|-m (?:{BARE})\b|^[rf]*[\"'](?:{BARE})\.[a-z_]+(?:\.\w+)+[\"']$"
+)
+
+
+def bare_imports(source: str) -> list[str]:
+    """The imports of a folder by its own name, as they stand and in strings, with their lines."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        found += [f"{node.lineno}: {name}" for name in names if name.partition(".")[0] in FOLDERS]
+    lines = iter(source.splitlines(keepends=True))
+    for token in tokenize.generate_tokens(lambda: next(lines, "")):
+        if token.type == tokenize.STRING and IN_STRINGS.search(token.string):
+            found.append(f"{token.start[0]}: {token.string}")
+    return found
+
+
+def test_bare_imports_are_found() -> None:
+    for source in ("import schemas.files", "from trainer import metrics", "run('-c', 'from trainer.fit import train')",
+                   "run(f'-m pipelines.cli')", 'patch("pipelines.shards.forget")'):  # fmt: skip
+        assert bare_imports(source), source
+    for source in ("import capgrade.schemas", "from . import schemas", "a = 'pipelines'", "f'{explorer.corpus.pairs}'"):
+        assert not bare_imports(source), source
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_imports_a_folder_by_its_own_name(path: Path) -> None:
+    if path != Path(__file__).resolve():
+        assert not bare_imports(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["Makefile", "dvc.yaml", ".ci/run", "README.md", *(f"docs/{p.name}" for p in
+                                  sorted((ROOT / "docs").glob("*.md")))])  # fmt: skip
+def test_commands_in_texts_have_the_new_name(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not re.findall(rf"-m (?:{BARE})\b|(?:from|import) (?:{BARE})[. ]", text)
+
+
+def test_links_lead_to_the_folders() -> None:
+    package = Path(capgrade.__file__).parent
+    for name in FOLDERS:
+        assert (package / name / "__init__.py").samefile(ROOT / name / "__init__.py")
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    heavy = "('torch', 'apache_beam', 'gradio', 'numpy')"
+    code = f"import sys, capgrade; capgrade.__version__; sys.exit(any(m in sys.modules for m in {heavy}))"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_wheel_holds_one_package(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"capgrade"}
+    for name in FOLDERS:
+        here = {p.relative_to(ROOT).as_posix() for p in (ROOT / name).rglob("*.py")}
+        assert {f"capgrade/{p}" for p in here} <= set(names)

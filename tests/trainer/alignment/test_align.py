@@ -1,0 +1,120 @@
+"""Pictures and the pointing game of a run, and pictures of training curves, as the commands make them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from capgrade.pipelines.captions import captions
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_arrow
+from capgrade.schemas.params import CaptionsParams, MeasuresParams, ModelParams, ScenesParams, TrainParams
+from capgrade.schemas.regions import Regions, write_regions
+from capgrade.trainer.alignment.align import align
+from capgrade.trainer.fit.loss_curves import draw, runs_in
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+
+TINY = {"embed_dim": 32, "image_layers": 1, "joint_layers": 1, "feedforward": 32, "text_layers": 1, "heads": 2}
+LOSS = ({"name": "triplet", "margin": 0.2},)
+
+
+def opened(image_id: str) -> Image.Image:
+    return Image.new("RGB", (64, 64), "white")
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """Scenes whose regions are the true boxes and one that covers all, with random features."""
+    folder: Path = tmp_path_factory.mktemp("scenes")
+    captions(folder / "captions", CaptionsParams(scenes=ScenesParams(train=12, val=0, test=6, size=64)))
+    rng, regions = np.random.default_rng(0), []
+    for row in read_arrow(folder / "captions" / "scenes.arrow").to_pylist():
+        boxes = [[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in row["objects"]] + [[0, 0, 64, 64]]
+        features = rng.normal(size=(len(boxes), 16)).astype(np.float32)
+        regions.append(Regions(row["image_id"], 64, 64, np.array(boxes, np.float32), features))
+    write_regions(folder / "regions", regions, dtype="float32")
+    return Data(folder / "captions", folder / "regions")
+
+
+def trained(data: Data, out: Path, model: str, **options: object) -> Path:
+    torch.set_num_threads(1)
+    chosen = ModelParams(name=model, options=options)
+    train(data, out, TrainParams(model=chosen, loss=LOSS, batch_size=6, epochs=1, validation=None), MeasuresParams())
+    return out
+
+
+def test_a_picture_and_the_pointing_game(scenes: Data, tmp_path: Path) -> None:
+    run = trained(scenes, tmp_path / "run", "teran", **TINY)
+    found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened, count=2)
+    assert found is not None and found == json.loads((tmp_path / "out" / "pointing.json").read_text())
+    phrases = sum(len([s for s in row["spans"] if s["objects"]]) for row in spoken(scenes.captions))
+    assert found["all"]["phrases"] == phrases == sum(one["phrases"] for kind, one in found.items() if kind != "all")
+    assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
+    assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
+
+
+def spoken(folder: Path) -> list[dict]:
+    of_test = set(read_captions(folder, "test").caption_ids)
+    return [row for row in read_arrow(folder / "meanings.arrow").to_pylist() if row["caption_id"] in of_test]
+
+
+def test_captions_without_truth_have_a_picture_alone(scenes: Data, tmp_path: Path) -> None:
+    run = trained(scenes, tmp_path / "run", "teran", **TINY)
+    table = read_captions(scenes.captions, "test")
+    rows = [f"{table.image_ids[i]}\t{text}" for i, text in zip(table.owner, table.texts, strict=True)]
+    (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
+    captions(tmp_path / "plain", CaptionsParams(source="tsv", input=f"{tmp_path}/c.tsv", split="test"))
+    assert align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", opened) is None
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["alignment.png"]
+
+
+def test_a_model_without_words_is_refused(scenes: Data, tmp_path: Path) -> None:
+    run = trained(scenes, tmp_path / "run", "vse", embed=8, word=8)
+    with pytest.raises(InputError, match="aligns no words with regions -> give a run of --preset teran"):
+        align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened)
+
+
+def a_run(folder: Path, losses: list[float], metric: str = "rsum") -> None:
+    folder.mkdir(parents=True)
+    (folder / "steps.csv").write_text("step,epoch,loss,lr\n" + "".join(f"{k},0,{x},1\n" for k, x in enumerate(losses)))
+    (folder / "epochs.csv").write_text(f"epoch,loss,{metric}\n1,2,3\n2,1,4\n")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_curves(tmp_path: Path, suffix: str) -> None:
+    a_run(tmp_path / "runs" / "first", [4.0, 3.0, 2.0])
+    a_run(tmp_path / "runs" / "second", [9.0] * 200)
+    found = runs_in(tmp_path / "runs")
+    assert list(found) == ["first", "second"]
+    assert draw(found, tmp_path / f"curves.{suffix}") == 2
+    starts = {"png": b"\x89PNG", "svg": b"<?xml"}
+    assert (tmp_path / f"curves.{suffix}").read_bytes().startswith(starts[suffix])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda t: draw({}, t / "a.png"), "no runs -> give LABEL=DIR, or --folder"),
+        (lambda t: draw({"a": t}, t / "a.png"), "steps.csv: no such file -> give folders of capgrade train"),
+        (lambda t: runs_in(t), "no runs here -> train them"),
+        (lambda t: draw(other(t), t / "a.png"), "epochs.csv: no column 'rsum' -> it has epoch, loss, asp"),
+        (lambda t: draw(other(t), t / "a.xyz", "asp"), "a.xyz: cannot draw '.xyz' -> use .png"),
+    ],
+)
+def test_curves_that_cannot_be_drawn(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        make(tmp_path)
+    assert message in str(raised.value)
+
+
+def other(folder: Path) -> dict[str, Path]:
+    a_run(folder / "x" / "r", [1.0], "asp")
+    return {"r": folder / "x" / "r"}

@@ -1,0 +1,63 @@
+"""A small world to train on: captions, regions that give the objects away, and sampled shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.regions import Regions, write_regions
+from capgrade.trainer.fit.setup import Data
+from tests.conftest import caption_table, write_captions_folder
+
+KINDS = ("dog", "cat", "man", "woman", "bike", "ball", "tree", "boat")
+DIM = 16
+
+
+def sets_of(n: int, seed: int) -> tuple[list[list[str]], list[list[int]]]:
+    """Two captions an image, naming its one to three objects."""
+    rng = np.random.default_rng(seed)
+    objects = [rng.choice(len(KINDS), rng.integers(1, 4), replace=False).tolist() for _ in range(n)]
+    texts = [[" and ".join(f"a {KINDS[k]}" for k in found), " ".join(KINDS[k] for k in found)] for found in objects]
+    return texts, objects
+
+
+def regions_of(image_id: str, objects: list[int], rng: np.random.Generator) -> Regions:
+    """A region an object: its kind as one number of many, boxes side by side."""
+    features = rng.normal(0, 0.05, (len(objects), DIM)).astype(np.float32)
+    features[np.arange(len(objects)), objects] += 1
+    left = np.arange(len(objects), dtype=np.float32) * 30
+    boxes = np.stack([left, left * 0, left + 25, left * 0 + 40], 1)
+    return Regions(image_id, 100, 50, boxes, features)
+
+
+@dataclass(frozen=True)
+class Small:
+    data: Data
+    sampled: Data  # the same with shards
+    train: Captions
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    folder: Path = tmp_path_factory.mktemp("small")
+    rng = np.random.default_rng(0)
+    tables, images = [], []
+    for split, n, seed in (("train", 24, 1), ("val", 8, 2), ("test", 8, 3)):
+        texts, objects = sets_of(n, seed)
+        table = caption_table(texts, split).to_pydict()
+        for name in ("image_id", "caption_id"):
+            table[name] = [f"{split}-{value}" for value in table[name]]
+        tables.append(caption_table(texts, split).from_pydict(table, schema=caption_table(texts).schema))
+        images += [regions_of(f"{split}-i{k}", found, rng) for k, found in enumerate(objects)]
+    captions = write_captions_folder(folder / "captions", tables)
+    write_regions(folder / "regions", images, dtype="float32")
+    params = ShardsParams(split="train", measures=("cider", "rouge_l"), top=4, uniform=4)
+    shards(captions, folder / "shards", params, MeasuresParams(), [])
+    found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
+    return Small(*found, read_captions(captions, "train"))

@@ -1,0 +1,231 @@
+"""Which pairs make a batch, and what is in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import SCHEMA, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions, write_regions
+from capgrade.schemas.shards import read_shards
+from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.prefetch import ahead
+from capgrade.trainer.data.relevance import SampledRelevance
+from capgrade.trainer.data.subset import DataShare
+from capgrade.trainer.data.text import Words
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+SIZE = 100, 50
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("data")
+    captions = write_captions_folder(folder / "captions", [caption_table(random_sets(40, least=2), "train")])
+    rng = np.random.default_rng(0)
+    images = []
+    for k, image_id in enumerate(read_captions(captions).image_ids):
+        n = int(rng.integers(1, 5))
+        corner = rng.uniform(0, 20, (n, 2))
+        boxes = np.concatenate([corner, corner + rng.uniform(1, 30, (n, 2))], 1).astype(np.float32)
+        size = SIZE if k else (None, None)
+        images.append(Regions(image_id, *size, boxes, rng.normal(0, 1, (n, 6)).astype(np.float32)))
+    write_regions(folder / "regions", images)
+    shards(captions, folder / "shards", ShardsParams(measures=("rouge_l",), top=6, uniform=4), MeasuresParams())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pairs(folder: Path) -> Pairs:
+    captions = read_captions(folder / "captions")
+    return Pairs(captions, RegionStore(folder / "regions"), Words.fit(captions).encode(captions))
+
+
+@pytest.fixture(scope="module")
+def sampled(folder: Path, pairs: Pairs) -> SampledRelevance:
+    return SampledRelevance(read_shards(folder / "shards"), pairs.captions, "rouge_l")
+
+
+def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
+    return Pairs(pairs.captions, pairs.store, pairs.tokens, rows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.01, 1), st.integers(1, 5), st.integers(1, 5))
+def test_a_smaller_share_is_part_of_a_larger_one(seed, a, b, c, d):
+    captions = make_captions(random_sets(30))
+    small = DataShare(min(a, b), min(c, d), seed).rows(captions)
+    large = DataShare(max(a, b), max(c, d), seed).rows(captions)
+    assert set(small) <= set(large) <= set(DataShare(max(a, b), None, seed).rows(captions))
+    assert (np.diff(small) > 0).all()
+    kept, all_of = np.bincount(captions.owner[small], minlength=30), np.diff(captions.ref_ptr)
+    assert (kept > 0).sum() == max(1, round(min(a, b) * 30))
+    assert all(n in (0, min(min(c, d), m)) for n, m in zip(kept, all_of, strict=True))
+
+
+def test_a_share_hangs_on_ids_not_on_their_order():
+    table = caption_table(random_sets(20))
+    turned = table.take(list(reversed(range(table.num_rows))))
+    kept = [
+        {c.caption_ids[r] for r in DataShare(0.5, 2, 1).rows(c)}
+        for c in (Captions(t, "test", "lower_split", "digest") for t in (table, turned))
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_a_batch_holds_what_the_tables_hold(pairs):
+    rows = np.array([3, 40, 0, 17, 4])
+    batch = pairs.collate(rows)
+    for k, row in enumerate(rows):
+        regions = pairs.store[pairs.captions.image_ids[pairs.captions.owner[row]]]
+        n = len(regions)
+        assert batch.images.mask[k].tolist() == [j < n for j in range(batch.images.mask.shape[1])]
+        assert np.array_equal(batch.images.features[k, :n], regions.features.astype(np.float32))
+        for j, (x1, y1, x2, y2) in enumerate(regions.boxes):
+            w, h = SIZE
+            share = [x1 / w, y1 / h, x2 / w, y2 / h, (x2 - x1) * (y2 - y1) / (w * h)] if regions.width else [0] * 5
+            assert np.allclose(batch.images.boxes[k, j], share, atol=1e-6)
+        assert not batch.images.features[k, n:].any() and not batch.images.boxes[k, n:].any()
+        assert batch.texts.tokens[k][batch.texts.mask[k]].tolist() == pairs.tokens[row].tolist()
+    assert batch.images.features.dtype == batch.images.boxes.dtype == torch.float32
+    assert batch.image_numbers.tolist() == pairs.captions.owner[rows].tolist()
+    owner = batch.image_numbers
+    assert batch.own.tolist() == [[a == b for b in owner] for a in owner]
+
+
+def test_parts_of_two_processes_are_the_whole(pairs):
+    for rows in BatchPlan(pairs, 12, seed=1).epoch(0):
+        whole, parts = pairs.collate(rows), [pairs.collate(rows, slice(a, a + 6)) for a in (0, 6)]
+        for side in ("images", "texts"):
+            for name, tensor in vars(getattr(whole, side)).items():
+                assert torch.equal(tensor, torch.cat([getattr(getattr(p, side), name) for p in parts]))
+        assert all(np.array_equal(p.caption_rows, rows) for p in parts)
+
+
+def test_a_whole_split_comes_in_order(pairs):
+    captions = pairs.captions
+    sizes = [int(n) for batch in pairs.image_batches(7) for n in batch.mask.sum(1)]
+    assert sizes == [len(pairs.store[image_id]) for image_id in captions.image_ids]
+    tokens = [
+        t[m].tolist() for batch in pairs.caption_batches(9) for t, m in zip(batch.tokens, batch.mask, strict=True)
+    ]
+    assert tokens == [row.tolist() for row in pairs.tokens]
+
+
+def test_random_batches_hold_every_caption_once(pairs):
+    plan = BatchPlan(pairs, 7, seed=5)
+    seen = np.concatenate(plan.epoch(0))
+    n = len(pairs.rows)
+    assert len(set(seen)) == len(seen) == n // 7 * 7 == plan.batches_an_epoch * 7
+
+
+@pytest.mark.parametrize("unique_images", [False, True])
+@pytest.mark.parametrize("composition", ["random", "seeded"])
+def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, composition, unique_images):
+    def plan(seed: int) -> BatchPlan:
+        return BatchPlan(pairs, 9, composition, seed, sampled, unique_images)
+
+    first, again = plan(3), plan(3)
+    first.epoch(0)
+    for number in (4, 1):
+        batches = again.epoch(number)
+        assert len(batches) == again.batches_an_epoch
+        assert all(np.array_equal(a, b) for a, b in zip(first.epoch(number)[2:], batches[2:], strict=True))
+        for rows in batches:
+            assert len(rows) == len(set(rows)) == 9
+            assert not unique_images or len(set(pairs.captions.owner[rows])) == 9
+    assert not np.array_equal(first.epoch(0), first.epoch(1))
+    assert not np.array_equal(first.epoch(0), plan(4).epoch(0))
+
+
+@pytest.mark.parametrize("size", [2, 8, 9])
+def test_seeded_batches_keep_half_and_bring_partners_of_it(pairs, sampled, size):
+    rows = DataShare(captions_per_image=2).rows(pairs.captions)
+    plan = BatchPlan(some(pairs, rows), size, "seeded", 0, sampled)
+    start, partners = sampled.partners(np.isin(np.arange(pairs.captions.n_captions), rows))
+    half = (size + 1) // 2
+    seen = []
+    for number in (2, 3):
+        for batch in plan.epoch(number):
+            assert set(batch) <= set(rows)
+            kept = pairs.captions.owner[batch[:half]]
+            relevant = set(np.concatenate([partners[start[i] : start[i + 1]] for i in kept]))
+            brought = [row for row in batch[half:] if row in relevant]
+            assert len(brought) >= (size - half) // 2
+            seen += batch[:half].tolist()
+    whole = np.concatenate(BatchPlan(some(pairs, rows), size, seed=0).epoch(1))  # as many in a random epoch
+    assert len(set(seen)) == len(whole)
+
+
+def test_seeded_batches_hold_more_relevance(pairs, sampled):
+    def graded(plan: BatchPlan) -> float:
+        total = 0.0
+        for rows in (rows for number in range(6) for rows in plan.epoch(number)):
+            owner = pairs.captions.owner[rows]
+            values, known = sampled.block(owner, rows)
+            total += float((known & (owner[:, None] != owner[None, :])).sum())
+        return total
+
+    assert graded(BatchPlan(pairs, 8, "seeded", 0, sampled)) > 1.2 * graded(BatchPlan(pairs, 8))
+
+
+def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
+    with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower train.batch_size"):
+        BatchPlan(pairs, 999)
+    with pytest.raises(InputError, match="a batch of 41 from 40 images"):
+        BatchPlan(pairs, 41, unique_images=True)
+    with pytest.raises(InputError, match="seeded batches need the sampled captions of each image -> give --shards"):
+        BatchPlan(pairs, 8, "seeded")
+    with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
+        BatchPlan(some(pairs, np.array([0, 1])), 2, "seeded", partners=sampled)
+    write_regions(tmp_path, [pairs.store[k] for k in range(5)])
+    with pytest.raises(InputError, match="no regions of image 'i5', 35 such of 40 -> extract them: capgrade regions"):
+        Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
+
+
+def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
+    """Precomputed features whose ids are 0, 1, ... in every split; ids that say more are looked up as they are."""
+    table = pairs.captions.table.to_pydict()
+    table["image_id"] = [name.removeprefix("i") for name in table["image_id"]]
+    captions = dataclasses.replace(pairs.captions, table=pa.table(table, schema=SCHEMA), split="dev")
+    images = [pairs.store[k] for k in range(len(pairs.store))]
+    numbered = [dataclasses.replace(regions, image_id=str(k)) for k, regions in enumerate(images)]
+    for split, ids in (("dev", numbered), ("test", numbered), ("test", images)):
+        write_regions(tmp_path / split / ids[0].image_id, ids, metadata={"split": split})
+    assert Pairs(captions, RegionStore(tmp_path / "dev" / "0"), pairs.tokens).store.metadata["split"] == "dev"
+    with pytest.raises(InputError, match="regions of split 'test' for captions of 'dev', and ids that are row numbers"):
+        Pairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
+    Pairs(pairs.captions, RegionStore(tmp_path / "test" / "i0"), pairs.tokens)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_batches_made_ahead_keep_their_order_and_errors(pairs, workers):
+    rows = [np.arange(k, k + 3) for k in range(20)]
+    assert [b.caption_rows[0] for b in ahead(pairs.collate, rows, workers)] == list(range(20))
+    made = ahead(pairs.collate, [*rows[:4], np.array([999])], workers)
+    assert [next(made).caption_rows[0] for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(IndexError):
+        next(made)
+
+
+def test_closing_early_stops_the_threads():
+    begun: list[int] = []
+    before = threading.active_count()
+    made = ahead(lambda k: begun.append(k) or k, range(100), workers=2)
+    next(made)
+    made.close()
+    assert len(begun) <= 4
+    assert threading.active_count() == before

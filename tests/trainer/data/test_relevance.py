@@ -1,0 +1,167 @@
+"""Relevance of batches beside dictionaries and loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.embeddings import embed
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
+from capgrade.schemas.shards import Shards, read_shards
+from capgrade.trainer.data.intra_modal import against_captions
+from capgrade.trainer.data.relevance import ExactRelevance, SampledRelevance, _look_up, learnt_from, own_spread
+from capgrade.trainer.data.subset import DataShare
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Captions, Shards]:
+    folder: Path = tmp_path_factory.mktemp("sampled")
+    write_captions_folder(folder / "captions", [caption_table(random_sets(30, least=2), "train")])
+    shards(folder / "captions", folder / "shards", PARAMS, MeasuresParams())
+    return read_captions(folder / "captions"), read_shards(folder / "shards")
+
+
+def dictionary(found: Shards, column: str) -> dict[tuple[int, int], float]:
+    rows = [row for batch in found.batches() for row in batch.to_pylist()]
+    return {(r["image"], c): v for r in rows for c, v in zip(r["captions"], r[column], strict=True)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 20), max_size=8), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_look_up_is_a_dictionary(kept, seed):
+    rng = np.random.default_rng(seed)
+    table = {(i, c): np.float32(rng.random()) for i, row in enumerate(kept) for c in sorted(row)}
+    start = np.cumsum([0, *map(len, kept)])
+    stored = np.array(list(table.values()), np.float32)
+    flat = np.array([c for _, c in table], np.int32)
+    images, captions = rng.integers(0, len(kept), 5), rng.integers(0, 22, 7)
+    values, known = np.zeros((5, 7), np.float32), np.zeros((5, 7), bool)
+    _look_up(images, captions, start, flat, stored, values, known)
+    for a, i in enumerate(images):
+        for b, c in enumerate(captions):
+            assert (known[a, b], values[a, b]) == ((i, c) in table, table.get((i, c), 0))
+
+
+@pytest.mark.parametrize("measure", ["cider", "rouge_l"])
+def test_shards_give_what_they_hold_and_own_captions_always(sampled, measure):
+    captions, found = sampled
+    table = dictionary(found, measure)
+    images, rows = np.arange(captions.n_images), np.arange(captions.n_captions)
+    values, known = SampledRelevance(found, captions, measure).block(images, rows)
+    assert known.sum() == len(table) < known.size
+    assert all(known[pair] and values[pair] == np.float32(value) for pair, value in table.items())
+    assert known[captions.owner, rows].all()
+    exact, everywhere = ExactRelevance(choose([measure], MeasuresParams())[measure], captions).block(images, rows)
+    assert everywhere is None
+    assert np.abs(exact - values)[known].max() < 1e-6
+
+
+def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
+    captions, found = sampled
+    names = found.metadata["reasons"]
+    allowed = np.arange(captions.n_captions) % 3 > 0
+    start, partners = SampledRelevance(found, captions, "rouge_l").partners(allowed)
+    reasons = dictionary(found, "reasons")
+    for i in range(captions.n_images):
+        why = {c: {name for k, name in enumerate(names) if r >> k & 1} for (at, c), r in reasons.items() if at == i}
+        wanted = {c for c, w in why.items() if w & {"top_rouge_l", "window_rouge_l"} and "own" not in w and allowed[c]}
+        assert partners[start[i] : start[i + 1]].tolist() == sorted(wanted)
+    assert len(partners)
+
+
+def test_shards_of_other_captions_and_an_unknown_measure_are_refused(sampled):
+    captions, found = sampled
+    with pytest.raises(InputError, match="made from another captions table"):
+        SampledRelevance(found, make_captions([["a b"]], "train"), "cider")
+    with pytest.raises(InputError, match="no measure 'sbert' in these shards -> choose from: cider, rouge_l"):
+        SampledRelevance(found, captions, "sbert")
+
+
+def between(measure: str, captions: Captions, rows: np.ndarray, measures: MeasuresParams) -> np.ndarray:
+    """Relevance of a batch of these captions, each standing for its image."""
+    relevance = ExactRelevance(choose([measure], measures)[measure], captions, of="caption")
+    values, known = relevance.block(captions.owner[rows], rows)
+    assert known is None
+    return values
+
+
+@pytest.mark.parametrize("measure", ["cider", "rouge_l"])
+@pytest.mark.parametrize("self_reference", ["included", "left_out"])
+def test_relevance_between_captions_takes_each_as_the_only_reference(measure, self_reference):
+    captions = make_captions(random_sets(12, seed=2, least=2))
+    block = getattr(MeasuresParams(), measure).model_copy(update={"self_reference": self_reference})
+    rows = np.array([0, 7, 3, 20, 3])
+    found = between(measure, captions, rows, MeasuresParams(**{measure: block}))
+    assert np.array_equal(found, found.T)
+    if measure == "rouge_l":  # needs no corpus: each caption an image of its own
+        alone = choose([measure], MeasuresParams())[measure].fit(make_captions([[text] for text in captions.texts]))
+        one_way = alone.score(rows, rows)
+        assert np.abs(found - (one_way + one_way.T) / 2).max() < 1e-6
+    assert np.allclose(np.diag(found), 10 if measure == "cider" else 1, atol=1e-5)
+
+
+def test_the_label_of_bcls_is_the_cosine_of_the_paired_captions():
+    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the diagonal is 1."""
+    captions = make_captions([["a dog runs", "a man sleeps"], ["a red bike", "the bike is red"]])
+    vectors = embed(captions.texts, "all-MiniLM-L6-v2")
+    rows = np.array([3, 0, 1, 2])
+    for references in ("max", "mean", "first"):
+        found = between("sbert", captions, rows, MeasuresParams(sbert=SbertParams(references=references)))
+        for a, i in enumerate(rows):
+            for b, j in enumerate(rows):
+                cosine = vectors[i] @ vectors[j] / np.linalg.norm(vectors[i]) / np.linalg.norm(vectors[j])
+                assert found[a, b] == pytest.approx(cosine, abs=1e-5)
+        assert (found > 0.999).sum() == 4
+    whole = ExactRelevance(choose(["sbert"], MeasuresParams())["sbert"], captions).block(captions.owner[rows], rows)[0]
+    assert (whole > 0.999).sum() == 8, "an image's set holds both of its captions"
+
+
+@pytest.mark.parametrize("measure", ["cider", "tfidf_cosine", "rouge_l"])
+def test_labels_are_of_the_captions_that_are_learnt_from(measure):
+    """As many labels as if nothing else had ever been there, images that come in mixed order too."""
+    sets = random_sets(12, seed=5, least=2)
+    whole = make_captions(sets)
+    order = np.random.default_rng(0).permutation(whole.n_captions)
+    mixed = Captions(whole.table.take(order), "train", whole.tokenizer, "mixed")
+    rows = DataShare(0.7, 1).rows(mixed)
+    alone = make_captions([[mixed.texts[r]] for r in rows])
+    exact = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed, rows)
+    batch = rows[[3, 0, 5]]
+    values, _ = exact.block(mixed.owner[batch], batch)
+    wanted = choose([measure], MeasuresParams())[measure].fit(alone).score(np.array([3, 0, 5]), np.array([3, 0, 5]))
+    assert np.abs(values - wanted).max() < 1e-5
+    every, _ = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed).block(mixed.owner[batch], batch)
+    assert np.abs(values - every).max() > 0.01, "the other captions would have changed the labels"
+    assert learnt_from(mixed, rows).digest != mixed.digest and learnt_from(mixed, np.arange(len(order))) is mixed
+
+
+def test_spread_of_own_captions_two_by_two():
+    captions = make_captions(random_sets(70, seed=1))  # more than are scored together
+    fitted = choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions)
+    exact = against_captions(fitted)(np.arange(captions.n_captions))
+    pairs = [(a, b) for a in range(captions.n_captions) for b in range(a) if captions.owner[a] == captions.owner[b]]
+    assert own_spread(fitted, captions) == pytest.approx(np.std([exact[p] for p in pairs]), abs=1e-6)
+    lonely = make_captions([["a b"], ["c d"]])
+    with pytest.raises(InputError, match="no image has two captions"):
+        own_spread(choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(lonely), lonely)
+
+
+def test_an_imported_matrix_has_neither_side_alone(tmp_path):
+    captions = make_captions([["a b", "a"], ["c d"]])
+    np.save(tmp_path / "m.npy", np.eye(2, 3, dtype=np.float32))
+    measures = MeasuresParams(imported={"mine": str(tmp_path / "m.npy")})
+    exact = ExactRelevance(choose(["mine"], measures)["mine"], captions)
+    assert exact.block(np.array([1]), np.array([1, 2]))[0].tolist() == [[1, 0]]
+    with pytest.raises(InputError, match="an imported matrix has images and captions only"):
+        ExactRelevance(choose(["mine"], measures)["mine"], captions, of="caption")

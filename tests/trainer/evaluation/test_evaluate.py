@@ -1,0 +1,222 @@
+"""The evaluation stage from files: numbers, folds, intervals, outputs, comparisons, tables, and its errors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from capgrade.schemas.captions import FILE, SCHEMA, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from capgrade.trainer.evaluation.evaluate import Settings, as_json, ceilings, compare, evaluate
+from capgrade.trainer.evaluation.tables import show, side_by_side, write_tables
+from capgrade.trainer.evaluation.task import Task, load_task
+from capgrade.trainer.metrics import ndcg, own_positives, recall
+
+IMAGES = 12
+OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions an image
+RANDOM = np.random.default_rng(0)
+SIMILARITY = RANDOM.uniform(-1, 1, (IMAGES, len(OWNER))).astype(np.float32)
+LABELS = RANDOM.random(SIMILARITY.shape).astype(np.float32)
+FAST = Settings(samples=50, ms=(3,))
+
+
+def captions_folder(folder, owner=OWNER):
+    schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": "lower_split"})
+    columns = {
+        "image_id": [f"i{i}" for i in owner],
+        "caption_id": [f"c{c}" for c in range(len(owner))],
+        "split": ["test"] * len(owner),
+        "caption": [f"a dog number {c}" for c in range(len(owner))],
+        "tokens": [["a"]] * len(owner),
+        "image_file": pa.nulls(len(owner), pa.string()),
+    }
+    table = pa.table(columns, schema=schema)
+    write_manifest(
+        folder, "captions", params={}, inputs={}, rows={FILE: write_arrow(folder / FILE, schema, table.to_batches())}
+    )
+    return folder
+
+
+def relevance_folder(folder, names=("cider", "rouge_l"), labels=LABELS):
+    schema = relevance_schema(labels.shape[1], "float32", {})
+    batches = [relevance_batch([f"i{i}" for i in range(len(labels))], labels, schema)]
+    rows = {f"{name}.arrow": write_arrow(folder / f"{name}.arrow", schema, batches) for name in names}
+    write_manifest(folder, "relevance", params={}, inputs={}, rows=rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    base = tmp_path_factory.mktemp("evaluate")
+    np.save(base / "sims.npy", SIMILARITY)
+    return captions_folder(base / "captions"), base / "sims.npy", relevance_folder(base / "relevance")
+
+
+@pytest.fixture(scope="module")
+def task(folders):
+    captions, similarity, relevance = folders
+    return load_task(captions, similarity=similarity, relevance=relevance)[0]
+
+
+def test_numbers_are_those_of_the_plain_functions(task):
+    found = as_json(evaluate(task, FAST))
+    own = own_positives(np.arange(IMAGES), OWNER), own_positives(OWNER, np.arange(IMAGES))
+    assert found["i2t"]["recall@5"] == pytest.approx(recall(SIMILARITY, own[0], k=5).mean())
+    assert found["t2i"]["recall@5"] == pytest.approx(recall(SIMILARITY.T, own[1], k=5).mean())
+    assert found["t2i"]["ndcg@25"] == pytest.approx(ndcg(SIMILARITY.T, LABELS.T, k=25).mean())
+    recalls = [found[way][f"recall@{k}"] for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    assert found["rsum"] == pytest.approx(100 * sum(recalls)) and 6 < found["nsum"] <= 600
+    for way in ("i2t", "t2i"):
+        assert {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a", "ncs@1[rouge_l]", "asp_a"} <= set(
+            found[way]
+        )
+        assert found[way]["asp"] == found[way]["asp[rouge_l]"], "the two files hold the same labels"
+        for name, (low, high) in found["intervals"][way].items():
+            assert low <= high, name
+    low, high = found["intervals"]["rsum"]
+    assert low < found["rsum"] < high
+    json.dumps(found, allow_nan=True)
+
+
+def test_folds_are_blocks_of_images_and_their_captions(task):
+    found = as_json(evaluate(task, Settings(samples=0, folds=(4,), metrics=("recall@1", "medr", "ndcg@5"))))["folds"][
+        "4"
+    ]
+    values = []
+    for first in (0, 4, 8):
+        rows, columns = np.arange(first, first + 4), np.flatnonzero((first <= OWNER) & (first + 4 > OWNER))
+        own = own_positives(rows, OWNER[columns])
+        values.append(recall(SIMILARITY[np.ix_(rows, columns)], own, k=1).mean())
+    assert found["i2t"]["recall@1"] == pytest.approx(np.mean(values))
+    assert found["counts"]["folds"] == 3 and found["protocol"] == "folds of 4"
+
+
+def test_captions_in_any_order_score_the_same(task):
+    """Neither folds nor own items assume that captions of an image lie together."""
+    shuffle = np.random.default_rng(1).permutation(len(OWNER))
+    labels = {name: matrix[:, shuffle] for name, matrix in task.relevance.items()}
+    moved = Task(SIMILARITY[:, shuffle], OWNER[shuffle], labels)
+    settings = Settings(samples=0, folds=(6,), ms=(3,))
+    before, after = (as_json(evaluate(one, settings)) for one in (task, moved))
+    for way in ("i2t", "t2i"):
+        for name, value in before[way].items():
+            assert after[way][name] == pytest.approx(value, abs=1e-6), name
+            assert after["folds"]["6"][way][name] == pytest.approx(before["folds"]["6"][way][name], abs=1e-6), name
+
+
+def test_outputs_compare_and_tables(task, tmp_path):
+    better = Task(SIMILARITY + 2 * (OWNER[None] == np.arange(IMAGES)[:, None]), OWNER, task.relevance)
+    evaluate(task, FAST, out=tmp_path / "a")
+    evaluate(better, FAST, out=tmp_path / "b")
+    tests = compare(tmp_path / "b", tmp_path / "a", samples=500)
+    assert tests["i2t/recall@1"].difference > 0 and tests["t2i/recall@1"].p_value < 0.01
+    curve = json.loads((tmp_path / "a" / "curves_k.json").read_text())
+    assert {row["direction"] for row in curve} == {"i2t", "t2i"} and {"k", "recall", "ncs", "ndcg"} <= set(curve[0])
+    assert all(a["recall"] <= b["recall"] for a, b in zip(curve, curve[1:], strict=False) if a["k"] < b["k"])
+    runs = {"base_line": tmp_path / "a", "ours": tmp_path / "b"}
+    markdown = side_by_side(runs, ["recall@1", "medr", "rsum"])
+    last = markdown.splitlines()[-1]
+    assert last.startswith("| ours |") and last.count("**") == 10, "all five columns are best"
+    latex = side_by_side(runs, ["recall@1"], "latex")
+    assert r"base\_line" in latex and r"\textbf{100.0}" in latex
+    write_tables(runs, ["rsum"], tmp_path / "tables")
+    assert (tmp_path / "tables" / "runs.md").exists() and (tmp_path / "tables" / "runs.tex").exists()
+    with pytest.raises(InputError, match="no precision@1"):
+        side_by_side(runs, ["precision@1"])
+
+
+def test_table_says_percent_and_warns_of_collapse(task):
+    collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
+    console = Console(record=True, width=140)
+    show(evaluate(collapsed, FAST, notes=["PMRP left out"]), console)
+    text = console.export_text()
+    assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
+    assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
+
+
+def test_negative_labels_count_as_no_gain_and_ceilings_show_ties(task):
+    shifted = Task(SIMILARITY, OWNER, {"sbert": LABELS - np.float32(0.5)})
+    found = as_json(evaluate(shifted, Settings(samples=0, metrics=("ndcg@5", "asp"))))
+    assert found["i2t"]["ndcg@5"] == pytest.approx(ndcg(SIMILARITY, np.maximum(LABELS - 0.5, 0), k=5).mean(), abs=1e-6)
+    tied = Task(SIMILARITY, OWNER, {"rounded": LABELS.round(0)})
+    assert ceilings(task)["cider"]["i2t"] == pytest.approx(1.0) and ceilings(tied)["rounded"]["i2t"] < 1
+
+
+def test_embeddings_arrow_and_torch_give_the_same_similarity(folders, tmp_path):
+    torch = pytest.importorskip("torch")
+    captions, _, _ = folders
+    images, texts = RANDOM.random((IMAGES, 6)), RANDOM.random((len(OWNER), 6))
+    np.save(tmp_path / "texts.npy", texts)
+    torch.save(torch.from_numpy(images), tmp_path / "images.pt")
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts)]
+    lists = pa.FixedSizeListArray.from_arrays(pa.array((unit[0] @ unit[1].T).ravel()), len(OWNER))
+    table = pa.table({"image_id": [f"i{i}" for i in range(IMAGES)], "similarity": lists})
+    write_arrow(tmp_path / "sims.arrow", table.schema, table.to_batches())
+    first, _ = load_task(captions, image_embeddings=tmp_path / "images.pt", caption_embeddings=tmp_path / "texts.npy")
+    second, notes = load_task(captions, similarity=tmp_path / "sims.arrow")
+    np.testing.assert_allclose(first.similarity, second.similarity, atol=1e-6)
+    assert any("no relevance" in note for note in notes) and any("PMRP" in note for note in notes)
+
+
+def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
+    """Two captions an image: the first stands for the image, the second is its only own candidate."""
+    owner = np.repeat(np.arange(4), 2)
+    vectors = np.random.default_rng(2).random((8, 5)).astype(np.float32)
+    monkeypatch.setattr("capgrade.pipelines.measures.embeddings.embed", lambda texts, model: vectors)
+    labels = np.arange(32, dtype=np.float32).reshape(4, 8)
+    folder = relevance_folder(tmp_path / "relevance", ["cider"], labels)
+    task, notes = load_task(captions_folder(tmp_path / "captions", owner), stand_in=0, relevance=folder)
+    np.testing.assert_allclose(task.similarity, vectors[::2] @ vectors[1::2].T)
+    assert task.owner.tolist() == [0, 1, 2, 3] and (task.relevance["cider"] == labels[:, 1::2]).all()
+    assert any("stands for the image" in note for note in notes)
+
+
+def test_errors(folders, tmp_path):
+    captions, similarity, relevance = folders
+
+    def fails(message, **given):
+        with pytest.raises(InputError, match=message):
+            load_task(captions, **given)
+
+    fails("one source of similarity")
+    fails("no such file", similarity=tmp_path / "none.npy")
+    np.save(tmp_path / "turned.npy", SIMILARITY.T)
+    fails("transpose it", similarity=tmp_path / "turned.npy")
+    np.save(tmp_path / "short.npy", SIMILARITY[:-1])
+    fails("score the same captions", similarity=tmp_path / "short.npy")
+    (tmp_path / "broken.npy").write_bytes(b"no array")
+    fails("cannot be read", similarity=tmp_path / "broken.npy")
+    table = pa.table(
+        {
+            "image_id": [f"j{i}" for i in range(IMAGES)],
+            "s": pa.FixedSizeListArray.from_arrays(SIMILARITY.ravel(), len(OWNER)),
+        }
+    )
+    write_arrow(tmp_path / "others.arrow", table.schema, table.to_batches())
+    fails("image_ids are not those", similarity=tmp_path / "others.arrow")
+    fails("not a finished relevance folder", similarity=similarity, relevance=tmp_path)
+    other = relevance_folder(tmp_path / "other", labels=LABELS[:, 1:])
+    fails("captions a row", similarity=similarity, relevance=other)
+    np.save(tmp_path / "zero.npy", np.zeros((IMAGES, 3)))
+    zero = tmp_path / "zero.npy"
+    fails("embedding is zero", image_embeddings=zero, caption_embeddings=zero)
+    fails("one embedding table", image_embeddings=zero)
+    fails("none to spare", stand_in=0)
+    plain, _ = load_task(captions, similarity=similarity)
+    with pytest.raises(InputError, match="needs relevance labels"):
+        evaluate(plain, Settings(metrics=("ndcg@25",)))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        Settings(level=95)
+    with pytest.raises(InputError, match="do not divide"):
+        evaluate(plain, Settings(folds=(5,), samples=0))
+    with pytest.raises(InputError, match="image 2 has no captions"):
+        Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER))
+    with pytest.raises(InputError, match="not a finished evaluation folder"):
+        compare(tmp_path, tmp_path)
+    assert read_captions(captions).n_images == IMAGES

@@ -1,0 +1,28 @@
+"""Small runs for tests of the stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+
+SMALL = ["train.model.options={embed: 32, word: 16}", "train.batch_size=8", "train.lr=0.01", "train.device=cpu"]
+SMALL += ["train.measure=rouge_l"]
+
+
+def params(*sets: str, preset: str = "triplet", epochs: int = 3) -> TrainParams:
+    return load_params(None, [f"train.preset={preset}", f"train.epochs={epochs}", *SMALL, *sets]).train
+
+
+def run(
+    data: Data, out: Path, *sets: str, measures: MeasuresParams | None = None, restart: bool = False, **more: Any
+) -> dict[str, Any]:
+    return train(data, out, params(*sets, **more), measures or MeasuresParams(), restart=restart)
+
+
+def column(out: Path, name: str, table: str = "steps.csv") -> list[str]:
+    lines = [line.split(",") for line in (out / table).read_text().splitlines()]
+    return [line[lines[0].index(name)] for line in lines[1:]]

@@ -1,0 +1,203 @@
+"""A run that is stopped, extended, restarted or asked for otherwise never gives what another run gave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, load_params
+from capgrade.trainer.fit import train as stage
+from capgrade.trainer.fit.checkpoint import load_run
+from tests.trainer.fit.runs import params, run
+
+RANDOM = "train.loss=[{name: triplet, negatives: random}]"  # draws from the random state
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, where: str, at: int, work: Callable[[], object]) -> None:
+    """Do `work`, interrupted when `where` of the stage is called for the `at`-th time."""
+    count, real = {"calls": 0}, getattr(stage, where)
+
+    def stops(*args, **kwargs):
+        count["calls"] += 1
+        if count["calls"] == at:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stage, where, stops)
+        work()
+
+
+def same(a: Path, b: Path) -> bool:
+    names = ("model.safetensors", "steps.csv")
+    return all((a / name).read_bytes() == (b / name).read_bytes() for name in names)
+
+
+def test_a_finished_run_asked_for_more_epochs_trains_on(small, tmp_path):
+    run(small.data, tmp_path / "whole", RANDOM, epochs=5)
+    run(small.data, tmp_path / "part", RANDOM, epochs=2)
+    torch.manual_seed(99)
+    summary = run(small.data, tmp_path / "part", RANDOM, epochs=5)
+    assert summary["epochs"] == 5 and same(tmp_path / "whole", tmp_path / "part")
+    assert json.loads((tmp_path / "part/config.json").read_text())["params"]["epochs"] == 5
+
+
+def test_patience_may_be_raised_as_well(small, tmp_path):
+    sets = ("train.lr=1e-9", "train.patience=1")  # it learns nothing: the first epoch stays the best
+    assert run(small.data, tmp_path, *sets, epochs=9)["epochs"] == 2
+    assert run(small.data, tmp_path, *sets[:1], "train.patience=3", epochs=9)["epochs"] == 4
+    with pytest.raises(InputError, match="has trained 4 epochs, .* stop it after 2 -> ask for 4 epochs or more"):
+        run(small.data, tmp_path, *sets, epochs=9)
+
+
+def test_fewer_epochs_than_done_are_refused_and_nothing_is_lost(small, tmp_path):
+    summary = run(small.data, tmp_path, epochs=3)
+    with pytest.raises(InputError, match="has trained 3 epochs, .* stop it after 2 -> ask for 3 epochs or more"):
+        run(small.data, tmp_path, epochs=2)
+    assert run(small.data, tmp_path, epochs=3) == summary
+
+
+def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, tmp_path, monkeypatch):
+    run(small.data, tmp_path, epochs=2)
+    stopped(monkeypatch, "scored_batch", 9, lambda: run(small.data, tmp_path, epochs=6))
+    assert not (tmp_path / "manifest.json").exists() and not (tmp_path / "summary.json").exists()
+    with pytest.raises(InputError, match="has trained 3 epochs"):
+        run(small.data, tmp_path, epochs=2)
+    run(small.data, tmp_path, epochs=6)
+    run(small.data, tmp_path / "whole", epochs=6)
+    assert same(tmp_path, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("at", [1, 8])  # in the first epoch, and in the second
+def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkeypatch, at):
+    old = run(small.data, tmp_path, epochs=4)
+    again = {"epochs": 2, "restart": True}
+    stopped(monkeypatch, "scored_batch", at, lambda: run(small.data, tmp_path, "train.lr=0.02", **again))
+    for name in ("manifest.json", "summary.json"):
+        assert not (tmp_path / name).exists(), name
+    if at == 1:
+        assert not (tmp_path / "steps.csv").exists()
+        with pytest.raises(InputError, match="no model yet"):
+            load_run(tmp_path)
+    found = run(small.data, tmp_path, "train.lr=0.02", epochs=2)
+    run(small.data, tmp_path / "fresh", "train.lr=0.02", epochs=2)
+    assert found["key"] != old["key"] and same(tmp_path, tmp_path / "fresh")
+
+
+def test_a_restart_that_is_refused_leaves_the_run(small, tmp_path):
+    summary = run(small.data, tmp_path, epochs=1)
+    with pytest.raises(InputError, match="a batch of 4000"):
+        run(small.data, tmp_path, "train.batch_size=4000", restart=True)
+    assert run(small.data, tmp_path, epochs=1) == summary
+
+
+def test_a_stop_between_the_state_and_the_model_is_made_good(small, tmp_path, monkeypatch):
+    stopped(monkeypatch, "save_model", 2, lambda: run(small.data, tmp_path, "train.validation=null", epochs=2))
+    run(small.data, tmp_path, "train.validation=null", epochs=2)
+    run(small.data, tmp_path / "whole", "train.validation=null", epochs=2)
+    assert same(tmp_path, tmp_path / "whole")
+
+
+def test_a_stop_before_the_manifest_is_made_good(small, tmp_path, monkeypatch):
+    stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
+    run(small.data, tmp_path, epochs=1)
+    assert (tmp_path / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
+def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path, name):
+    run(small.data, tmp_path, epochs=1)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match="missing, though the manifest lists it -> start afresh with --restart"):
+        run(small.data, tmp_path, epochs=1)
+
+
+def measures(*sets: str) -> MeasuresParams:
+    return load_params(None, [f"measures.{each}" for each in sets]).measures
+
+
+def test_another_parameter_of_the_measure_is_another_run(small, tmp_path):
+    run(small.data, tmp_path, epochs=1)
+    with pytest.raises(InputError, match="a run of other parameters or data"):
+        run(small.data, tmp_path, epochs=1, measures=measures("rouge_l.references=mean"))
+    assert run(small.data, tmp_path, epochs=1, measures=measures("sbert.references=mean")), "another measure's"
+
+
+def test_a_measure_within_a_mixture_counts(small, tmp_path):
+    mixed = "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
+    run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed))
+    with pytest.raises(InputError, match="a run of other parameters or data"):
+        run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed, "bleu.n=2"))
+
+
+def _append(path: Path) -> None:
+    path.write_text(path.read_text() + "\n")
+
+
+@pytest.mark.parametrize("name", ["captions", "regions", "shards"])
+def test_other_data_under_the_same_path_are_another_run(small, tmp_path, name):
+    folder = Path(shutil.copytree(getattr(small.sampled, name), tmp_path / name))
+    data = replace(small.sampled, **{name: folder})
+    run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
+    _append(folder / "manifest.json")
+    with pytest.raises(InputError, match="a run of other parameters or data"):
+        run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
+
+
+def test_other_document_frequencies_under_the_same_path_are_another_run(small, tmp_path):
+    folder = Path(shutil.copytree(small.data.captions, tmp_path / "corpus"))
+    given = measures(f"cider.document_frequency={folder}#train")
+    run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
+    _append(folder / "manifest.json")
+    with pytest.raises(InputError, match="a run of other parameters or data"):
+        run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
+
+
+def test_another_matrix_under_the_same_path_is_another_run(small, tmp_path):
+    matrix = np.full((small.train.n_images, small.train.n_captions), 0.25, np.float32)
+    np.save(tmp_path / "m.npy", matrix)
+    given = measures(f"imported={{mine: {tmp_path / 'm.npy'}}}")
+    sets = ("train.measure=mine", "train.validation=null")
+    run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
+    np.save(tmp_path / "m.npy", matrix + 0.5)
+    with pytest.raises(InputError, match="a run of other parameters or data"):
+        run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
+
+
+def test_the_manifest_names_every_input(small, tmp_path):
+    folder = Path(shutil.copytree(small.data.captions, tmp_path / "corpus"))
+    given = measures(f"cider.document_frequency={folder}#train")
+    run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
+    inputs = json.loads((tmp_path / "run/manifest.json").read_text())["inputs"]
+    assert inputs.keys() == {"captions", "regions", f"cider: {folder}"}
+    assert all(len(value) == 64 for value in inputs.values())
+
+
+def test_where_and_how_quickly_it_is_computed_is_no_other_run(small, tmp_path):
+    summary = run(small.data, tmp_path, epochs=1)
+    assert run(small.data, tmp_path, "train.workers=3", epochs=1) == summary
+    assert params("train.workers=3").workers == 3
+
+
+def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypatch):
+    """A run on a processor asks no GPU for its random state: that would take memory there."""
+
+    def never(*_):
+        raise AssertionError("a GPU was asked")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", never)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", never)
+    stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert state["cuda_rng"] is None
+    torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, tmp_path / "state.pt")
+    assert run(small.data, tmp_path, epochs=2)["epochs"] == 2

@@ -1,0 +1,261 @@
+"""Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
+
+import json
+import shutil
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from capgrade.pipelines.measures.embeddings import embed as embed_texts
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, load_params
+from capgrade.trainer.fit import train as stage
+from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.train import train
+from capgrade.trainer.search.index import embed, search, search_captions
+from tests.trainer.fit.runs import SMALL, column, params
+
+
+def run(small, out, *sets, **more):
+    return train(small.data, out, params(*sets, **more), MeasuresParams())
+
+
+def losses(out):
+    return column(out, "loss")
+
+
+def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
+    summary = run(small, tmp_path, epochs=12)
+    first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
+    assert last < 0.6 * first
+    assert summary["epochs"] == 12 and 300 < summary["best"]["rsum"] <= 600
+    model, tokens, config = load_run(tmp_path)
+    assert not model.training and config["params"]["preset"] == "triplet"
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [
+        ("sam", "{embed: 32, word: 16}"),
+        ("bcls", "{embed: 32, word: 16, similarity: 16}"),
+        ("daa", "{embed: 32, word: 16, similarity: 16}"),
+        ("daa_authors_f30k", "{embed: 32, word: 16, similarity: 16}"),
+        ("sam_authors", "{embed: 32, word: 16}"),
+        ("infonce", "{embed: 32, word: 16}"),
+        (
+            "teran",
+            "{embed_dim: 32, image_layers: 1, joint_layers: 1, feedforward: 32, text_layers: 1, freeze_text: true}",
+        ),
+    ],
+)
+def test_every_preset_trains(small, tmp_path, preset, options):
+    summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
+    assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp"} <= summary["best"].keys()
+
+
+def test_the_single_stream_trains(small, tmp_path):
+    terms = "[{name: classify}, {name: centre, weight: 0.01}]"
+    summary = run(
+        small, tmp_path, f"train.loss={terms}", "train.model={name: single_stream, options: {width: 8}}", epochs=1
+    )
+    assert np.isfinite(summary["loss"])
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(small, tmp_path, monkeypatch):
+    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: random}]")
+    run(small, tmp_path / "whole", *sets, epochs=4)
+    count, real = {"steps": 0}, stage.scored_batch
+
+    def stops(*args):
+        count["steps"] += 1
+        if count["steps"] == 15:  # in the third epoch of six steps
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(stage, "scored_batch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(small, tmp_path / "part", *sets, epochs=4)
+    monkeypatch.setattr(stage, "scored_batch", real)
+    torch.manual_seed(99)
+    run(small, tmp_path / "part", *sets, epochs=4)
+    assert losses(tmp_path / "part") == losses(tmp_path / "whole")
+    assert (tmp_path / "part/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
+    run(small, tmp_path, epochs=1)
+    with pytest.raises(InputError, match="a run of other parameters"):
+        run(small, tmp_path, "train.lr=0.02", epochs=1)
+    before = (tmp_path / "model.safetensors").stat().st_mtime_ns
+    assert run(small, tmp_path, epochs=1)["epochs"] == 1
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
+    train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
+    assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
+
+
+def test_a_damaged_state_is_refused(small, tmp_path):
+    with pytest.raises(InputError, match="the loss is"):  # a run that has stopped: the folder is its own
+        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
+    (tmp_path / "state.pt").write_bytes(b"x" * 100)
+    with pytest.raises(InputError, match="not a state to go on from"):
+        run(small, tmp_path, epochs=1)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
+    with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
+        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
+    found = json.loads((tmp_path / "unfit_batch.json").read_text())
+    assert len(found["captions"]) == 8 and error.value.file == tmp_path / "unfit_batch.json"
+
+
+def test_what_does_not_fit_is_refused(small, tmp_path):
+    with pytest.raises(InputError, match="unknown model 'vsse'"):
+        run(small, tmp_path, "train.model.name=vsse")
+    with pytest.raises(InputError, match="model 'vse' has no option 'embedd'"):
+        run(small, tmp_path, "train.model.options={embedd: 3}")
+    with pytest.raises(InputError, match="unknown loss 'tripled'"):
+        run(small, tmp_path, "train.loss=[{name: tripled}]")
+    with pytest.raises(InputError, match="loss 'triplet' has no option 'margn'"):
+        run(small, tmp_path, "train.loss=[{name: triplet, margn: 1}]")
+    with pytest.raises(InputError, match="a batch of 4000 from 48 pairs"):
+        run(small, tmp_path, "train.batch_size=4000")
+    with pytest.raises(InputError, match="no shards"):
+        run(small, tmp_path, "train.relevance=shards", preset="sam")
+    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
+        run(small, tmp_path, "train.measure=cider", "train.loss=[{name: kendall_windows}]")
+    with pytest.raises(InputError, match="shards hold no relevance between captions"):
+        run(small, tmp_path, "train.relevance=shards", preset="bcls")
+
+
+LOOKED_UP = ("train.relevance=shards", "train.relevance_of=image_set")
+READS = {"a look-up": ("sam", LOOKED_UP), "partners": ("triplet", ("train.composition=seeded",))}
+NONE_READ = {
+    "exact relevance": ("sam", ()),
+    "a loss without relevance": ("triplet", ("train.relevance=shards",)),
+    "exact relevance between captions": ("bcls", ("train.model.options={embed: 32, word: 16, similarity: 16}",)),
+}
+
+
+@pytest.mark.parametrize("case", READS)
+def test_shards_that_are_read_train_too(small, tmp_path, case):
+    preset, sets = READS[case]
+    summary = train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
+    assert np.isfinite(summary["loss"])
+
+
+@pytest.mark.parametrize("case", NONE_READ)
+def test_shards_that_a_run_would_not_read_are_refused(small, tmp_path, case):
+    preset, sets = NONE_READ[case]
+    with pytest.raises(InputError, match="shards are given, and this run reads none") as error:
+        train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
+    assert error.value.file == small.sampled.shards
+
+
+def test_labels_of_other_captions_than_those_learnt_from_are_refused(small, tmp_path):
+    share = params(*LOOKED_UP, "train.captions_per_image=1", preset="sam", epochs=1)
+    with pytest.raises(InputError, match="relevance by all captions of the split, where 24 of 48 are learnt from"):
+        train(small.sampled, tmp_path, share, MeasuresParams())
+    path = tmp_path / "m.npy"
+    np.save(path, np.eye(24, 48, dtype=np.float32))
+    measures = MeasuresParams(imported={"mine": str(path)})
+    share = params("train.measure=mine", "train.images=0.5", preset="sam", epochs=1)
+    with pytest.raises(InputError, match="relevance by all captions of the split"):
+        train(small.data, tmp_path / "run", share, measures)
+
+
+def test_bcls_sees_the_cosine_of_paired_captions(small, tmp_path, monkeypatch):
+    seen, real = [], stage.scored_batch
+
+    def keeps(*args):
+        seen.append((args[2], real(*args)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(stage, "scored_batch", keeps)
+    sets = [
+        "train.preset=bcls",
+        "train.epochs=1",
+        *SMALL[:-1],
+        "train.model.options={embed: 8, word: 8, similarity: 8}",
+    ]
+    train(small.data, tmp_path, load_params(None, sets).train, MeasuresParams())
+    vectors = embed_texts(small.train.texts, "all-MiniLM-L6-v2")
+    for batch, scored in seen:
+        paired = vectors[batch.caption_rows]
+        assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
+
+
+def test_less_data_by_parameter(small, tmp_path):
+    run(small, tmp_path, "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4", epochs=1)
+    assert len(losses(tmp_path)) == 12 // 4
+
+
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    run(small, out, epochs=12)
+    embed(out, small.data.captions, small.data.regions, "test", out / "index")
+    return out
+
+
+def test_a_search_finds_what_it_says(small, trained):
+    found = search(trained, trained / "index", "a dog and a boat", top=8)
+    scores = [hit.similarity for hit in found]
+    assert len(found) == 8 and scores == sorted(scores, reverse=True)
+    assert "dog" in found[0].text or "boat" in found[0].text
+    similarity = np.load(trained / "index/similarity.npy")
+    captions = search_captions(trained, trained / "index", found[0].id, top=3)
+    image = int(found[0].id.split("-i")[1])
+    assert captions[0].similarity == pytest.approx(float(similarity[image].max()), abs=1e-5)
+    assert captions[0].own == (captions[0].id.split("#")[0] == found[0].id)
+    with pytest.raises(InputError, match="no image 'x'"):
+        search_captions(trained, trained / "index", "x")
+
+
+def test_a_damaged_run_is_refused(trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    data = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(data[:-10])
+    with pytest.raises(InputError, match="not the model of config.json"):
+        load_run(copy)
+    (copy / "model.safetensors").write_bytes(data)
+    text = (copy / "config.json").read_text().replace('"embed": 32', '"embed": 16')
+    (copy / "config.json").write_text(text)
+    with pytest.raises(InputError, match="not the model of config.json"):
+        load_run(copy)
+
+
+def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
+    written = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def add_scalar(self, name, value, step):
+            written.append((name, step))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    run(small, tmp_path / "a", "train.tensorboard=true", epochs=2)
+    assert ("loss", 1) in written and ("rsum", 2) in written
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match="TensorBoard is not installed"):
+        run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
+
+
+@pytest.mark.parametrize("options", [["train.precision=bf16"], ["train.compile=true"], ["train.unique_images=true"]])
+def test_a_run_learns_otherwise_computed(small, tmp_path, options):
+    summary = run(small, tmp_path, *options, epochs=8)
+    assert summary["best"]["rsum"] > 200
+    run(small, tmp_path / "plain", epochs=8)
+    assert losses(tmp_path) != losses(tmp_path / "plain") or options == ["train.compile=true"]

@@ -1,0 +1,140 @@
+"""Poolings against loops over pairs, forward and backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models import alignment, max_sum
+from capgrade.trainer.models.alignment import POOLINGS, align, alignment_matrix
+from capgrade.trainer.models.base import Encoded
+from capgrade.trainer.models.max_sum import MaxSum, Parts
+
+
+def made(counts: list[int], length: int, seed: int, holes: bool = False, dtype=torch.float32) -> Encoded:
+    """Random unit parts, `counts` of `length` taking part, at random places if `holes`."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = normalize(torch.randn(len(counts), length, 6, generator=generator, dtype=dtype), dim=-1)
+    mask = torch.arange(length) < torch.tensor(counts)[:, None]
+    if holes:
+        mask = torch.stack([row[torch.randperm(length, generator=generator)] for row in mask])
+    return Encoded(None, parts, mask)
+
+
+def slow(images: Encoded, captions: Encoded, pooling: str, padding: str, evaluation: bool) -> Tensor:
+    """One pair after the other; the authors' padding as cells of 0."""
+    rows = [part[mask] for part, mask in zip(images.parts, images.mask, strict=True)]
+    columns = [part[mask] for part, mask in zip(captions.parts, captions.mask, strict=True)]
+    R, W = (36, 85) if evaluation else (max(map(len, rows)), max(map(len, columns)))
+    scores = torch.zeros(len(rows), len(columns))
+    for i, regions in enumerate(rows):
+        for c, words in enumerate(columns):
+            if len(regions) and len(words):
+                scores[i, c] = one(regions, words, pooling, (R, W) if padding == "authors" else None)
+    return scores
+
+
+def one(regions: Tensor, words: Tensor, pooling: str, padded: tuple[int, int] | None) -> Tensor:
+    A = regions @ words.T
+    if pooling == "scan":
+        seen = normalize(A.relu(), dim=0).softmax(1) @ words
+        return torch.cosine_similarity(regions, seen, dim=1).sum()
+    if padded:
+        A = torch.nn.functional.pad(A, (0, padded[1] - A.shape[1], 0, padded[0] - A.shape[0]))
+    by_word, by_region = A.amax(0).sum(), A.amax(1).sum()
+    values = {"MrSw": by_word, "MwSr": by_region, "symm": by_word + by_region, "MrAVGw": by_word / len(words)}
+    return values[pooling]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("padding", ["ignored", "authors"])
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_equals_loop_over_pairs(monkeypatch, pooling, padding, evaluation):
+    monkeypatch.setattr(alignment, "TILE", 3)
+    monkeypatch.setitem(max_sum.CELLS, "cpu", 300)  # several blocks
+    images = made([4, 0, 7, 1, 36 if evaluation else 7], 40 if evaluation else 9, 0)
+    captions = made([3, 5, 1, 0, 8, 2, 5], 9, 1, holes=True)
+    found = align(images, captions, pooling, padding, evaluation)
+    expected = slow(images, captions, pooling, padding, evaluation)
+    if padding == "authors" and pooling != "scan":  # in their code a caption of no words divides by 0
+        expected[:, 3] = 0
+    assert found.dtype == torch.float32
+    assert (found - expected).abs().max() < 1e-5, (found - expected).abs().max()
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("padding", ["ignored", "authors"])
+def test_gradient_equals_that_of_the_loop(monkeypatch, pooling, padding):
+    monkeypatch.setattr(alignment, "TILE", 3)
+    monkeypatch.setitem(max_sum.CELLS, "cpu", 300)
+    images, captions = made([4, 7, 1], 9, 2), made([3, 5, 1, 8], 8, 3, holes=True)
+    weights = torch.randn(3, 4, generator=torch.Generator().manual_seed(4))
+    gradients = []
+    for score in (align, slow):
+        leaves = [side.parts.clone().requires_grad_() for side in (images, captions)]
+        units = Encoded(None, normalize(leaves[0], dim=-1), images.mask)
+        others = Encoded(None, normalize(leaves[1], dim=-1), captions.mask)
+        (score(units, others, pooling, padding, False) * weights).sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    for mine, theirs in zip(*gradients, strict=True):
+        assert (mine - theirs).abs().max() < 1e-6, (mine - theirs).abs().max()
+
+
+@pytest.mark.parametrize("over", [(True, False), (False, True), (True, True)])
+def test_gradcheck(monkeypatch, over):
+    monkeypatch.setitem(max_sum.CELLS, "cpu", 20)
+    images, captions = made([3, 2], 3, 5, dtype=torch.float64), made([2, 3], 3, 6, dtype=torch.float64)
+    rows, columns = Parts(images.parts, images.mask.sum(1)), Parts(captions.parts, captions.mask.sum(1))
+    inputs = (images.parts.requires_grad_(), captions.parts.requires_grad_())
+    assert torch.autograd.gradcheck(lambda v, s: MaxSum.apply(v, s, rows, columns, *over), inputs)
+
+
+def test_a_score_depends_on_its_pair_alone():
+    images, captions = made([4, 9], 9, 7), made([3, 8], 8, 8)
+    for pooling in POOLINGS:
+        alone = align(Encoded(None, images.parts[:1, :4], images.mask[:1, :4]), captions, pooling)
+        both = align(images, captions, pooling)
+        assert torch.allclose(alone, both[:1], atol=1e-6), pooling
+
+
+def test_one_block_at_a_time(monkeypatch):
+    monkeypatch.setitem(max_sum.CELLS, "cpu", 2000)
+    sizes: list[int] = []
+    true = max_sum._block
+    monkeypatch.setattr(max_sum, "_block", lambda *a: sizes.append((A := true(*a)).numel()) or A)
+    images, captions = made([9] * 20, 9, 9), made([8] * 10, 8, 10)
+    align(images, captions, "symm")
+    assert max(sizes) <= 2000 and sum(sizes) == 20 * 9 * 10 * 8
+
+
+def test_nothing_on_a_side():
+    images, captions = made([0, 0], 3, 11), made([2, 0], 2, 12)
+    images.parts.requires_grad_()
+    scores = align(images, captions, "symm")
+    scores.sum().backward()
+    assert (scores == 0).all() and (images.parts.grad == 0).all()
+
+
+def test_bfloat16_autocast_scores_in_float32():
+    images, captions = made([4, 7], 7, 13), made([3, 5], 5, 14)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = align(images, captions)
+    assert inside.dtype == torch.float32 and torch.equal(inside, align(images, captions))
+
+
+def test_matrix_of_one_pair():
+    images, captions = made([2], 3, 15), made([2], 4, 16, holes=True)
+    A = alignment_matrix(images, captions)
+    assert A.shape == (3, 4) and A.isnan().sum() == 12 - 4
+    assert torch.allclose(A[:2].nan_to_num(-9).amax(0).clamp(min=-1)[captions.mask[0]].sum(), align(images, captions))
+
+
+def test_unknown_names_list_the_known():
+    side = made([1], 1, 0)
+    with pytest.raises(InputError, match="MrSw, MwSr"):
+        align(side, side, "max")
+    with pytest.raises(InputError, match="ignored, authors"):
+        align(side, side, padding="zeros")

@@ -1,0 +1,174 @@
+"""TERN and TERAN on a BERT of two tiny layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
+from capgrade.trainer.models.text_encoder import load_tokenizer, word_pieces
+
+SIZES = {"feature_dim": 12, "embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16}
+TEXTS = ["a red dog runs .", "a dog and a cat", "the", "the playing cat plays on a red onion"]
+
+
+def images(counts=(3, 5, 2, 4), length=5) -> Images:
+    generator = torch.Generator().manual_seed(0)
+    features, boxes = torch.randn(4, 5, 12, generator=generator), torch.rand(4, 5, 5, generator=generator)
+    mask = torch.arange(length) < torch.tensor(counts)[:, None]
+    pad = (0, 0, 0, length - 5)
+    return Images(*(torch.nn.functional.pad(x, pad) * mask[..., None] for x in (features, boxes)), mask)
+
+
+def texts(model: str, extra: int = 0) -> Texts:
+    rows = [torch.tensor(row.ids) for row in word_pieces(TEXTS, model)]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    tokens = torch.nn.functional.pad(tokens, (0, extra))
+    return Texts(tokens, torch.arange(tokens.shape[1]) < torch.tensor([len(row) for row in rows])[:, None])
+
+
+def tern(bert: str, **options) -> TERN:
+    torch.manual_seed(0)
+    return TERN(TernConfig(**SIZES, text_model=bert, **options)).eval()
+
+
+def teran(bert: str, **options) -> TERAN:
+    torch.manual_seed(0)
+    return TERAN(TeranConfig(**SIZES, text_model=bert, **options)).eval()
+
+
+@pytest.mark.parametrize("make", [tern, teran])
+def test_padding_changes_nothing(bert, make):
+    model = make(bert)
+    few = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
+    padded = model.encode_images(images(length=9)), model.encode_captions(texts(bert, extra=3))
+    assert few.shape == (4, 4) and few.dtype == torch.float32
+    assert torch.allclose(few, model.scores(*padded), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [tern, teran])
+def test_an_image_alone_is_the_image_in_a_batch(bert, make):
+    model, all_four = make(bert), images()
+    first = Images(all_four.features[:1, :3], all_four.boxes[:1, :3], all_four.mask[:1, :3])
+    captions = model.encode_captions(texts(bert))
+    alone = model.scores(model.encode_images(first), captions)
+    assert torch.allclose(alone, model.scores(model.encode_images(all_four), captions)[:1], atol=1e-5)
+
+
+def test_boxes_count_and_the_order_of_regions_does_not(bert):
+    model, given = tern(bert), images(counts=(5, 5, 5, 5))
+    vector = model.encode_images(given).vector
+    turned = Images(given.features.flip(1), given.boxes.flip(1), given.mask)
+    assert torch.allclose(vector, model.encode_images(turned).vector, atol=1e-5)
+    assert not torch.allclose(vector, model.encode_images(replace(given, boxes=given.boxes * 0)).vector, atol=1e-3)
+
+
+def test_tern_gives_unit_vectors_and_teran_parts(bert):
+    one, other = tern(bert), teran(bert)
+    vectors = one.encode_images(images()).vector, one.encode_captions(texts(bert)).vector
+    assert all(torch.allclose(v.norm(dim=1), torch.ones(4)) for v in vectors)
+    regions, words = other.encode_images(images()), other.encode_captions(texts(bert))
+    assert regions.vector is None and torch.equal(regions.mask, images().mask)
+    assert torch.allclose(words.parts.norm(dim=2), torch.ones(words.mask.shape))
+
+
+def test_words_that_take_part(bert):
+    """[CLS] and [SEP] never; the authors' slice takes the last piece too; stop words as whole words only."""
+    given = texts(bert)
+    lengths = given.mask.sum(1)
+    assert teran(bert).encode_captions(given).mask.sum(1).tolist() == (lengths - 2).tolist()
+    assert teran(bert, padding="authors").encode_captions(given).mask.sum(1).tolist() == (lengths - 3).tolist()
+    mask = teran(bert, stop_words="english").encode_captions(given).mask
+    pieces = [[p for p, m in zip(row, keep, strict=False) if m] for row, keep in zip(pieced(bert), mask, strict=True)]
+    assert pieces == [
+        ["red", "dog", "run", "##s", "."],
+        ["dog", "cat"],
+        ["the"],  # nothing but stop words: they stay
+        ["play", "##ing", "cat", "play", "##s", "red", "on", "##ion"],
+    ]
+
+
+def pieced(bert: str) -> list[list[str]]:
+    tokenizer, _ = load_tokenizer(bert)
+    return [tokenizer.convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
+
+
+@pytest.mark.parametrize("options", [{}, {"shared_joint": True}, {"checkpointing": True}])
+@pytest.mark.parametrize("pooling", ["MrSw", "symm", "MrAVGw", "scan"])
+def test_every_weight_gets_a_gradient(bert, options, pooling):
+    model = teran(bert, pooling=pooling, **options).train()
+    score = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
+    score.square().sum().backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not still, still
+    assert any(name.startswith("text_joint") for name in model.state_dict()) != bool(options.get("shared_joint"))
+
+
+def test_checkpointing_computes_the_same(bert):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tern(bert, checkpointing=checkpointing, dropout=0.0).train()
+        model.text_encoder.eval()
+        model.scores(model.encode_images(images()), model.encode_captions(texts(bert))).sum().backward()
+        gradients.append(model.geometry[0].weight.grad)
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+def test_frozen_text_encoder(bert):
+    model = teran(bert, freeze_text=True).train()
+    assert not model.text_encoder.encoder.training
+    model.scores(model.encode_images(images()), model.encode_captions(texts(bert))).sum().backward()
+    assert (
+        all(p.grad is None for p in model.text_encoder.parameters()) and model.text_projection.weight.grad is not None
+    )
+    assert len(model.parameter_groups(1e-3, 1e-5)) == 1
+
+
+def test_parameter_groups_hold_every_parameter_once(bert):
+    model = teran(bert, shared_joint=True)
+    groups = model.parameter_groups(1e-3, 1e-5)
+    assert [group["lr"] for group in groups] == [1e-3, 1e-5]
+    assert sorted(map(id, groups[0]["params"] + groups[1]["params"])) == sorted(map(id, model.parameters()))
+
+
+def test_teran_loads_tern(bert):
+    teran(bert, stop_words="english").load_state_dict(tern(bert).state_dict())
+
+
+@pytest.mark.parametrize("make", [tern, teran])
+def test_bfloat16_autocast(bert, make):
+    model = make(bert)
+    exact = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
+    model.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        score = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
+    score.sum().backward()
+    assert score.dtype == torch.float32
+    model.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        score = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
+    assert (score - exact).abs().max() < 0.1, (score - exact).abs().max()
+
+
+@pytest.mark.parametrize("make", [tern, teran])
+def test_compiled(bert, make):
+    model = make(bert)
+
+    def scored(pictures: Images, captions: Texts) -> torch.Tensor:
+        return model.scores(model.encode_images(pictures), model.encode_captions(captions))
+
+    compiled = torch.compile(scored, backend="eager")
+    assert torch.allclose(compiled(images(), texts(bert)), scored(images(), texts(bert)), atol=1e-5)
+
+
+def test_bad_settings(bert):
+    with pytest.raises(InputError, match="5 heads do not divide"):
+        TERN(TernConfig(**{**SIZES, "heads": 5}, text_model=bert))
+    with pytest.raises(InputError, match="choose from: MrSw"):
+        teran(bert, pooling="mean")
+    with pytest.raises(InputError, match="stop words"):
+        teran(bert, stop_words="nowhere.txt")

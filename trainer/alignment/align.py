@@ -1,0 +1,102 @@
+"""Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how often rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, digest, write_json, write_manifest
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.region_store import RegionStore
+from capgrade.trainer.alignment.picture import picture
+from capgrade.trainer.alignment.pointing_game import (
+    Aligned,
+    Phrase,
+    Pointed,
+    aligned,
+    has_truth,
+    pointing,
+    read_phrases,
+)
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.fit.checkpoint import MODEL, load_run, require_dim
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.tern import TERAN
+from capgrade.trainer.models.text_encoder import word_pieces
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows
+
+PICTURE, POINTING = "alignment.png", "pointing.json"
+Decode = Callable[[str], Image.Image]
+
+
+def align(
+    run: Path,
+    captions_dir: Path,
+    regions_dir: Path,
+    split: str | None,
+    out: Path,
+    decode: Decode,
+    count: int = 6,
+) -> dict[str, Any] | None:
+    """Write alignment.png, `count` images spread over the split, each with its first caption; `decode` gives an image
+    by its id. Where the captions have true boxes, also pointing.json: its content is returned, else None.
+
+    Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and for a run, captions
+    and regions that do not fit together.
+    """
+    with output_folder(out, "alignment"):
+        found = _align(run, captions_dir, regions_dir, split, out, decode, count)
+        names = [PICTURE] if found is None else [PICTURE, POINTING]
+        inputs = {"model": digest(run / MODEL), "captions": digest(captions_dir / MANIFEST)}
+        inputs |= {"regions": digest(regions_dir / MANIFEST), **({} if split is None else {"split": split})}
+        write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
+        return found
+
+
+def _align(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int
+) -> dict[str, Any] | None:
+    model, tokens, config = load_run(run)
+    captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
+    require_dim(config, store)
+    own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
+    shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
+    first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
+    picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
+    if not has_truth(captions_dir):
+        return None
+    found = {kind: asdict(one) for kind, one in play(own, captions, captions_dir).items()}
+    write_json(out / POINTING, found)
+    return found
+
+
+def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
+    """Each caption of a split against its own image, in order."""
+    if not isinstance(model, TERAN):
+        raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
+    captions = pairs.captions
+    images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
+    pieces = word_pieces(captions.texts, model.config.text_model)
+    for c, text in enumerate(captions.texts):
+        i = int(captions.owner[c])
+        boxes = pairs.store[captions.image_ids[i]].boxes
+        if boxes is None:
+            problem = f"image '{captions.image_ids[i]}' has no boxes"
+            raise InputError(problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions")
+        yield aligned(rows(images, i, i + 1), rows(texts, c, c + 1), boxes, text, pieces[c])
+
+
+def play(own: list[Aligned], captions: Captions, folder: Path) -> dict[str, Pointed]:
+    """The pointing game over the phrases of every caption: all of them, and by kind of object."""
+    phrases = read_phrases(folder, captions.split)
+    pairs: Iterator[tuple[Aligned, list[Phrase]]] = (
+        (given, phrases[caption_id]) for given, caption_id in zip(own, captions.caption_ids, strict=True)
+    )
+    return pointing(pairs)

@@ -1,0 +1,96 @@
+"""Pictures of word-region alignments: an image, the regions its caption's words point at, and the words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from capgrade.schemas.files import atomic
+from capgrade.trainer.alignment.pointing_game import Aligned
+
+SIDE = 420  # pixels of the longer side of an image
+MARGIN = 14
+LINE = 42  # pixels from one line of words to the next
+COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
+SILENT = "#8c959f"  # words that take no part, or are like nothing in the image
+LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
+
+
+def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: int = 3) -> None:
+    """Draw each image with its caption below. A word has the colour and number of its best region, and its cosine;
+    words much weaker than the surest are grey, without a box."""
+    panels = [panel(image, given) for image, given in pairs]
+    columns = min(columns, len(panels))
+    rows = [panels[at : at + columns] for at in range(0, len(panels), columns)]
+    heights = [max(one.height for one in row) for row in rows]
+    canvas = Image.new("RGB", (columns * (SIDE + MARGIN) + MARGIN, sum(heights) + MARGIN * (len(rows) + 1)), "white")
+    top = MARGIN
+    for row, height in zip(rows, heights, strict=True):
+        for k, one in enumerate(row):
+            canvas.paste(one, (MARGIN + k * (SIDE + MARGIN), top))
+        top += height + MARGIN
+    with atomic(out) as temporary:
+        canvas.save(temporary, "PNG", optimize=True)
+
+
+def panel(image: Image.Image, given: Aligned) -> Image.Image:
+    scale = SIDE / max(image.size)
+    image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
+    regions = _sure(given)
+    number = {region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
+    pen = ImageDraw.Draw(image)
+    taken: list[tuple[float, float]] = []
+    for region, k in number.items():
+        pen.rectangle([x * scale for x in given.boxes[region].tolist()], outline=_colour(k), width=3)
+    for region, k in number.items():  # numbers above all boxes
+        left, top = (float(x) * scale for x in given.boxes[region, :2])
+        left, top = _free(min(max(left, 0), image.width - 24), min(max(top, 0), image.height - 24), taken, image.width)
+        taken.append((left, top))
+        pen.rectangle((left, top, left + 22, top + 22), fill=_colour(k))
+        pen.text((left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm")
+    return _with_words(image, given, [None if region is None else number[region] for region in regions], regions)
+
+
+def _sure(given: Aligned) -> list[int | None]:
+    """The region of each word, None where it is not surely one: function words would box the whole image."""
+    regions = [given.region(k) for k in range(len(given.words))]
+    values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
+    least = LEAST * max([0.0, *values])
+    return [r if value >= least else None for r, value in zip(regions, values, strict=True)]
+
+
+def _with_words(image: Image.Image, given: Aligned, numbers: list, regions: list) -> Image.Image:
+    font, small = ImageFont.load_default(18), ImageFont.load_default(12)
+    places, left, line = [], 0.0, 0
+    for word in given.words:
+        width = max(font.getlength(word) + 8, 44)
+        if left + width > SIDE and left:
+            left, line = 0.0, line + 1
+        places.append((left, image.height + 8 + line * LINE, width))
+        left += width + 4
+    canvas = Image.new("RGB", (SIDE, image.height + 8 + (line + 1) * LINE), "white")
+    canvas.paste(image)
+    pen = ImageDraw.Draw(canvas)
+    for k, (left, top, width) in enumerate(places):
+        colour = SILENT if numbers[k] is None else _colour(numbers[k])
+        pen.text((left + width / 2, top + 11), given.words[k], colour, font, anchor="mm")
+        if numbers[k] is not None:
+            pen.line((left + 2, top + 22, left + width - 2, top + 22), colour, 3)
+            note = f"{numbers[k] + 1}: {given.similarity[regions[k], k]:.2f}"
+            pen.text((left + width / 2, top + 31), note, colour, small, anchor="mm")
+    return canvas
+
+
+def _free(left: float, top: float, taken: list[tuple[float, float]], width: int) -> tuple[float, float]:
+    """The place, or the next to the right or back to the left, where no number is yet."""
+    step = 24 if left + 24 * len(taken) < width - 24 else -24
+    while any(abs(left - x) < 24 and abs(top - y) < 24 for x, y in taken):
+        left += step
+    return left, top
+
+
+def _colour(k: int) -> str:
+    return COLOURS[k % len(COLOURS)]

@@ -1,0 +1,94 @@
+"""Which pairs make a batch, in what company."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.relevance import SampledRelevance
+
+Composition = Literal["random", "seeded"]
+
+
+class BatchPlan:
+    """The batches of every epoch: the same for the same seed, whatever ran before.
+
+    random: every caption once an epoch, in random order; the rest that fills no batch is left out, another each
+    epoch. seeded: half of each random batch stays; each of these pairs brings one whose caption the shards keep as
+    relevant to its image (`SampledRelevance.partners`), so that graded positives meet, and what is still missing
+    comes from the other half. Epochs 2k and 2k + 1 share their random batches and keep one half each, so every
+    caption of them comes at least once in two epochs, and a partner as often as it is drawn.
+    With `unique_images` no image comes twice in a batch; each rest of a first, second, ... caption is then left out.
+    Raises InputError when no batch can be filled, and for "seeded" without captions to bring.
+    """
+
+    def __init__(
+        self, pairs: Pairs, batch_size: int, composition: Composition = "random", seed: int = 0,
+        partners: SampledRelevance | None = None, unique_images: bool = False,
+    ) -> None:  # fmt: skip
+        self.pairs, self.size, self.seed, self.unique_images = pairs, batch_size, seed, unique_images
+        self._owner = pairs.captions.owner
+        if not self.batches_an_epoch:
+            there = f"{len(np.unique(self._owner[pairs.rows]))} images" if unique_images else f"{len(pairs.rows)} pairs"
+            problem = f"a batch of {batch_size} from {there}"
+            raise InputError(problem, remedy="lower train.batch_size, or take more of the data")
+        self._partners = _partners(pairs, partners) if composition == "seeded" else None
+
+    @property
+    def batches_an_epoch(self) -> int:
+        if not self.unique_images:
+            return len(self.pairs.rows) // self.size
+        captions = np.bincount(self._owner[self.pairs.rows])  # of each image
+        return sum(int((captions > place).sum()) // self.size for place in range(captions.max()))
+
+    def epoch(self, number: int) -> list[np.ndarray]:
+        """Caption rows int64 [batch_size] of each batch of an epoch."""
+        if self._partners is None:
+            return list(self._random(np.random.default_rng([self.seed, number])))
+        half = (self.size + 1) // 2
+        batches = np.roll(self._random(np.random.default_rng([self.seed, number // 2])), -half * (number % 2), axis=1)
+        kept, rest = batches[:, :half], batches[:, half:]
+        brought = self._brought(kept, np.random.default_rng([self.seed, number, 1]))
+        return [self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)]
+
+    def _random(self, rng: np.random.Generator) -> np.ndarray:
+        """Whole batches [batches_an_epoch, batch_size], no caption twice."""
+        order = rng.permutation(self.pairs.rows)
+        rounds = [order]
+        if self.unique_images:  # a round has one caption of each image
+            by_image = order[np.argsort(self._owner[order], kind="stable")]
+            owner = self._owner[by_image]
+            place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+            rounds = [rng.permutation(by_image[place == k]) for k in range(place.max() + 1)]
+        whole = [rows[: len(rows) // self.size * self.size].reshape(-1, self.size) for rows in rounds]
+        return rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
+
+    def _brought(self, kept: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """For each row of `kept` a partner of its image; itself where there is none."""
+        assert self._partners is not None
+        start, captions = self._partners
+        first = start[self._owner[kept]]
+        count = start[self._owner[kept] + 1] - first
+        drawn = first + (rng.random(kept.shape) * count).astype(np.int64)
+        return np.where(count > 0, captions[np.minimum(drawn, len(captions) - 1)], kept)
+
+    def _distinct(self, rows: np.ndarray) -> np.ndarray:
+        """The first `batch_size` different captions (or images) of `rows`, in their order."""
+        _, first = np.unique(self._owner[rows] if self.unique_images else rows, return_index=True)
+        return rows[np.sort(first)][: self.size]
+
+
+def _partners(pairs: Pairs, sampled: SampledRelevance | None) -> tuple[np.ndarray, np.ndarray]:
+    """Partners of each image among the captions that are learnt from."""
+    if sampled is None:
+        raise InputError("seeded batches need the sampled captions of each image", remedy="give --shards")
+    allowed = np.zeros(pairs.captions.n_captions, np.bool_)
+    allowed[pairs.rows] = True
+    start, captions = sampled.partners(allowed)
+    if not np.diff(start)[pairs.captions.owner[pairs.rows]].any():
+        problem = "no caption is sampled as relevant to another image"
+        raise InputError(problem, file=sampled.folder, remedy="raise shards.top, or train.composition=random")
+    return start, captions

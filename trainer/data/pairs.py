@@ -1,0 +1,92 @@
+"""Image-caption pairs as padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
+from capgrade.trainer.models.base import Images, Texts
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some pairs. Numbers and rows are of the whole batch; tensors may hold one process's part of it."""
+
+    images: Images
+    texts: Texts
+    image_numbers: np.ndarray  # int64 [B]
+    caption_rows: np.ndarray  # int64 [B]
+
+    @property
+    def own(self) -> np.ndarray:
+        """bool [B, B], caption j is one of image i's."""
+        return self.image_numbers[:, None] == self.image_numbers[None, :]
+
+
+class Pairs:
+    """The pairs of a split: its captions as numbers, its images as regions read from their store when asked for.
+
+    Raises InputError when the store lacks an image, or is of another split.
+    """
+
+    def __init__(
+        self, captions: Captions, store: RegionStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
+    ) -> None:
+        store.require(captions)
+        self.captions, self.store, self.tokens = captions, store, tokens
+        self.rows = np.arange(captions.n_captions) if rows is None else rows  # captions that are learnt from
+        wanted = np.unique(captions.owner[self.rows])
+        missing = [captions.image_ids[i] for i in wanted if captions.image_ids[i] not in store]
+        if missing:
+            problem = f"no regions of image '{missing[0]}', {len(missing)} such of {len(wanted)}"
+            raise InputError(problem, file=store.folder, remedy="extract them: capgrade regions")
+
+    def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
+        """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch is."""
+        images = self.captions.owner[rows]
+        regions = [self.store[self.captions.image_ids[i]] for i in images]
+        tokens = [self.tokens[r] for r in rows]
+        most, longest = max(map(len, regions)), max(map(len, tokens))
+        return Batch(pad_images(regions[part], most), pad_texts(tokens[part], longest), images, rows)
+
+    def image_batches(self, size: int) -> Iterator[Images]:
+        """Every image of the split in order."""
+        for at in range(0, self.captions.n_images, size):
+            yield pad_images([self.store[image_id] for image_id in self.captions.image_ids[at : at + size]])
+
+    def caption_batches(self, size: int) -> Iterator[Texts]:
+        """Every caption of the split in order."""
+        for at in range(0, len(self.tokens), size):
+            yield pad_texts(self.tokens[at : at + size])
+
+
+def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
+    """Region sets as tensors; boxes as shares of the picture, zeros where they or its size are unknown."""
+    most = most or max(map(len, regions))
+    features = np.zeros((len(regions), most, regions[0].features.shape[1]), np.float32)
+    boxes = np.zeros((len(regions), most, 5), np.float32)
+    mask = np.zeros((len(regions), most), np.bool_)
+    for k, found in enumerate(regions):
+        n = len(found)
+        features[k, :n], mask[k, :n] = found.features, True
+        if found.boxes is not None and found.width and found.height:
+            box = found.boxes / np.array([found.width, found.height] * 2, np.float32)
+            boxes[k, :n, :4] = box
+            boxes[k, :n, 4] = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
+    return Images(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
+
+
+def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> Texts:
+    longest = longest or max(map(len, tokens))
+    numbers = np.zeros((len(tokens), longest), np.int64)
+    mask = np.zeros((len(tokens), longest), np.bool_)
+    for k, row in enumerate(tokens):
+        numbers[k, : len(row)], mask[k, : len(row)] = row, True
+    return Texts(torch.from_numpy(numbers), torch.from_numpy(mask))

@@ -1,0 +1,108 @@
+"""Captions as numbers: a vocabulary of words fitted on the training captions, or a pretrained model's word pieces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json, write_json
+
+PADDING, UNKNOWN, START, END = range(4)
+FIRST = 4  # the number of the first word
+
+
+class Tokens(Protocol):
+    """How captions become numbers; 0 is padding."""
+
+    @property
+    def size(self) -> int:
+        """One more than the largest number."""
+
+    def encode(self, captions: Captions) -> list[np.ndarray]:
+        """int64 [length] for every row of a captions table."""
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The same of free text."""
+
+    def save(self, path: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of the training captions, the most frequent first; each caption between START and END."""
+
+    words: tuple[str, ...]
+    tokenizer: str  # of the captions table; free text is cut by it too
+
+    @staticmethod
+    def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Words:
+        """The words of the given caption rows (None: all) that come `min_count` times or more."""
+        tokens = captions.table["tokens"] if rows is None else captions.table["tokens"].take(rows)
+        counts = Counter(
+            {item["values"]: item["counts"] for item in pc.value_counts(tokens.combine_chunks().flatten()).to_pylist()}
+        )
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        kept = tuple(word for word, count in ranked if count >= min_count)
+        if not kept:
+            raise InputError(f"no word comes {min_count} times", remedy="lower train.min_count")
+        return Words(kept, captions.tokenizer)
+
+    @property
+    def size(self) -> int:
+        return FIRST + len(self.words)
+
+    def encode(self, captions: Captions) -> list[np.ndarray]:
+        return self._numbers(captions.table["tokens"].to_pylist())
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return self._numbers(tokenize(self.tokenizer, texts))
+
+    def _numbers(self, rows: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        number = {word: FIRST + k for k, word in enumerate(self.words)}
+        return [np.array([START, *(number.get(word, UNKNOWN) for word in row), END], np.int64) for row in rows]
+
+    def save(self, path: Path) -> None:
+        write_json(path, {"tokenizer": self.tokenizer, "words": list(self.words)})
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """The pieces of a pretrained text encoder, its special ones included."""
+
+    model: str
+
+    @property
+    def size(self) -> int:
+        from capgrade.trainer.models.text_encoder import load_tokenizer  # which imports this module through its package
+
+        return len(load_tokenizer(self.model)[0])
+
+    def encode(self, captions: Captions) -> list[np.ndarray]:
+        return self.encode_texts(captions.texts)
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        from capgrade.trainer.models.text_encoder import word_pieces
+
+        return [np.array(pieces.ids, np.int64) for pieces in word_pieces(texts, self.model)]
+
+    def save(self, path: Path) -> None:
+        write_json(path, {"model": self.model})
+
+
+def load_tokens(path: Path) -> Words | WordPieces:
+    """What `save` wrote. InputError when it is something else."""
+    found = read_json(path)
+    if isinstance(found, dict) and "model" in found:
+        return WordPieces(found["model"])
+    if isinstance(found, dict) and {"tokenizer", "words"} <= found.keys():
+        return Words(tuple(found["words"]), found["tokenizer"])
+    raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

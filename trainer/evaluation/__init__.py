@@ -1,0 +1,1 @@
+"""Every metric of a similarity matrix, and tables of evaluations."""

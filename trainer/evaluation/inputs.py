@@ -1,0 +1,139 @@
+"""What an evaluation reads: similarity matrices, embedding tables and relevance, each checked against the captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_manifest
+from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.metrics.ranking import Array
+
+FORMATS = ".npy, .pt or .pth (torch), .arrow"
+INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
+
+
+def read_similarity(path: Path, captions: Captions) -> Array:
+    """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
+
+    An Arrow file has a column `image_id`, checked, and one fixed-size list a row. One of `capgrade embed` must be
+    finished, of these captions, and of the model of the run that it lies in.
+    NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
+    out may score them -inf.
+    """
+    _require_current(path, captions)
+    matrix = _read_matrix(path, captions.image_ids, "image_id")
+    expected = (captions.n_images, captions.n_captions)
+    if matrix.shape != expected:
+        hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
+        raise InputError(f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint)
+    bad = np.flatnonzero(np.isnan(matrix).any(axis=1))
+    if bad.size:
+        caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
+        pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
+        raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
+    return matrix
+
+
+def _require_current(path: Path, captions: Captions) -> None:
+    """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
+    folder, remedy = path.parent, "run `capgrade embed` again"
+    if not (folder / MANIFEST).is_file():
+        if (folder / ENCODINGS).is_file():
+            raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)
+        return
+    manifest = parse_manifest(folder / MANIFEST, remedy)
+    if manifest["kind"] != INDEX or path.name not in manifest["files"]:
+        return
+    check_size(path, manifest["files"][path.name]["bytes"], remedy)
+    inputs, model = manifest["inputs"], folder.parent / MODEL
+    if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
+        problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
+        raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")
+    if model.is_file() and digest(model) != inputs["model"]:
+        raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
+
+
+def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
+    """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
+
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list a row.
+    """
+    left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
+    right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)
+    if left.shape[1] != right.shape[1]:
+        problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
+        raise InputError(problem, file=texts, remedy="use the tables of one model")
+    return np.asarray(left @ right.T)
+
+
+def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict[str, Array]:
+    """Every dense matrix of a relevance folder by measure, images x the kept captions, made for these captions."""
+    found = {}
+    for name in sorted(read_manifest(folder, "relevance")["files"]):
+        if name.endswith(".arrow"):
+            stored = read_relevance(folder / name)
+            stored.require(captions)
+            matrix = stored.matrix()  # one at a time: a copy without the dropped captions frees the whole
+            found[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
+    if not found:
+        raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
+    return found
+
+
+def _unit(vectors: Array, path: Path, rows: int) -> Array:
+    if len(vectors) != rows:
+        raise InputError(f"{len(vectors)} embeddings for {rows} ids", file=path, remedy="embed the same captions table")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not (np.isfinite(lengths).all() and lengths.all()):
+        row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))
+        raise InputError("embedding is zero, infinite or NaN", file=path, row=str(row), remedy="embed it again")
+    return np.asarray(vectors / lengths, dtype=np.float32)
+
+
+def _read_matrix(path: Path, ids: Sequence[str], column: str) -> Array:
+    if not path.is_file():
+        raise InputError("no such file", file=path, remedy=f"give {FORMATS}")
+    if path.suffix == ".arrow":
+        return _read_arrow(path, ids, column)
+    try:
+        matrix = _read_torch(path) if path.suffix in (".pt", ".pth") else np.load(path, mmap_mode="r")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+        raise InputError(problem, file=path, remedy=f"give {FORMATS}") from error
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
+    return matrix
+
+
+def _read_torch(path: Path) -> Array:
+    import torch
+
+    from capgrade.schemas.torch_files import read_torch
+
+    tensor = read_torch(path)
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"a {type(tensor).__name__}, not a tensor")
+    return np.asarray(tensor.detach().float().numpy())
+
+
+def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
+    table = open_arrow(path).read_all()
+    lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type)]
+    if column not in table.schema.names or len(lists) != 1:
+        problem = f"columns {', '.join(table.schema.names)}"
+        raise InputError(problem, file=path, remedy=f"write {column} and one fixed-size list of numbers")
+    given = [str(value) for value in table[column].to_pylist()]
+    if given != list(ids):
+        row = next((k for k, (a, b) in enumerate(zip(given, ids, strict=False)) if a != b), min(len(given), len(ids)))
+        problem = f"{column}s are not those of the captions table in its order ({len(given)} against {len(ids)})"
+        raise InputError(problem, file=path, row=str(row), remedy="write the rows in the order of the captions table")
+    values = table[lists[0]].combine_chunks()
+    return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(given), -1)

@@ -1,0 +1,163 @@
+"""Tables of evaluations: one run on the terminal, several runs side by side in Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, read_manifest, write_manifest, write_text
+from capgrade.schemas.output import output_folder
+from capgrade.trainer.evaluation.evaluate import Evaluation
+from capgrade.trainer.evaluation.task import DIRECTIONS
+from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
+
+HEADER = "percent; tau, cosine (lambda) and rank as they are; [low, high] is the interval over queries"
+FORMATS = ("markdown", "latex")
+SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
+
+
+def _unit(name: str) -> str:
+    base = name.split("[")[0].split("(")[0]
+    base = base if base in CATALOGUE else base.rsplit("@", 1)[0]
+    return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
+
+
+def smaller_is_better(name: str) -> bool:
+    return _unit(name) == "rank"
+
+
+def scale(name: str) -> int:
+    """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
+    return 1 if name in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
+
+
+def shown(name: str, value: float) -> str:
+    """A number as the field prints it: percent of a fraction and sums to one decimal, tau and cosine to three."""
+    if value != value:
+        return "-"
+    digits = 3 if _unit(name) in ("tau", "cosine") else 1
+    return f"{scale(name) * value:.{digits}f}"
+
+
+def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:
+    text = shown(item.name, values[item.name])
+    interval = evaluation.intervals.get(way, {}).get(item.name)
+    return text if interval is None else f"{text} [{shown(item.name, interval[0])}, {shown(item.name, interval[1])}]"
+
+
+def table(evaluation: Evaluation) -> Table:
+    """One evaluation: a row a metric, a column a direction."""
+    counts = evaluation.counts
+    title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
+    made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
+    summaries = {way: evaluation.scored[way].summary() for way in DIRECTIONS}
+    for item in evaluation.scored["i2t"].metrics:
+        cells = (_cell(evaluation, way, item, summaries[way]) for way in DIRECTIONS)
+        made.add_row(escape(item.name), *map(escape, cells))
+    for name, value in evaluation.sums.items():
+        interval = evaluation.sum_intervals.get(name)
+        between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
+        made.add_row(name, escape(shown(name, value) + between), "", style="bold")
+    return made
+
+
+def show(evaluations: Sequence[Evaluation], console: Console | None = None) -> None:
+    """Print every protocol's table, the collapse check beside lambda@K, and what was left out and why."""
+    console = console or Console()
+    for evaluation in evaluations:
+        console.print(table(evaluation))
+        for way, state in evaluation.collapse.items():
+            console.print(
+                f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False
+            )
+        for relevance, empty in evaluation.counts["zero_ideal"].items():
+            if any(empty.values()):
+                counted = ", ".join(f"{count} {way}" for way, count in empty.items())
+                console.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
+        for note in evaluation.notes:
+            console.print(f"note: {escape(note)}", highlight=False)
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    file = path / "metrics.json" if path.is_dir() else path
+    if path.is_dir():
+        read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
+    if not file.is_file():
+        raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise InputError(f"not JSON ({error})", file=file, remedy="evaluate the run again") from error
+
+
+def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
+    """A table of several runs (label -> evaluation folder or metrics.json), one row a run, the best in bold.
+
+    `metrics` such as recall@1 or ndcg@25 give a column a direction each; rsum and nsum one column.
+    """
+    if style not in FORMATS:
+        raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
+    columns = [(way, name) for name in metrics for way in (("",) if name in SUMS else DIRECTIONS)]
+    values = {label: [_value(_read_run(path), path, *column) for column in columns] for label, path in runs.items()}
+    rows = [
+        [label, *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
+        for label, found in values.items()
+    ]
+    for place, (_, name) in enumerate(columns):
+        pick = min if smaller_is_better(name) else max
+        best = shown(name, pick(found[place] for found in values.values()))
+        for row in rows:  # what prints the same is equally good
+            if row[place + 1] == best:
+                row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
+    header = ["run", *(f"{way} {name}".strip() for way, name in columns)]
+    return _latex(header, rows) if style == "latex" else _markdown(header, rows)
+
+
+def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
+    found = run.get(way, {}) if way else run
+    if name not in found:
+        raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
+    return float(found[name])
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def escaped(cells: Sequence[str]) -> str:
+        return " & ".join(cell.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&") for cell in cells) + r" \\"
+
+    top = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", escaped(header), r"\midrule"]
+    return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def evaluations_in(folder: Path) -> dict[str, Path]:
+    """The evaluations in a folder, by name in order. InputError when there is none."""
+    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/metrics.json"))}
+    if not found:
+        raise InputError("no evaluations here", file=folder, remedy="write them with capgrade evaluate --out")
+    return found
+
+
+def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
+    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, and for an `out` that another
+    stage wrote."""
+    if not runs:
+        raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
+    text = side_by_side(runs, metrics, "markdown")
+    with output_folder(out, "tables"):
+        write_text(out / "runs.md", text)
+        write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
+        inputs = {label: digest(path / "metrics.json" if path.is_dir() else path) for label, path in runs.items()}
+        rows = {"runs.md": 0, "runs.tex": 0}
+        write_manifest(out, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
+    return text

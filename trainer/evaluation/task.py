@@ -1,0 +1,168 @@
+"""A retrieval task as the stage reads it: images x captions, with every label there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.evaluation.inputs import read_relevance_folder, read_similarity, similarity_of
+from capgrade.trainer.metrics.base import Positives, Queries
+from capgrade.trainer.metrics.eccv import human_lists
+from capgrade.trainer.metrics.pmrp import coco_codes
+from capgrade.trainer.metrics.ranking import Array, Ties
+from capgrade.trainer.metrics.semantic_recall import extension_set
+
+DIRECTIONS = ("i2t", "t2i")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything an evaluation knows, images x captions in the order of the captions table."""
+
+    similarity: Array  # (n_images, n_captions)
+    owner: Array  # (n_captions,) image of each caption
+    relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
+    human: Mapping[str, tuple[Positives, Positives]] = field(default_factory=dict)  # of images, of captions
+    codes: Array | None = None  # (n_images, n_classes)
+
+    def __post_init__(self) -> None:
+        images = len(self.similarity)
+        if self.owner.shape != self.similarity.shape[1:] or not 0 <= self.owner.min() <= self.owner.max() < images:
+            problem = f"captions name images for a similarity of {self.similarity.shape}"
+            raise InputError(problem, remedy="similarity is images x captions of the captions table")
+        for name, matrix in self.relevance.items():
+            if matrix.shape != self.similarity.shape:
+                problem = f"relevance {name} is {matrix.shape}, similarity is {self.similarity.shape}"
+                raise InputError(problem, remedy="compute both for the same captions, images x captions")
+        empty = np.flatnonzero(np.bincount(self.owner, minlength=images) == 0)
+        if empty.size:
+            problem = f"image {empty[0]} has no captions ({empty.size} such images)"
+            raise InputError(problem, remedy="drop images without captions from both tables")
+
+    @cached_property
+    def cosines(self) -> bool:
+        """Could these be cosines? SemanticMap is about nothing else."""
+        return bool(self.similarity.min() >= -1.001 and self.similarity.max() <= 1.001)
+
+    def fold(self, first: int, size: int) -> Task:
+        """The block of `size` images from `first`, with their captions; human lists need the whole gallery."""
+        captions = np.flatnonzero((self.owner >= first) & (self.owner < first + size))
+        whole = len(captions) and captions[-1] - captions[0] + 1 == len(captions)
+        columns = slice(captions[0], captions[-1] + 1) if whole else captions  # a view where it can be one
+        images = slice(first, first + size)
+        return Task(
+            self.similarity[images, columns],
+            self.owner[captions] - first,
+            {name: matrix[images, columns] for name, matrix in self.relevance.items()},
+            codes=None if self.codes is None else self.codes[images],
+        )
+
+
+def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Array] | None = None) -> dict[str, Queries]:
+    """The two directions of a task as queries x candidates, views only."""
+    images = np.arange(len(task.similarity))
+    lists: dict[str, dict[str, Positives]] = {name: {} for name in DIRECTIONS}
+    for name, (of_images, of_captions) in task.human.items():
+        lists["i2t"][name], lists["t2i"][name] = of_images, of_captions
+    for name, found in (extension or {}).items():
+        lists["i2t"][name] = extension_set(found, images, task.owner)
+        lists["t2i"][name] = extension_set(found, task.owner, images)
+    transposed = {name: matrix.T for name, matrix in task.relevance.items()}
+    shared: dict[str, Any] = {"ties": ties, "clip": True}
+    i2t = t2i = None
+    if task.codes is not None:
+        i2t, t2i = (task.codes, task.codes[task.owner]), (task.codes[task.owner], task.codes)
+    return {
+        "i2t": Queries(task.similarity, images, task.owner, task.relevance, lists["i2t"], i2t, **shared),
+        "t2i": Queries(task.similarity.T, task.owner, images, transposed, lists["t2i"], t2i, **shared),
+    }
+
+
+def load_task(
+    captions: Path,
+    *,
+    similarity: Path | None = None,
+    image_embeddings: Path | None = None,
+    caption_embeddings: Path | None = None,
+    stand_in: int | None = None,
+    relevance: Path | None = None,
+    instances: Path | None = None,
+    split: str | None = None,
+) -> tuple[Task, list[str]]:
+    """Read a task, and say in notes what it cannot be scored on and why.
+
+    The similarity is a file, the cosines of two embedding tables, or `stand_in`: the k-th
+    caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
+    """
+    if (image_embeddings is None) != (caption_embeddings is None):
+        raise InputError("one embedding table given", remedy="give --image-embeddings and --caption-embeddings")
+    if sum(source is not None for source in (similarity, image_embeddings, stand_in)) != 1:
+        remedy = "--similarity, or --image-embeddings and --caption-embeddings, or --stand-in"
+        raise InputError("give one source of similarity", remedy=remedy)
+    table, notes = read_captions(captions, split), []
+    kept = np.arange(table.n_captions)
+    if stand_in is not None:
+        chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
+        kept = np.setdiff1d(kept, chosen)
+        matrix = _embedded(table.texts, chosen, kept)
+        notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
+    elif image_embeddings is not None and caption_embeddings is not None:
+        matrix = similarity_of(image_embeddings, caption_embeddings, table)
+    elif similarity is not None:
+        matrix = read_similarity(similarity, table)
+    labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
+    codes = None if instances is None else coco_codes(instances, table.image_ids)
+    notes += [] if labels else ["no relevance given: graded metrics left out"]
+    notes += [] if codes is not None else ["no instances given: PMRP left out"]
+    for name, values in labels.items():
+        if values.min() < 0:
+            notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
+    human = _human(table.image_ids, table.caption_ids, kept, notes)
+    return Task(matrix, table.owner[kept], labels, human, codes), notes
+
+
+def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
+    found = {}
+    for name in ("eccv", "cxc"):
+        try:
+            of_images, of_captions = human_lists(name, image_ids, caption_ids)
+        except InputError as error:
+            notes.append(f"{name} left out: {error.problem}")
+        else:
+            every = of_captions.lists()
+            if len(kept) < len(caption_ids):
+                of_images, of_captions = _columns(of_images, kept), Positives.from_lists([every[row] for row in kept])
+            found[name] = (of_images, of_captions)
+    return found
+
+
+def _columns(lists: Positives, kept: Array) -> Positives:
+    """The lists in the numbering of the kept candidates; a dropped positive is no positive any more."""
+    where = np.full(int(max(kept.max(), lists.indices.max(initial=0))) + 1, -1)
+    where[kept] = np.arange(len(kept))
+    held = [where[items[items >= 0]] for items in lists.lists()]
+    return Positives.from_lists([items[items >= 0] for items in held])
+
+
+def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
+    """The caption that stands for each image; every image keeps another one."""
+    sizes = np.diff(starts)
+    if which < 0 or (sizes <= max(which, 1)).any():
+        problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
+        raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
+    return np.asarray(refs[starts[:-1] + which])
+
+
+def _embedded(texts: Sequence[str], chosen: Array, kept: Array) -> Array:
+    """Sentence-BERT cosines of the chosen captions to the kept ones."""
+    from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+
+    vectors = embed(list(texts), EMBEDDED)
+    return np.asarray(vectors[chosen] @ vectors[kept].T)

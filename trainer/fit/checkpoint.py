@@ -1,0 +1,137 @@
+"""A run's folder: the model with what it takes to use it, and the state an interrupted run goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import (  # fmt: skip
+    MANIFEST,
+    atomic,
+    check_size,
+    package_version,
+    parse_manifest,
+    read_json,
+    write_json,
+    write_manifest,
+)
+from capgrade.schemas.output import begin as begin_output
+from capgrade.schemas.params import TrainParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.torch_files import read_torch
+from capgrade.trainer.data.text import Tokens, load_tokens
+from capgrade.trainer.models import Config, build, configure
+from capgrade.trainer.models.base import RetrievalModel
+
+MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
+STATE, SUMMARY = "state.pt", "summary.json"
+STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"
+AFRESH = "start afresh with --restart"
+
+
+def begin(out: Path, afresh: bool) -> None:
+    """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
+    so that a stop at any time leaves nothing that speaks for another run."""
+    left = (STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
+    begin_output(out, (SUMMARY, *left))  # the manifest goes too
+    for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
+        events.unlink()
+
+
+def save_config(
+    out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str]
+) -> None:
+    """What a run is, written when it starts and goes on: parameters, vocabulary, and the digests of what it reads."""
+    tokens.save(out / VOCABULARY)
+    found = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
+    write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})
+
+
+def save_model(out: Path, model: RetrievalModel) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    with atomic(out / MODEL) as temporary:
+        save_file(tensors, temporary)
+
+
+def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
+    """A trained model in eval mode, how it reads captions, and the run's configuration.
+
+    Raises InputError when the folder is no run, or its model is of another configuration.
+    """
+    config = read_json(folder / CONFIG)
+    try:
+        name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    except (KeyError, TypeError) as error:
+        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+    if not (folder / MODEL).is_file():
+        raise InputError("no model yet", file=folder / MODEL, remedy="finish the run: capgrade train")
+    tokens = load_tokens(folder / VOCABULARY)
+    made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
+    try:
+        made.load_state_dict(load_file(folder / MODEL))
+    except (SafetensorError, RuntimeError) as error:
+        problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
+        raise InputError(problem, file=folder / MODEL, remedy="restore the file, or train again") from error
+    return made.to(device).eval(), tokens, config
+
+
+def require_dim(config: dict[str, Any], store: RegionStore) -> None:
+    """InputError for regions of another detector than that of the training."""
+    if store.metadata["dim"] != config["feature_dim"]:
+        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        raise InputError(problem, file=store.folder, remedy="use the detector of the training")
+
+
+def save_state(out: Path, state: dict[str, Any]) -> None:
+    with atomic(out / STATE) as temporary:
+        torch.save(state, temporary)
+
+
+def finished(out: Path, key: str) -> dict[str, Any] | None:
+    """The summary of a finished run of this key, None where none has ended. InputError for a run of another key, and
+    for one whose files are not all there."""
+    if not (out / MANIFEST).is_file():  # written last
+        return None
+    manifest = parse_manifest(out / MANIFEST, AFRESH)
+    if manifest["kind"] != "run":
+        raise InputError(f"this folder holds {manifest['kind']}", file=out, remedy="give another --out")
+    for name, entry in manifest["files"].items():
+        check_size(out / name, entry["bytes"], AFRESH)
+    summary = read_json(out / SUMMARY)
+    _require(key, summary.get("key"), out / SUMMARY)
+    return summary
+
+
+def finish(out: Path, summary: dict[str, Any]) -> None:
+    """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
+    write_json(out / SUMMARY, summary)
+    config = read_json(out / CONFIG)
+    tables = sorted(path.name for path in out.glob("*.csv"))
+    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
+    write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
+
+
+def _require(key: str, found: Any, path: Path) -> None:
+    if found != key:
+        remedy = f"give another --out, or {AFRESH}"
+        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
+
+
+def load_state(out: Path, key: str) -> dict[str, Any] | None:
+    """The state of an interrupted run, None at the start. InputError when it belongs to another configuration."""
+    path = out / STATE
+    if not path.is_file():
+        return None
+    try:
+        state = read_torch(path)
+        found = state["key"]
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
+    _require(key, found, path)
+    return state

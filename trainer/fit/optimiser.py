@@ -1,0 +1,27 @@
+"""Adam and its learning rate, as the field's trainers have them."""
+
+from __future__ import annotations
+
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from capgrade.schemas.params import TrainParams
+from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.tern import TERN
+
+
+def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
+    """Adam; a pretrained text encoder learns at `text_lr`."""
+    if isinstance(model, TERN):
+        return Adam(model.parameter_groups(params.lr, params.text_lr or params.lr))
+    return Adam(model.parameters(), lr=params.lr)
+
+
+def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int) -> LambdaLR:
+    """A linear rise over `warmup` steps; a tenth of the rate after each epoch of `decay_after`."""
+
+    def factor(step: int) -> float:
+        rise = min(1.0, (step + 1) / params.warmup) if params.warmup else 1.0
+        return rise * 0.1 ** sum(step >= epoch * steps_an_epoch for epoch in params.decay_after)
+
+    return LambdaLR(optimiser, factor)

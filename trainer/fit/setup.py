@@ -1,0 +1,156 @@
+"""Everything a run needs, read and checked before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.reads import read_by
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
+from capgrade.schemas.inputs import path_digest
+from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.shards import read_shards
+from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
+from capgrade.trainer.data.subset import DataShare
+from capgrade.trainer.data.text import Tokens
+from capgrade.trainer.losses import check_scale, make_loss, needs
+from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.models import Config, build, configure, make_tokens
+from capgrade.trainer.models.base import RetrievalModel
+
+FORMAT = 2  # of what a stopped run keeps; 1 counted rsum as 0 to 6
+
+
+@dataclass(frozen=True)
+class Data:
+    """The folders a run reads."""
+
+    captions: Path
+    regions: Path
+    shards: Path | None = None
+
+    def digests(self) -> dict[str, str]:
+        return {name: digest(folder / MANIFEST) for name, folder in vars(self).items() if folder is not None}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run before its first step."""
+
+    model: RetrievalModel
+    config: Config
+    tokens: Tokens
+    feature_dim: int
+    plan: BatchPlan
+    loss: Callable[[ScoredBatch], Tensor]
+    needs: frozenset[str]
+    relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
+    validation: Pairs | None
+    validation_relevance: np.ndarray | None  # [n_images, n_captions]
+    inputs: dict[str, str]
+    key: str  # of everything the result depends on
+
+
+def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
+    """Read, check and build; the model's weights follow from torch's generator.
+
+    Raises InputError for data that do not fit together, for too little of them, and for unknown names.
+    """
+    store = RegionStore(data.regions)
+    captions = read_captions(data.captions, params.split)
+    rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
+    dim, asked = store.metadata["dim"], needs(params.loss)
+    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
+    config = configure(params.model.name, params.model.options, dim, captions.n_images)
+    tokens = make_tokens(config, captions, params.min_count, rows)
+    pairs = Pairs(captions, store, tokens.encode(captions), rows)
+    shards = _shards(data, params, captions, asked)
+    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in asked else None
+    if relevance is not None:
+        check_scale(params.loss, params.measure, relevance.low, relevance.high)
+    held_out = None if params.validation is None else read_captions(data.captions, params.validation)
+    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params)}
+    return Setup(
+        build(params.model.name, config, dim, tokens.size),
+        config,
+        tokens,
+        dim,
+        BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
+        loss,
+        asked,
+        relevance,
+        None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
+        None if held_out is None else _dense(params, measures, held_out),
+        inputs,
+        _key(params, measures, inputs),
+    )
+
+
+def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) -> str:
+    """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
+    passing = {"device", "tensorboard", "workers", "epochs", "patience"}
+    lasting = params.model_dump(mode="json", exclude=passing)
+    content = [FORMAT, package_version(), lasting, measures.used([params.measure]), inputs]
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _model_files(params: TrainParams) -> dict[str, str]:
+    """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
+    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
+    return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
+
+
+def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:
+    """The shards that were given. InputError when this run would not read them."""
+    if data.shards is None:
+        return None
+    looked_up = params.relevance == "shards" and "relevance" in asked
+    if not looked_up and params.composition != "seeded":
+        problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
+        remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
+        raise InputError(problem, file=data.shards, remedy=remedy)
+    return SampledRelevance(read_shards(data.shards), captions, params.measure)
+
+
+def _relevance(
+    params: TrainParams, measures: MeasuresParams, captions: Captions, rows: np.ndarray, shards: SampledRelevance | None
+) -> BatchRelevance:
+    """Labels of the captions that are learnt from, `rows`. InputError where the source knows of others too."""
+    whole = len(rows) == captions.n_captions
+    if params.relevance == "exact" and (whole or params.measure not in measures.imported):
+        return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, params.relevance_of)
+    if params.relevance == "shards" and shards is None:
+        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    if not whole:
+        problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
+        raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")
+    assert shards is not None
+    return shards
+
+
+def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) -> np.ndarray:
+    """float32 [n_images, n_captions]: relevance of the validation split by the same measure."""
+    fitted = choose([params.measure], measures)[params.measure].fit(captions)
+    return fitted.score(np.arange(captions.n_images))
+
+
+def _with_alpha(
+    term: Mapping[str, Any], params: TrainParams, measures: MeasuresParams, captions: Captions
+) -> Mapping[str, Any]:
+    """A Kendall term's `alpha: auto` as a number."""
+    if term.get("alpha") != "auto":
+        return term
+    fitted = choose([params.measure], measures)[params.measure].fit(captions)
+    return {**term, "alpha": own_spread(fitted, captions)}

@@ -1,0 +1,53 @@
+"""A batch through the model, with every label its losses ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from capgrade.trainer.data.pairs import Batch
+from capgrade.trainer.data.relevance import BatchRelevance
+from capgrade.trainer.fit.gather import gather
+from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.models.single_stream import SingleStream
+from capgrade.trainer.search.encode import moved
+
+
+def scored_batch(
+    model: nn.Module, scorer: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
+) -> ScoredBatch:
+    """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
+    device = next(scorer.parameters()).device
+    images, captions = map(gather, model(moved(batch.images, device), moved(batch.texts, device)))
+    owner = torch.from_numpy(batch.image_numbers).to(device)
+    known = {} if relevance is None else _relevance(relevance, batch)
+    return ScoredBatch(
+        scorer.scores(images, captions),
+        torch.from_numpy(batch.own).to(device),
+        labels=owner,
+        **{name: torch.from_numpy(values).to(device) for name, values in known.items()},
+        **_vectors(scorer, images, captions, needs),
+    )
+
+
+def _relevance(relevance: BatchRelevance, batch: Batch) -> dict[str, np.ndarray]:
+    values, known = relevance.block(batch.image_numbers, batch.caption_rows)
+    return {"relevance": values} if known is None else {"relevance": values, "known": known}
+
+
+def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
+    """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
+    found: dict[str, Any] = {}
+    if isinstance(scorer, SingleStream):
+        assert images.parts is not None and captions.parts is not None
+        if "vectors" in needs:
+            found.update(images=images.parts[:, 0], captions=captions.parts[:, 0])
+        if "logits" in needs:
+            found.update(image_logits=scorer.classify(images), caption_logits=scorer.classify(captions))
+    elif "vectors" in needs:
+        found.update(images=images.vector, captions=captions.vector)
+    return found

@@ -1,0 +1,176 @@
+"""Stage: captions, region features and sampled relevance in; a trained retrieval model out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from capgrade.pipelines.execution.processes import Place, together
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import remove_temporaries
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.progress import progress
+from capgrade.trainer.data.pairs import Batch
+from capgrade.trainer.data.prefetch import ahead
+from capgrade.trainer.fit.arithmetic import autocast, precision_of
+from capgrade.trainer.fit.checkpoint import (  # fmt: skip
+    AFRESH,
+    MODEL,
+    begin,
+    finish,
+    finished,
+    load_state,
+    save_config,
+    save_model,
+)
+from capgrade.trainer.fit.history import History
+from capgrade.trainer.fit.not_finite import stop_at_nan
+from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
+from capgrade.trainer.fit.processes import backend_of, device_of_process, from_first, mean_gradients, same_on_all
+from capgrade.trainer.fit.setup import Data, Setup, prepare
+from capgrade.trainer.fit.step import scored_batch
+from capgrade.trainer.fit.tensorboard import write_epoch
+from capgrade.trainer.fit.validation import validate
+from capgrade.trainer.models.base import RetrievalModel
+
+
+def train(
+    data: Data, out: Path, params: TrainParams, measures: MeasuresParams, *, restart: bool = False
+) -> dict[str, Any]:
+    """Train; write the best model (`load_run`), steps.csv, epochs.csv and summary.json, which is returned.
+
+    A run that was stopped goes on after its last finished epoch, and ends as one that was not; so does a finished one
+    that is asked for more epochs, and else it is left as it is, unless `restart`. Started on several processes by
+    `torchrun` or `accelerate launch`, each encodes its part of a batch and all see the whole; of the environment only
+    what torchrun sets is read, and the first process alone writes.
+    Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
+    number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
+    """
+    place = Place.here()
+    device = device_of_process(params.device, place)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with output_folder(out, "run"), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
+        remove_temporaries(out)
+        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, place))
+        wait()
+        return summary
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a process trains, and with what."""
+
+    out: Path
+    params: TrainParams
+    setup: Setup
+    device: torch.device
+    part: slice  # of a batch, that this process encodes
+    scorer: RetrievalModel
+    model: nn.Module  # the scorer, compiled or not
+    optimiser: Optimizer
+    schedule: LRScheduler
+    history: History
+
+
+def _train(
+    data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool, device: torch.device,
+    part: slice,
+) -> dict[str, Any]:  # fmt: skip
+    torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
+    setup = prepare(data, params, measures)
+    key = setup.key
+    done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))
+    history = History(out, key, state)
+    if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
+        return done
+    run = _started(out, params, setup, device, part, history)
+    from_first(lambda: _open(run))
+    steps = setup.plan.batches_an_epoch
+    with progress("training", params.epochs * steps * params.batch_size, "pairs") as advance:
+        advance(history.epoch * steps * params.batch_size)
+        while not history.over(params):
+            better = history.finish_epoch(_epoch(run, advance), params.best_by)
+            from_first(lambda better=better: _keep(run, better))  # type: ignore[misc]
+    summary = history.summary(params)
+    from_first(lambda: finish(out, summary))
+    return summary
+
+
+def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device, part: slice, history: History) -> Run:
+    scorer = setup.model.to(device)
+    optimiser = make_optimiser(scorer, params)
+    schedule = make_schedule(optimiser, params, setup.plan.batches_an_epoch)
+    history.restore(scorer, optimiser, schedule, device)
+    same_on_all(scorer.state_dict().values())
+    model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
+    return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, history)
+
+
+def _open(run: Run) -> None:
+    """The folder as it is while a run trains: nothing in it says that one has ended, or is of another run."""
+    out, setup, history = run.out, run.setup, run.history
+    last = history.best_is_last(run.params.best_by)
+    if history.epoch and not last and not (out / MODEL).is_file():
+        raise InputError("the model of the best epoch is missing", file=out / MODEL, remedy=AFRESH)
+    begin(out, afresh=not history.epoch)
+    save_config(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs)
+    if last:  # the run may have been stopped after its state was written and before its model was
+        save_model(out, run.scorer)
+
+
+def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
+    """Train an epoch; its mean loss, validation and pairs a second, as the first process has them."""
+    plan, batch_size, history = run.setup.plan, run.params.batch_size, run.history
+    run.scorer.train()
+    start = time.perf_counter()
+    for batch in ahead(lambda rows: plan.pairs.collate(rows, run.part), plan.epoch(history.epoch), run.params.workers):
+        _step(run, batch)
+        advance(batch_size)
+    rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)
+    same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
+    found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance)
+    return from_first(lambda: {"loss": history.mean_loss(), **found, "pairs_per_s": rate})
+
+
+def _step(run: Run, batch: Batch) -> None:
+    with autocast(run.params.precision, run.device):
+        scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
+    loss = run.setup.loss(scored)
+    stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
+    loss.backward()
+    mean_gradients(run.scorer.parameters())
+    if run.params.clip is not None:
+        clip_grad_norm_(run.scorer.parameters(), run.params.clip)
+    run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
+    run.optimiser.step()
+    run.schedule.step()
+    run.optimiser.zero_grad(set_to_none=True)
+
+
+def _keep(run: Run, better: bool) -> None:
+    """The state first: a run that is stopped before its model is written makes that good when it goes on."""
+    run.history.save(run.scorer, run.optimiser, run.schedule, run.device)
+    if better:
+        save_model(run.out, run.scorer)
+    if run.params.tensorboard:
+        write_epoch(run.out, run.history.epochs[-1])
+
+
+def _part(batch: int, place: Place) -> slice:
+    """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
+    if batch % place.world:
+        problem = f"a batch of {batch} for {place.world} processes"
+        raise InputError(problem, remedy=f"set a batch_size that {place.world} divides")
+    share = batch // place.world
+    return slice(place.rank * share, (place.rank + 1) * share)

@@ -1,0 +1,1 @@
+"""A split through a trained model, kept for searching."""

@@ -1,0 +1,186 @@
+"""Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from capgrade.pipelines.measures.embeddings import EMBEDDED
+from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
+from capgrade.schemas.output import output_folder
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
+from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts
+from capgrade.trainer.data.text import Tokens
+from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, require_dim
+from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores
+
+KIND = "embeddings"
+ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
+PARTS = ("vector", "parts", "mask")
+
+
+def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
+    """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
+    masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
+
+    Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
+    stage wrote.
+    """
+    with output_folder(out, KIND):
+        return _embed(run, captions_dir, regions_dir, split, out)
+
+
+def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
+    model, tokens, config = load_run(run)
+    captions = read_captions(captions_dir, split)
+    store = RegionStore(regions_dir)
+    require_dim(config, store)
+    pairs = Pairs(captions, store, tokens.encode(captions))
+    images = encode_images(model, pairs.image_batches(SIZE))
+    texts = encode_captions(model, pairs.caption_batches(SIZE))
+    with atomic(out / ENCODINGS) as temporary:
+        save_file({**_tensors("images", images), **_tensors("captions", texts)}, temporary)
+    items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
+    write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
+    with atomic(out / SIMILARITY) as temporary, temporary.open("wb") as file:
+        np.save(file, scores(model, images, texts), allow_pickle=False)
+    counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
+    inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
+    inputs |= {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
+    return write_manifest(out, KIND, params={"model": config["params"]["model"]["name"]}, inputs=inputs, rows=counts)
+
+
+def _tensors(side: str, encoded: Encoded) -> dict[str, Any]:
+    found = {f"{side}.{name}": getattr(encoded, name) for name in PARTS}
+    return {name: tensor.contiguous() for name, tensor in found.items() if tensor is not None}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One ranked item: a caption, or an image with its first caption."""
+
+    id: str
+    text: str
+    similarity: float
+    own: bool  # belongs to the query
+    relevance: float  # Sentence-BERT cosine of the query's nearest caption and the hit's nearest
+
+
+@dataclass(frozen=True)
+class Index:
+    """What `embed` wrote."""
+
+    images: Encoded
+    captions: Encoded
+    image_ids: list[str]
+    caption_ids: list[str]
+    texts: list[str]
+    owner: np.ndarray
+
+    def captions_of(self, image: int) -> list[str]:
+        return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
+
+
+def read_index(folder: Path) -> Index:
+    """InputError when it is unfinished or damaged."""
+    read_manifest(folder, KIND)
+    items = read_json(folder / ITEMS)
+    try:
+        tensors = load_file(folder / ENCODINGS)
+        ids, owner = (items["image_ids"], items["caption_ids"], items["captions"]), np.array(items["owner"], np.int64)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        problem = f"damaged: {' '.join(str(error).split())}"
+        raise InputError(problem, file=folder, remedy="run `capgrade embed` again") from error
+    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
+    return Index(images, captions, *ids, owner)
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """A trained model and what it made of a split, loaded once for many questions."""
+
+    model: RetrievalModel
+    tokens: Tokens
+    index: Index
+    feature_dim: int
+    folder: Path  # of the index
+
+    def of_text(self, text: str) -> np.ndarray:
+        """Score of every image for a caption in words: float32 [n_images]."""
+        encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
+        return scores(self.model, self.index.images, encoded)[:, 0]
+
+    def of_caption(self, row: int) -> np.ndarray:
+        """Score of every image for a caption of the index: float32 [n_images]."""
+        return scores(self.model, self.index.images, rows(self.index.captions, row, row + 1))[:, 0]
+
+    def of_image(self, image: int) -> np.ndarray:
+        """Score of every caption for an image of the index: float32 [n_captions]."""
+        return scores(self.model, rows(self.index.images, image, image + 1), self.index.captions)[0]
+
+    def of_regions(self, regions: Regions) -> np.ndarray:
+        """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
+        of another detector."""
+        if regions.features.shape[1] != self.feature_dim:
+            problem = f"{regions.features.shape[1]} numbers a region, {self.feature_dim} in training"
+            raise InputError(problem, file=self.folder, remedy="use the detector of the training")
+        encoded = encode_images(self.model, [pad_images([regions])])
+        return scores(self.model, encoded, self.index.captions)[0]
+
+
+def open_search(run: Path, index_dir: Path) -> Searcher:
+    """InputError for a damaged run or index, and for an index of another model."""
+    model, tokens, config = load_run(run)
+    index = read_index(index_dir)
+    made_from = read_manifest(index_dir, KIND)["inputs"]
+    files = {"model": MODEL, "vocabulary": VOCABULARY}
+    if any(made_from.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
+        raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
+    return Searcher(model, tokens, index, config["feature_dim"], index_dir)
+
+
+def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
+    """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
+    searcher = open_search(run, index_dir)
+    index, found = searcher.index, searcher.of_text(query)
+    best = np.argsort(-found, kind="stable")[:top].tolist()
+    sets = [index.captions_of(i) for i in best]
+    relevance = _relevance([query], sets)
+    return [
+        Hit(index.image_ids[i], texts[0], float(found[i]), query in texts, r)
+        for i, texts, r in zip(best, sets, relevance, strict=True)
+    ]
+
+
+def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
+    """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
+    searcher = open_search(run, index_dir)
+    index = searcher.index
+    if image_id not in index.image_ids:
+        raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
+    image = index.image_ids.index(image_id)
+    found = searcher.of_image(image)
+    best = np.argsort(-found, kind="stable")[:top].tolist()
+    relevance = _relevance(index.captions_of(image), [[index.texts[c]] for c in best])
+    return [
+        Hit(index.caption_ids[c], index.texts[c], float(found[c]), bool(index.owner[c] == image), r)
+        for c, r in zip(best, relevance, strict=True)
+    ]
+
+
+def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
+    """Largest cosine between a caption of the query and one of each set."""
+    texts = [*query, *(text for texts in sets for text in texts)]
+    vectors = sentence_vectors(texts, EMBEDDED)
+    ends = np.cumsum([len(query), *map(len, sets)])
+    return [float((vectors[: len(query)] @ vectors[a:b].T).max()) for a, b in zip(ends, ends[1:], strict=False)]
