@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import Browser, Page
 
@@ -43,9 +44,9 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
             for name in SECTIONS if view == "light" else ():
                 place = page.locator(f"section#{name}")
                 if place.count():
-                    box = place.bounding_box() or {}
-                    clip = {**box, "height": min(box["height"], LONGEST)}
-                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+                    box: Any = place.bounding_box() or {}
+                    clip: Any = {**box, "height": min(box["height"], LONGEST)}
+                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)
                     yield out / f"report-{name}.png"
 
 

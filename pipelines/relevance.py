@@ -57,8 +57,8 @@ def relevance(
     """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and `own-pairs.arrow`
-    the own pairs of all measures, also without the caption among its references.
+    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and
+    `own-pairs.parquet` the own pairs of all measures, also without the caption among its references.
     Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """

@@ -52,8 +52,9 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
     unique = unique_texts(texts)
     folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    parts = [_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks)]
-    missing = [k for k, part in enumerate(parts) if part is None]
+    kept = (_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks))
+    parts = {k: part for k, part in enumerate(kept) if part is not None}
+    missing = [k for k in range(len(chunks)) if k not in parts]
     if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
@@ -65,14 +66,14 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
                 advance(len(chunks[k]))
     if said := (folder / CUT).read_text(encoding="utf-8"):
         warn(said)
-    table = np.concatenate(parts)  # type: ignore[arg-type]
+    table = np.concatenate([parts[k] for k in range(len(chunks))])
     at = {text: k for k, text in enumerate(unique)}
     return table[[at[text] for text in texts]]
 
 
 def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
     """What to say of texts that are longer than the encoder reads; nothing where there are none."""
-    limit = encoder.max_seq_length
+    limit = encoder.max_seq_length or 0
     long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
     pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
     cut = sum(len(one) > limit for one in pieces)

@@ -88,13 +88,14 @@ class SbertOnDevice(_OnDevice):
         queries, start = self.fitted.queries(images)
         owner = np.repeat(np.arange(len(images)), np.diff(start))
         device = self.embeddings.device
-        prepared = (torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device), len(images))
+        vectors, images_of = torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device)
         repeated = torch.as_tensor(self.fitted.repeated, device=device)
-        return *prepared, self._cosines(*prepared, self.embeddings[repeated])
+        known = self._cosines(vectors, images_of, len(images), self.embeddings[repeated])
+        return vectors, images_of, len(images), known
 
     def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        *queries, known = prepared
-        cosines = self._cosines(*queries, self.embeddings[first:last])
+        vectors, images_of, n_images, known = prepared
+        cosines = self._cosines(vectors, images_of, n_images, self.embeddings[first:last])
         here, text = (torch.as_tensor(k, device=known.device) for k in self.fitted.repeats(np.arange(first, last)))
         cosines[:, here] = known[:, text]
         return cosines

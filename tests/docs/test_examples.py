@@ -89,10 +89,10 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; tests/pipelines/sources/test_hub.py has one"},
+    "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU"},
-    "publish.md": {"printf": "damages a file, with the answer below it; tests/pipelines/publish/test_check.py does the same"},
+    "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions convert": "wants published weights",
@@ -106,7 +106,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "scale.md": {"capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
     "scene_graph.md": {"python": "a minute of COCO"},
-    "training.md": {"capgrade bench train": "minutes at the papers' sizes; tests/benchmarks/test_train.py has a small one"},
+    "training.md": {"capgrade bench train": "minutes at the papers' sizes; benchmarks/test_train.py is small"},
 }  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def test_blocks_do_not_change_the_values(captions_dir: Path, tmp_path: Path) -> 
 def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path) -> None:
     """kill -9 between two blocks; the next run computes only what is missing and gives the same bytes."""
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom pipelines import blocks\n"
+        "import sys, time\nfrom pathlib import Path\nfrom capgrade.pipelines.execution import blocks\n"
         "from capgrade.pipelines.shards import shards\nfrom capgrade.schemas.params import *\n"
         "write = blocks.write_json\n"
         "blocks.write_json = lambda path, value: (write(path, value), print('block', flush=True), time.sleep(0.5))\n"

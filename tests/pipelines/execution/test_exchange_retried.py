@@ -182,8 +182,10 @@ def test_a_killed_run_goes_on(captions_dir: Path, tmp_path: Path, grouped: Shard
     """kill -9 in the middle of the parts at a URL; the next run ends with the right bytes."""
     grouped = grouped.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines import blocks, remote\n"
-        "import capgrade.pipelines.measures.base as base, capgrade.pipelines.measures.rouge as rouge, capgrade.pipelines.shards as stage\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from capgrade.pipelines.execution import blocks, exchange as remote\n"
+        "from capgrade.pipelines.measures import base, rouge\n"
+        "from capgrade.pipelines import shards as stage\n"
         "from capgrade.schemas.params import *\n"
         f"for one in (base, rouge, blocks, stage): one.CHUNK = {CHUNK}\n"
         "do, left = remote.Remote._do, [12]\n"
