@@ -24,6 +24,7 @@ EXTRAS = {
     "huggingface_hub": ("publish", "encoder", "explorer"),
     "jinja2": ("report", "explorer"),
     "krippendorff": ("explorer",),
+    "markupsafe": ("report", "explorer"),
     "matplotlib": ("train", "publish"),
     "pycocotools": ("train",),
     "safetensors": ("train", "report"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
+collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
 @pytest.fixture(scope="session", autouse=True)
