@@ -72,7 +72,7 @@ def imported_by(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-HEAVY = {*EXTRAS, "numba", "numpy", "pyarrow", "pydantic", "scipy"}
+HEAVY = {*EXTRAS, "numba", "numpy", "pyarrow", "scipy"}
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
@@ -81,7 +81,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["regions", "--help"]], ids=" ".join)
 def test_help_is_shown_without_what_commands_need(words: list[str]) -> None:
-    """In a fraction of a second, which loading numpy and pydantic would take, and torch or Beam many times over."""
+    """In a fraction of a second, which loading numpy alone would take, and torch or Beam many times over."""
     code = f"""
 from contextlib import suppress
 from capgrade.pipelines.cli import main

@@ -9,7 +9,10 @@ from capgrade.schemas.extras import MissingExtraError
 
 
 def write_epoch(out: Path, epoch: Mapping[str, float]) -> None:
-    """One epoch's loss, validation and speed as scalars in `out/tensorboard`. MissingExtraError when it is not installed."""
+    """One epoch's loss, validation and speed as scalars in `out/tensorboard`.
+
+    Raises MissingExtraError when it is not installed.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
