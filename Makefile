@@ -32,7 +32,7 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 
 screenshots: .venv/installed
-	$(BIN)/python -m capgrade.benchmarks.screenshots --report data/report.html --dataset data/dataset --out docs/screenshots
+	$(BIN)/python -m tests.tools.screenshots --report data/report.html --dataset data/dataset --out docs/screenshots
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

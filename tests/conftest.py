@@ -32,7 +32,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Continuous integration fails without one; elsewhere its tests are skipped."""
-    from capgrade.benchmarks.browser import chromium, executable
+    from tests.tools.browser import chromium, executable
 
     if executable() is None:
         reason = "no chromium on this machine (Debian: apt-get install chromium)"
