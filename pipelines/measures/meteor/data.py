@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +88,12 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
         folder / PARAPHRASES,
     )
+
+
+@cache
+def kept_lexicon() -> Lexicon:
+    """The installed jar's data, read once a process."""
+    return read_lexicon()
 
 
 _NAMES = (

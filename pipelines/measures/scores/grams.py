@@ -1,0 +1,139 @@
+"""N-grams of sentences as numbers, by a hash table of (number of the n-gram without its last word, last word)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from capgrade.pipelines.measures.scores.words import Words
+from capgrade.schemas.compiled import njit
+
+MAX_ORDER = 4
+ALONE = 1 << 62  # in place of a beginning, for the first word
+
+
+class Table(NamedTuple):
+    """Known n-grams: open hash tables of a power of two of slots."""
+
+    key: np.ndarray  # int64 [slots]: number of the beginning << 32 | last word, -1 where free
+    gram: np.ndarray  # int32 [slots]
+    n_grams: int
+
+    @classmethod
+    def empty(cls) -> Table:
+        return cls(np.full(1, -1, np.int64), np.zeros(1, np.int32), 0)
+
+
+class Grams(NamedTuple):
+    """What n-grams each sentence has and how often: those of order n + 1 of sentence s are `gram` and `count` from
+    `ptr[s] * most + n * words` on, `used[s, n]` of them, ascending."""
+
+    ptr: np.ndarray  # int64 [n_sentences + 1]: words of each sentence
+    gram: np.ndarray  # int32 [words * most]
+    count: np.ndarray  # int32 [words * most]
+    used: np.ndarray  # int32 [n_sentences, most]
+
+    @property
+    def most(self) -> int:
+        return self.used.shape[1]
+
+
+@njit(cache=True, forceinline=True)
+def _place(key, keys):
+    """Slot of a key, or the free one where it would go."""
+    mask = np.uint64(keys.shape[0] - 1)
+    z = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    at = (z ^ (z >> np.uint64(29))) & mask
+    while keys[at] != key and keys[at] != -1:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@njit(cache=True)
+def _number(ptr, word, most, known_key, known_gram, n_known, key, gram, out):
+    """The number of the n-gram that starts at each word, of every order, into out int32 [most, words], -1 where the
+    sentence has no more words; those not known are numbered from `n_known` on: how many numbers there are then."""
+    n = n_known
+    out[:] = -1
+    for s in range(ptr.shape[0] - 1):
+        for i in range(ptr[s], ptr[s + 1]):
+            before = np.int64(-1)
+            for k in range(min(most, ptr[s + 1] - i)):
+                wanted = (before << 32 if before >= 0 else ALONE) | np.int64(word[i + k])
+                found = np.int64(-1)
+                if before < n_known:
+                    at = _place(wanted, known_key)
+                    found = np.int64(known_gram[at]) if known_key[at] == wanted else -1
+                if found < 0:
+                    at = _place(wanted, key)
+                    if key[at] == -1:
+                        key[at], gram[at] = wanted, n
+                        n += 1
+                    found = np.int64(gram[at])
+                out[k, i] = found
+                before = found
+    return n
+
+
+@njit(parallel=True, cache=True)
+def _count(ptr, numbers, gram, count, used):
+    """Each sentence's n-grams sorted, equal ones counted."""
+    most = numbers.shape[0]
+    for s in prange(ptr.shape[0] - 1):
+        size = ptr[s + 1] - ptr[s]
+        for n in range(most):
+            start = ptr[s] * most + n * size
+            k = max(size - n, 0)
+            found = np.sort(numbers[n, ptr[s] : ptr[s] + k])
+            u = 0
+            for x in range(k):
+                if u and gram[start + u - 1] == found[x]:
+                    count[start + u - 1] += 1
+                else:
+                    gram[start + u], count[start + u] = found[x], 1
+                    u += 1
+            used[s, n] = u
+
+
+def number_grams(words: Words, most: int = MAX_ORDER, known: Table | None = None) -> tuple[np.ndarray, Table]:
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table of
+    those that `known` lacks, whose `n_grams` counts both. Words are numbered alike in both."""
+    known = known or Table.empty()
+    slots = 1 << int(2 * most * len(words.word) + 1).bit_length()
+    key, gram = np.full(slots, -1, np.int64), np.empty(slots, np.int32)
+    numbers = np.empty((most, len(words.word)), np.int32)
+    n = _number(words.ptr, words.word, most, known.key, known.gram, known.n_grams, key, gram, numbers)
+    return numbers, Table(key, gram, n)
+
+
+def count_grams(ptr: np.ndarray, numbers: np.ndarray) -> Grams:
+    """The n-grams of sentences, counted; from `number_grams`."""
+    cells = numbers.size
+    gram, count = np.empty(cells, np.int32), np.empty(cells, np.int32)
+    used = np.empty((len(ptr) - 1, len(numbers)), np.int32)
+    _count(ptr, numbers, gram, count, used)
+    return Grams(ptr, gram, count, used)
+
+
+@njit(cache=True)
+def _frequencies(ref_ptr, first, grams, out):
+    seen = np.full(out.shape[0], -1, np.int32)
+    ptr, gram, used = grams.ptr, grams.gram, grams.used
+    for i in range(ref_ptr.shape[0] - 1):
+        for s in range(first + ref_ptr[i], first + ref_ptr[i + 1]):
+            for n in range(used.shape[1]):
+                start = ptr[s] * used.shape[1] + n * (ptr[s + 1] - ptr[s])
+                for x in range(start, start + used[s, n]):
+                    if seen[gram[x]] != i:
+                        seen[gram[x]] = i
+                        out[gram[x]] += 1
+
+
+def document_frequencies(grams: Grams, ref_ptr: np.ndarray, first: int, n_grams: int) -> np.ndarray:
+    """int32 [n_grams]: how many reference sets have each n-gram. References are the sentences from `first` on, split by
+    `ref_ptr` int64 [n_images + 1]."""
+    out = np.zeros(n_grams, np.int32)
+    _frequencies(ref_ptr, first, grams, out)
+    return out
