@@ -6,8 +6,6 @@ references the first with the highest score counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba import get_num_threads, prange
 
@@ -17,7 +15,9 @@ from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, 
 from capgrade.pipelines.measures.meteor.data import kept_lexicon
 from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD, Index, build_index
 from capgrade.pipelines.measures.meteor.kernel import AFTER_PLACE, BEFORE_PLACE, PLACE, STAGE
+from capgrade.pipelines.measures.scores.words import Words
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
 
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and function words that
 # match, of the candidate and of the reference.
@@ -43,7 +43,7 @@ def _metric(counts):
     precision = weight_1 / (DELTA * lengths[0] + (1 - DELTA) * lengths[1])
     recall = weight_2 / (DELTA * lengths[2] + (1 - DELTA) * lengths[3])
     penalty = 0.0
-    if total[0] != counts[WORDS_1] or total[1] != counts[WORDS_2] or counts[CHUNKS] != 1:
+    if total[0] != counts[WORDS_1] or total[1] != counts[WORDS_2] or counts[CHUNKS] > 1:
         penalty = GAMMA * (counts[CHUNKS] / ((total[0] + total[1]) / 2)) ** BETA
     return max((1 / ((1 - ALPHA) / precision + ALPHA / recall)) * (1 - penalty), 0.0)
 
@@ -147,12 +147,16 @@ def _metrics(counts, out):
         out[k] = _metric(counts[k])
 
 
-def meteor_statistics(lines: Sequence[str], owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:
+def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:
     """Counts of each candidate's best alignment, float64 [candidates, COUNTS].
 
-    `lines` are tokens joined by spaces: candidates first, `owner` int64 has the image of each; references follow, split
-    by `ref_ptr`. InputError when METEOR's data is missing.
+    Candidates are the first sentences, `owner` int64 has the image of each; references follow, split by `ref_ptr`.
+    InputError when METEOR's data is missing, or a token holds '|||', which separates sentences in METEOR's protocol.
     """
+    for token in tokens.vocabulary:
+        if "|||" in token:
+            raise InputError(f"a caption has '|||' ({token!r}), which separates METEOR's captions", remedy="remove it")
+    lines = [" ".join(tokens.sentence(k)) for k in range(len(tokens.ptr) - 1)]
     index: Index = build_index(lines, kept_lexicon())
     out = np.zeros((len(owner), COUNTS))
     longest = max(int(np.diff(index.ptr).max(initial=0)), 1)
@@ -160,10 +164,21 @@ def meteor_statistics(lines: Sequence[str], owner: np.ndarray, ref_ptr: np.ndarr
     return out
 
 
-def meteor_of(counts: np.ndarray) -> np.ndarray:
-    """METEOR, 0..1, from counts or sums of counts [n, COUNTS], float64 [n].
+def added_up(counts: np.ndarray) -> np.ndarray:
+    """The same counts as the jar adds them up for a corpus: a candidate that is its reference adds no chunk
+    (`MeteorStats.addStats`)."""
+    matches = counts[:, MATCHES:].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the candidate, of the reference
+    whole = (matches == counts[:, [WORDS_1, WORDS_2]]).all(axis=1) & (counts[:, CHUNKS] == 1)
+    counts = counts.copy()
+    counts[whole, CHUNKS] = 0
+    return counts
 
-    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it.
+
+def meteor_of(counts: np.ndarray) -> np.ndarray:
+    """METEOR, 0..1, from counts or sums of `added_up` counts [n, COUNTS], float64 [n].
+
+    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
+    (`MeteorScorer.computeMetrics`).
     """
     out = np.empty(len(counts))
     _metrics(np.ascontiguousarray(counts, np.float64), out)
