@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -67,17 +68,21 @@ class Frequencies:
         images[numbers[sizes - 1, words.ptr[:-1]]] = counted.images
         return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, counted.n_images, tokenizer)
 
+    @cached_property
+    def _idf(self) -> np.ndarray:
+        """ln N - ln max(1, df) of each n-gram, float64 [n_grams + 1]; the last is of any other."""
+        return np.log(float(self.n_images)) - np.log(np.maximum(np.append(self.images, 1), 1))
+
     def grams(self, words: Words) -> tuple[Grams, np.ndarray]:
-        """The n-grams of sentences, counted, and the inverse document frequency of each number, float64."""
-        numbers, table = number_grams(renumbered(words, self.number), known=self.table)
-        idf = np.full(table.n_grams, np.log(float(self.n_images)))
-        idf[: len(self.images)] -= np.log(np.maximum(self.images, 1))
-        return count_grams(words.ptr, numbers), idf
+        """The n-grams of sentences, counted, and the inverse document frequency of each that is listed, float64."""
+        numbers, _ = number_grams(renumbered(words, self.number), known=self.table)
+        grams = count_grams(words.ptr, numbers)
+        return grams, self._idf[np.minimum(grams.gram, len(self.images))]
 
 
 def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Grams, np.ndarray]:
     """As `Frequencies.grams`, with frequencies of the sentences from `first` on, split by `ref_ptr`."""
     numbers, table = number_grams(words)
     grams = count_grams(words.ptr, numbers)
-    images = document_frequencies(grams, ref_ptr, first, table.n_grams)
-    return grams, np.log(float(len(ref_ptr) - 1)) - np.log(np.maximum(images, 1))
+    images = document_frequencies(grams, ref_ptr, first, max(table.n_grams, 1))
+    return grams, (np.log(float(len(ref_ptr) - 1)) - np.log(np.maximum(images, 1)))[grams.gram]

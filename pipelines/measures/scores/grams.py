@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import get_num_threads, prange
 
 from capgrade.pipelines.measures.scores.words import Words
 from capgrade.schemas.compiled import njit
 
 MAX_ORDER = 4
+SMALL = 100_000  # n-grams that one thread has counted before others have started
 ALONE = 1 << 62  # in place of a beginning, for the first word
 
 
@@ -77,31 +78,43 @@ def _number(ptr, word, most, known_key, known_gram, n_known, key, gram, out):
     return n
 
 
-@njit(parallel=True, cache=True)
-def _count(ptr, numbers, gram, count, used):
-    """Each sentence's n-grams sorted, equal ones counted."""
+@njit(cache=True)
+def _count(first, last, ptr, numbers, gram, count, used):
+    """The n-grams of sentences first..last sorted, equal ones counted."""
     most = numbers.shape[0]
-    for s in prange(ptr.shape[0] - 1):
+    for s in range(first, last):
         size = ptr[s + 1] - ptr[s]
         for n in range(most):
             start = ptr[s] * most + n * size
             k = max(size - n, 0)
-            found = np.sort(numbers[n, ptr[s] : ptr[s] + k])
+            for x in range(k):  # sorted as they come, for they are few
+                at, new = start + x, numbers[n, ptr[s] + x]
+                while at > start and gram[at - 1] > new:
+                    gram[at] = gram[at - 1]
+                    at -= 1
+                gram[at] = new
             u = 0
-            for x in range(k):
-                if u and gram[start + u - 1] == found[x]:
+            for x in range(start, start + k):
+                if u and gram[start + u - 1] == gram[x]:
                     count[start + u - 1] += 1
                 else:
-                    gram[start + u], count[start + u] = found[x], 1
+                    gram[start + u], count[start + u] = gram[x], 1
                     u += 1
             used[s, n] = u
+
+
+@njit(parallel=True, cache=True)
+def _count_all(parts, ptr, numbers, gram, count, used):
+    n = ptr.shape[0] - 1
+    for k in prange(parts):
+        _count(k * n // parts, (k + 1) * n // parts, ptr, numbers, gram, count, used)
 
 
 def number_grams(words: Words, most: int = MAX_ORDER, known: Table | None = None) -> tuple[np.ndarray, Table]:
     """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table of
     those that `known` lacks, whose `n_grams` counts both. Words are numbered alike in both."""
     known = known or Table.empty()
-    slots = 1 << int(2 * most * len(words.word) + 1).bit_length()
+    slots = 1 << int(1.3 * most * len(words.word) + 1).bit_length()
     key, gram = np.full(slots, -1, np.int64), np.empty(slots, np.int32)
     numbers = np.empty((most, len(words.word)), np.int32)
     n = _number(words.ptr, words.word, most, known.key, known.gram, known.n_grams, key, gram, numbers)
@@ -111,9 +124,12 @@ def number_grams(words: Words, most: int = MAX_ORDER, known: Table | None = None
 def count_grams(ptr: np.ndarray, numbers: np.ndarray) -> Grams:
     """The n-grams of sentences, counted; from `number_grams`."""
     cells = numbers.size
-    gram, count = np.empty(cells, np.int32), np.empty(cells, np.int32)
+    gram, count = np.zeros(cells, np.int32), np.empty(cells, np.int32)
     used = np.empty((len(ptr) - 1, len(numbers)), np.int32)
-    _count(ptr, numbers, gram, count, used)
+    if cells < SMALL:
+        _count(0, len(used), ptr, numbers, gram, count, used)
+    else:
+        _count_all(8 * get_num_threads(), ptr, numbers, gram, count, used)
     return Grams(ptr, gram, count, used)
 
 
