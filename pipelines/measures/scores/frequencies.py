@@ -11,11 +11,10 @@ import numpy as np
 
 from capgrade.pipelines.measures.ngrams import DocumentFrequencies, read_document_frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
-from capgrade.pipelines.measures.scores.grams import Grams, Table, count_grams, document_frequencies, number_grams
+from capgrade.pipelines.measures.scores.grams import Grams, Table, count_grams, document_frequencies, look_up, number_grams
 from capgrade.pipelines.measures.scores.words import (
     Words,
     number_words,
-    renumbered,
     split_at_spaces,
     split_at_white_space,
     tokenized,
@@ -75,9 +74,10 @@ class Frequencies:
 
     def grams(self, words: Words) -> tuple[Grams, np.ndarray]:
         """The n-grams of sentences, counted, and the inverse document frequency of each that is listed, float64."""
-        numbers, _ = number_grams(renumbered(words, self.number), known=self.table)
+        numbers, table = number_grams(words)
         grams = count_grams(words.ptr, numbers)
-        return grams, self._idf[np.minimum(grams.gram, len(self.images))]
+        known = np.array([self.number.get(word, -1) for word in words.vocabulary] or [-1], np.int32)
+        return grams, np.append(self._idf[look_up(table, known, self.table)], 0)[grams.gram]
 
 
 def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Grams, np.ndarray]:

@@ -12,19 +12,21 @@ from capgrade.schemas.compiled import njit
 
 MAX_ORDER = 4
 SMALL = 100_000  # n-grams that one thread has counted before others have started
+FEW = 64  # n-grams of a sentence that are sorted one by one
 ALONE = 1 << 62  # in place of a beginning, for the first word
 
 
 class Table(NamedTuple):
-    """Known n-grams: open hash tables of a power of two of slots."""
+    """Numbered n-grams: an open hash table of a power of two of slots. An n-gram's key is the number of its beginning
+    << 32 | its last word; beginnings have smaller numbers."""
 
-    key: np.ndarray  # int64 [slots]: number of the beginning << 32 | last word, -1 where free
+    key: np.ndarray  # int64 [slots], -1 where free
     gram: np.ndarray  # int32 [slots]
-    n_grams: int
+    keys: np.ndarray  # int64 [n_grams]: of each number
 
-    @classmethod
-    def empty(cls) -> Table:
-        return cls(np.full(1, -1, np.int64), np.zeros(1, np.int32), 0)
+    @property
+    def n_grams(self) -> int:
+        return len(self.keys)
 
 
 class Grams(NamedTuple):
@@ -53,29 +55,37 @@ def _place(key, keys):
 
 
 @njit(cache=True)
-def _number(ptr, word, most, known_key, known_gram, n_known, key, gram, out):
-    """The number of the n-gram that starts at each word, of every order, into out int32 [most, words], -1 where the
-    sentence has no more words; those not known are numbered from `n_known` on: how many numbers there are then."""
-    n = n_known
+def _number(ptr, word, most, key, gram, keys, out):
+    """Number the n-gram that starts at each word, of every order, into out int32 [most, words]: how many there are."""
+    n = 0
     out[:] = -1
     for s in range(ptr.shape[0] - 1):
         for i in range(ptr[s], ptr[s + 1]):
-            before = np.int64(-1)
+            before = ALONE
             for k in range(min(most, ptr[s + 1] - i)):
-                wanted = (before << 32 if before >= 0 else ALONE) | np.int64(word[i + k])
-                found = np.int64(-1)
-                if before < n_known:
-                    at = _place(wanted, known_key)
-                    found = np.int64(known_gram[at]) if known_key[at] == wanted else -1
-                if found < 0:
-                    at = _place(wanted, key)
-                    if key[at] == -1:
-                        key[at], gram[at] = wanted, n
-                        n += 1
-                    found = np.int64(gram[at])
-                out[k, i] = found
-                before = found
+                wanted = before | np.int64(word[i + k])
+                at = _place(wanted, key)
+                if key[at] == -1:
+                    key[at], gram[at], keys[n] = wanted, n, wanted
+                    n += 1
+                out[k, i] = gram[at]
+                before = np.int64(gram[at]) << 32
     return n
+
+
+@njit(cache=True)
+def _look_up(keys, word, key, gram, out):
+    """The numbers that another table has for n-grams, -1 where it has none; `word` has its numbers of words."""
+    for n in range(keys.shape[0]):
+        out[n] = -1
+        last, before = word[keys[n] & 0xFFFFFFFF], keys[n] >> 32
+        if before != ALONE >> 32:
+            before = np.int64(out[before])
+        if last >= 0 and before >= 0:
+            wanted = before << 32 | np.int64(last)
+            at = _place(wanted, key)
+            if key[at] == wanted:
+                out[n] = gram[at]
 
 
 @njit(cache=True)
@@ -87,7 +97,9 @@ def _count(first, last, ptr, numbers, gram, count, used):
         for n in range(most):
             start = ptr[s] * most + n * size
             k = max(size - n, 0)
-            for x in range(k):  # sorted as they come, for they are few
+            if k > FEW:
+                gram[start : start + k] = np.sort(numbers[n, ptr[s] : ptr[s] + k])
+            for x in range(k if k <= FEW else 0):  # sorted as they come, for they are few
                 at, new = start + x, numbers[n, ptr[s] + x]
                 while at > start and gram[at - 1] > new:
                     gram[at] = gram[at - 1]
@@ -110,15 +122,22 @@ def _count_all(parts, ptr, numbers, gram, count, used):
         _count(k * n // parts, (k + 1) * n // parts, ptr, numbers, gram, count, used)
 
 
-def number_grams(words: Words, most: int = MAX_ORDER, known: Table | None = None) -> tuple[np.ndarray, Table]:
-    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table of
-    those that `known` lacks, whose `n_grams` counts both. Words are numbered alike in both."""
-    known = known or Table.empty()
-    slots = 1 << int(1.3 * most * len(words.word) + 1).bit_length()
-    key, gram = np.full(slots, -1, np.int64), np.empty(slots, np.int32)
+def number_grams(words: Words, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and their table."""
+    cells = most * len(words.word)
+    slots = 1 << int(1.3 * cells + 1).bit_length()
+    key, gram, keys = np.full(slots, -1, np.int64), np.empty(slots, np.int32), np.empty(cells, np.int64)
     numbers = np.empty((most, len(words.word)), np.int32)
-    n = _number(words.ptr, words.word, most, known.key, known.gram, known.n_grams, key, gram, numbers)
-    return numbers, Table(key, gram, n)
+    n = _number(words.ptr, words.word, most, key, gram, keys, numbers)
+    return numbers, Table(key, gram, keys[:n].copy())
+
+
+def look_up(table: Table, words: np.ndarray, known: Table) -> np.ndarray:
+    """The number in `known` of each n-gram of `table`, int32 [n_grams], -1 where it has none; `words` int32 has the
+    number there of each word, -1 where it has none."""
+    out = np.empty(table.n_grams, np.int32)
+    _look_up(table.keys, words, known.key, known.gram, out)
+    return out
 
 
 def count_grams(ptr: np.ndarray, numbers: np.ndarray) -> Grams:

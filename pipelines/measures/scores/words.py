@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,17 +93,6 @@ def _with_rows(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]
     word = np.empty(len(is_new), np.int32)
     word[is_new], word[~is_new] = new, kept
     return Words(np.concatenate([[0], np.cumsum(sizes)]), word, list(number))
-
-
-def renumbered(words: Words, number: Mapping[str, int]) -> Words:
-    """The same words by the numbers of `number`; those it lacks have numbers from its length on. No vocabulary."""
-    new = len(number)
-    table = np.empty(len(words.vocabulary), np.int32)
-    for k, text in enumerate(words.vocabulary):
-        known = number.get(text, -1)
-        table[k] = known if known >= 0 else new
-        new += known < 0
-    return Words(words.ptr, table[words.word], [])
 
 
 def without_empty_sentences(words: Words) -> Words:
