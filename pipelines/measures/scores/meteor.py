@@ -6,16 +6,19 @@ references the first with the highest score counts.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numba import get_num_threads, prange
 
 from capgrade.pipelines.measures.meteor.align import BEAM, align, caption_place, caption_words, module_of, packed_match
 from capgrade.pipelines.measures.meteor.align import reference_place, reference_words
 from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, WEIGHTS
-from capgrade.pipelines.measures.meteor.data import kept_lexicon
-from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD, Index, build_index
+from capgrade.pipelines.measures.meteor.data import Lexicon, kept_lexicon
+from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD, index_words
 from capgrade.pipelines.measures.meteor.kernel import AFTER_PLACE, BEFORE_PLACE, PLACE, STAGE
-from capgrade.pipelines.measures.scores.words import Words
+from capgrade.pipelines.measures.meteor.text import meteor_words
+from capgrade.pipelines.measures.scores.words import Words, with_sentences
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
@@ -23,6 +26,7 @@ from capgrade.schemas.errors import InputError
 # match, of the candidate and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHES = 0, 1, 2, 3, 4, 5
 COUNTS = MATCHES + 16
+_PLAIN = re.compile("[a-z0-9]+")  # what METEOR leaves as it is, whatever stands beside it
 
 
 @njit(cache=True)
@@ -147,6 +151,14 @@ def _metrics(counts, out):
         out[k] = _metric(counts[k])
 
 
+def _meteor_words(tokens: Words, lexicon: Lexicon) -> Words:
+    """METEOR's own words: sentences of plain tokens are as they are."""
+    plain = np.array([_PLAIN.fullmatch(token) is not None for token in tokens.vocabulary], bool)
+    rows = np.unique(np.repeat(np.arange(len(tokens.ptr) - 1), tokens.sizes)[~plain[tokens.word]])
+    lines = [" ".join(tokens.sentence(r)) for r in rows]
+    return with_sentences(tokens, rows, [meteor_words(line, lexicon.abbreviations) for line in lines])
+
+
 def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:
     """Counts of each candidate's best alignment, float64 [candidates, COUNTS].
 
@@ -156,8 +168,9 @@ def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> 
     for token in tokens.vocabulary:
         if "|||" in token:
             raise InputError(f"a caption has '|||' ({token!r}), which separates METEOR's captions", remedy="remove it")
-    lines = [" ".join(tokens.sentence(k)) for k in range(len(tokens.ptr) - 1)]
-    index: Index = build_index(lines, kept_lexicon())
+    lexicon = kept_lexicon()
+    words = _meteor_words(tokens, lexicon)
+    index = index_words(words.ptr, words.word, words.vocabulary, lexicon)
     out = np.zeros((len(owner), COUNTS))
     longest = max(int(np.diff(index.ptr).max(initial=0)), 1)
     _statistics(get_num_threads(), owner, ref_ptr, len(owner), index, longest, out)

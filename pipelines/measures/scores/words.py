@@ -76,13 +76,14 @@ def _ptb(texts: Sequence[str]) -> Words:
     spelling = [alone(piece) for piece in pieces.vocabulary]
     odd = np.array([parts is None for parts in spelling], bool)
     rows = np.unique(np.repeat(np.arange(len(texts)), pieces.sizes)[odd[pieces.word]])
-    if not len(rows):
-        return respelled(pieces, spelling)  # type: ignore[arg-type]
-    return _with_rows(respelled(pieces, [parts or () for parts in spelling]), rows, [ptb_tokens(one_line(texts[r])) for r in rows])
+    read = [ptb_tokens(one_line(texts[r])) for r in rows]
+    return with_sentences(respelled(pieces, [parts or () for parts in spelling]), rows, read)
 
 
-def _with_rows(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
+def with_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:
     """The sentences `rows` replaced by others."""
+    if not len(rows):
+        return words
     number = {w: k for k, w in enumerate(words.vocabulary)}
     new = np.array([number.setdefault(w, len(number)) for sentence in sentences for w in sentence], np.int32)
     sizes, replaced = words.sizes, np.zeros(len(words.ptr) - 1, bool)
@@ -98,4 +99,4 @@ def _with_rows(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]
 def without_empty_sentences(words: Words) -> Words:
     """One empty word in each sentence that has none: as `"".split(" ")`."""
     rows = np.flatnonzero(words.sizes == 0)
-    return _with_rows(words, rows, [[""]] * len(rows)) if len(rows) else words
+    return with_sentences(words, rows, [[""]] * len(rows))
