@@ -103,7 +103,7 @@ class Labels:
         >>> values.shape, bool(known[0, :5].all())
         ((2, 10), True)
         """
-        measure = self._measure(measure)
+        measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and (found := self.opened.stored_on(device, images, captions, measure)) is not None:
             return found
@@ -128,7 +128,7 @@ class Labels:
         >>> bool(labels.exact("rouge_l").block(range(4), range(60))[1].all())
         True
         """
-        return Labels(self.opened.exact(self._measure(measure), device), self._how)
+        return Labels(self.opened.exact(self.chosen(measure), device), self._how)
 
     def batches(
         self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,
@@ -146,7 +146,7 @@ class Labels:
         """
         from capgrade.batches import GradedBatches
 
-        return GradedBatches(self, size, self._measure(measure), low, high, seed, process, processes)
+        return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
 
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
         """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).
@@ -156,7 +156,7 @@ class Labels:
         >>> labels.positives(caption, above=0.99, measure="rouge_l")[0]
         ('scene-train-000000', 1.0)
         """
-        name = self._measure(measure)
+        name = self.chosen(measure)
         images, values = self.opened.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
         order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
         return [(self.image_ids[images[k]], float(values[k])) for k in order]
@@ -171,7 +171,7 @@ class Labels:
         >>> len(labels.neighbours(labels.image_ids[0], top=3, measure="cider"))
         3
         """
-        name = self._measure(measure)
+        name = self.chosen(measure)
         captions, values = self.opened.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
         names: Sequence[str | int] = range(self.n_captions) if self.opened.caption_ids is None else self.caption_ids
         order = np.argsort(-values, kind="stable")[:top]
@@ -191,7 +191,7 @@ class Labels:
         """
         from capgrade.rankings import write_qrels
 
-        return write_qrels(self, Path(path), self._measure(measure), grades, queries)
+        return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
 
     def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
@@ -213,13 +213,14 @@ class Labels:
     def _row_of_caption(self) -> dict[str, int]:
         return {name: k for k, name in enumerate(self.caption_ids)}
 
-    def _measure(self, name: str | None) -> str:
-        if name is None and len(self.measures) == 1:
+    def chosen(self, measure: str | None) -> str:
+        """The measure, or the only one there is. InputError otherwise, listing them."""
+        if measure is None and len(self.measures) == 1:
             return self.measures[0]
-        if name not in self.measures:
-            problem = "no measure chosen" if name is None else f"no measure '{name}' in these labels"
+        if measure not in self.measures:
+            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
             raise InputError(problem, file=self.opened.file, remedy=f"choose from: {', '.join(self.measures)}")
-        return name
+        return measure
 
 
 _GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
