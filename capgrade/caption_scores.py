@@ -8,8 +8,8 @@ from pathlib import Path
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
 from capgrade.pipelines.measures.scores.measures import DEFAULT
-from capgrade.scoring import Scores, score
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import Scores, score
 
 
 class CaptionScores:
