@@ -22,7 +22,7 @@ class CaptionScores:
     >>> meter.update(["a dog runs"], [["a dog is running", "the dog runs fast"]])
     >>> meter.update(["two men talk"], [["two men are talking"]])
     >>> round(meter.compute().corpus["rouge_l"], 4)
-    0.5627
+    0.5571
     """
 
     def __init__(
