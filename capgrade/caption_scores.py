@@ -8,8 +8,8 @@ from pathlib import Path
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
 from capgrade.pipelines.measures.scores.measures import DEFAULT
-from capgrade.scoring import Scores, score
 from capgrade.schemas.errors import InputError
+from capgrade.scoring import Scores, score
 
 
 class CaptionScores:
@@ -42,8 +42,10 @@ class CaptionScores:
         self._references: list[str | Sequence[str]] = []
 
     def update(self, candidates: Captions, references: Captions) -> None:
-        """Add a batch: two dicts (id -> captions), or two lists in one order. InputError as of `capgrade.score`; a batch
-        with an error is not added, and an id of an earlier batch is one."""
+        """Add a batch: two dicts (id -> captions), or two lists in one order.
+
+        InputError as of `capgrade.score`, and for an id of an earlier batch; a batch with an error is not added.
+        """
         given(candidates, references)
         if isinstance(candidates, Mapping) and isinstance(references, Mapping):
             new = list(candidates)

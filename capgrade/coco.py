@@ -69,7 +69,12 @@ class Cider:
     `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
 
     def __init__(
-        self, test: Any = None, refs: Any = None, n: int = 4, sigma: float = SIGMA, frequencies: Frequencies | None = None
+        self,
+        test: Any = None,
+        refs: Any = None,
+        n: int = 4,
+        sigma: float = SIGMA,
+        frequencies: Frequencies | None = None,
     ) -> None:
         if n != 4:
             raise InputError(f"CIDEr-D of n-grams of {n} words", remedy="leave n at 4")
@@ -202,7 +207,9 @@ class COCOEvalCap:
                 warn(f"SPICE is left out: {error}")
                 continue
             several = isinstance(scorer, Bleu)
-            for name, value, values in zip(methods, score if several else [score], scores if several else [scores], strict=True):  # type: ignore[arg-type]
+            for name, value, values in zip(
+                methods, score if several else [score], scores if several else [scores], strict=True
+            ):  # type: ignore[arg-type]
                 self.setEval(value, name)
                 self.setImgToEvalImgs(values, gts.keys(), name)
                 print(f"{name}: {value:0.3f}")

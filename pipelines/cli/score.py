@@ -21,7 +21,9 @@ def score(
     measures: Annotated[
         str, typer.Option(help="Of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
     ] = "bleu,meteor,rouge_l,cider",
-    tokenizer: Annotated[str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")] = "ptb_py",
+    tokenizer: Annotated[
+        str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")
+    ] = "ptb_py",
     frequencies: Annotated[
         Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade frequencies`.")
     ] = None,
@@ -45,7 +47,9 @@ def score(
     def scored(path: Path) -> Any:
         found = read_candidates(path)
         own = references_of(found, known, path)
-        return score_captions(dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=tokenizer, frequencies=counted)
+        return score_captions(
+            dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=tokenizer, frequencies=counted
+        )
 
     settings: dict[str, Any] = {"level": level, "samples": samples, "seed": seed}
     first = scored(candidates)

@@ -19,7 +19,11 @@ CAPTIONS = {
     3: ["Two dogs (brown) play with a ball.", "puppies playing in the park", "the dogs are running, jumping"],
     5: ["a red double-decker bus drives down the street", "A bus on the road", "3 1/2 buses parked"],
 }
-RESULTS = {7: "a man surfing on a wave", 3: "Two dogs playing with a ball.", 5: "a red double-decker bus drives down the street"}
+RESULTS = {
+    7: "a man surfing on a wave",
+    3: "Two dogs playing with a ball.",
+    5: "a red double-decker bus drives down the street",
+}
 
 
 class NoSpice:
@@ -37,7 +41,13 @@ def test_the_example_program_with_one_line_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     rows = [{"image_id": i, "id": 10 * i + k, "caption": t} for i, own in CAPTIONS.items() for k, t in enumerate(own)]
-    document = {"info": {}, "licenses": [], "type": "captions", "images": [{"id": i} for i in (*CAPTIONS, 9)], "annotations": rows}
+    document = {
+        "info": {},
+        "licenses": [],
+        "type": "captions",
+        "images": [{"id": i} for i in (*CAPTIONS, 9)],
+        "annotations": rows,
+    }
     (tmp_path / "captions_val2014.json").write_text(json.dumps(document))
     results = [{"image_id": i, "caption": text} for i, text in RESULTS.items()]
     (tmp_path / "captions_val2014_fakecap_results.json").write_text(json.dumps(results))

@@ -27,7 +27,9 @@ def test_examples_of_docstrings(name: str) -> None:
 
 
 def test_as_the_issue_types_it(capsys: pytest.CaptureFixture) -> None:
-    found = capgrade.score({"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]}, measures=["cider", "meteor"])
+    found = capgrade.score(
+        {"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]}, measures=["cider", "meteor"]
+    )
     assert found.corpus["meteor"] == pytest.approx(0.31239469345701887)  # the jar's
     assert found.sentences["meteor"].shape == (1,)
     assert found.corpus["cider"] == 0
@@ -36,7 +38,17 @@ def test_as_the_issue_types_it(capsys: pytest.CaptureFixture) -> None:
 def test_every_measure() -> None:
     found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "meteor", "rouge_l", "cider", "scene_graph", "sbert"])
     assert found.ids == ["1", "2", "3"]
-    assert list(found.corpus) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "meteor", "rouge_l", "cider", "scene_graph", "sbert"]
+    assert list(found.corpus) == [
+        "bleu_1",
+        "bleu_2",
+        "bleu_3",
+        "bleu_4",
+        "meteor",
+        "rouge_l",
+        "cider",
+        "scene_graph",
+        "sbert",
+    ]
     for name, values in found.sentences.items():
         assert values.shape == (3,) and values.dtype == np.float64 and (values > 0).all(), name
     for name in ("rouge_l", "cider", "scene_graph", "sbert"):
@@ -111,7 +123,9 @@ def test_reward_is_cider() -> None:
 
 def files(folder: Path) -> tuple[Path, Path]:
     ids = {"1": 10, "2": 20, "3": 30}
-    rows = [{"image_id": ids[i], "id": k, "caption": text} for i, own in REFERENCES.items() for k, text in enumerate(own)]
+    rows = [
+        {"image_id": ids[i], "id": k, "caption": text} for i, own in REFERENCES.items() for k, text in enumerate(own)
+    ]
     rows.append({"image_id": 40, "id": 9, "caption": "nobody described it"})
     (folder / "captions.json").write_text(json.dumps({"annotations": rows, "images": []}))
     results = [{"image_id": ids[i], "caption": own[0]} for i, own in CANDIDATES.items()]

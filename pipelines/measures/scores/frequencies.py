@@ -11,7 +11,14 @@ import numpy as np
 
 from capgrade.pipelines.measures.ngrams import DocumentFrequencies, read_document_frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
-from capgrade.pipelines.measures.scores.grams import Grams, Table, count_grams, document_frequencies, look_up, number_grams
+from capgrade.pipelines.measures.scores.grams import (
+    Grams,
+    Table,
+    count_grams,
+    document_frequencies,
+    look_up,
+    number_grams,
+)
 from capgrade.pipelines.measures.scores.words import (
     Words,
     number_words,

@@ -11,8 +11,16 @@ import re
 import numpy as np
 from numba import get_num_threads, prange
 
-from capgrade.pipelines.measures.meteor.align import BEAM, align, caption_place, caption_words, module_of, packed_match
-from capgrade.pipelines.measures.meteor.align import reference_place, reference_words
+from capgrade.pipelines.measures.meteor.align import (
+    BEAM,
+    align,
+    caption_place,
+    caption_words,
+    module_of,
+    packed_match,
+    reference_place,
+    reference_words,
+)
 from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, WEIGHTS
 from capgrade.pipelines.measures.meteor.data import Lexicon, kept_lexicon
 from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD, index_words
