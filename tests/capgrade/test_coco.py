@@ -91,7 +91,7 @@ def test_order_and_kinds_of_what_is_returned(name: str) -> None:
 def test_bleu_of_other_orders() -> None:
     from pycocoevalcap.bleu.bleu import Bleu
 
-    for n in (1, 2, 6):
+    for n in (1, 2, 3):
         np.testing.assert_allclose(coco.Bleu(n).compute_score(GTS, RES, 0)[1], Bleu(n).compute_score(GTS, RES, 0)[1])
 
 
