@@ -221,8 +221,8 @@ def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
     first = replace(seen.regions, **{name: value[:count] for name, value in columns.items() if value is not None})
     width, height = seen.kept.width, seen.kept.height
     assert width and height  # a detector gives both
-    _, _, rows, count = detector.rule.choose(padded([first]), [seen.scale], [(width, height)])
-    return rows[0, : int(count[0])]
+    _, _, rows, counts = detector.rule.choose(padded([first]), [seen.scale], [(width, height)])
+    return rows[0, : int(counts[0])]
 
 
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:

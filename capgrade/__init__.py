@@ -1,4 +1,7 @@
-"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those of the project."""
+"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those of the project.
+
+Public names are imported when they are asked for: `import capgrade` alone loads neither numpy nor torch.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,12 @@ PUBLIC = {
     "CaptionScores": "capgrade.caption_scores",
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
+    "Labels": "capgrade.labels",
+    "Qrels": "capgrade.rankings",
+    "Run": "capgrade.rankings",
+    "evaluate": "capgrade.evaluation",
 }
-MODULES = ("coco",)
+MODULES = ("coco", "losses", "metrics")
 
 
 def __getattr__(name: str) -> Any:

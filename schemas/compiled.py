@@ -35,7 +35,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     kernel = numba.njit(**options)(function)
     if cache:
         try:
-            kernel._cache = _Cache(function)
+            kernel._cache = _Cache(function)  # type: ignore[arg-type]
         except RuntimeError as error:  # no folder that may be written
             _warn(str(error).partition(" for file")[0])
     return kernel

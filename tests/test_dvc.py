@@ -16,9 +16,9 @@ import pytest
 import typer
 import yaml
 
-from capgrade.benchmarks.dvc_lock import stale
 from capgrade.pipelines.cli import app
 from tests.conftest import ROOT
+from tests.tools.dvc_lock import stale
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 CLI = ROOT / "pipelines" / "cli"
@@ -33,9 +33,11 @@ def stages() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 def file_of(module: str) -> Path | None:
-    path = ROOT / module.replace(".", "/")
+    """The file of capgrade.a.b, at a/b.py: capgrade/ itself holds links and public names, which no stage reads."""
+    top, _, inner = module.partition(".")
+    path = ROOT / inner.replace(".", "/")
     found = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
-    return found[0] if found and module.split(".")[0] in PACKAGES else None
+    return found[0] if found and top == "capgrade" and inner.split(".")[0] in PACKAGES else None
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -73,7 +75,7 @@ def of_command(command: str) -> set[Path]:
     for word in command.split():
         found = found.commands[word]
     function = inspect.unwrap(found.callback)
-    path = Path(inspect.getfile(function))
+    path = Path(inspect.getfile(function)).resolve()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function.__name__]
     outside = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -165,9 +165,12 @@ def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Pa
     assert (out / "other.arrow").read_text() == "mine"
     (out / "other.arrow").unlink()
     assert call(*line.split()) == 0
-    assert {p.name for p in out.iterdir()} == {"other.arrow", "distribution-other.csv", MANIFEST}, (
-        "and no older measure"
-    )
+    assert {p.name for p in out.iterdir()} == {
+        "other.arrow",
+        "distribution-other.csv",
+        "own-pairs.parquet",
+        MANIFEST,
+    }, "and no older measure"
 
 
 def test_regions_of_another_split_are_another_stage(world: Path, tmp_path: Path, capsys) -> None:

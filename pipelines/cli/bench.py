@@ -21,7 +21,6 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import load_params
 
 app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
 
@@ -83,6 +82,7 @@ def bench_regions(
 ) -> None:
     """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
     from capgrade.benchmarks.regions import bench, show
+    from capgrade.schemas.params import load_params
 
     weights = weights or ("random" if detector == "bottom_up" else None)
     options = overrides("regions", {"detector": detector, "weights": weights, "precision": precision})

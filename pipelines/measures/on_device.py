@@ -88,16 +88,25 @@ class SbertOnDevice(_OnDevice):
         queries, start = self.fitted.queries(images)
         owner = np.repeat(np.arange(len(images)), np.diff(start))
         device = self.embeddings.device
-        prepared = (torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device), len(images))
+        vectors, images_of = torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device)
         repeated = torch.as_tensor(self.fitted.repeated, device=device)
-        return *prepared, self._cosines(*prepared, self.embeddings[repeated])
+        known = self._cosines(vectors, images_of, len(images), self.embeddings[repeated])
+        return vectors, images_of, len(images), known
 
     def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        *queries, known = prepared
-        cosines = self._cosines(*queries, self.embeddings[first:last])
+        vectors, images_of, n_images, known = prepared
+        cosines = self._cosines(vectors, images_of, n_images, self.embeddings[first:last])
         here, text = (torch.as_tensor(k, device=known.device) for k in self.fitted.repeats(np.arange(first, last)))
         cosines[:, here] = known[:, text]
         return cosines
+
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
+        """Cosines of any caption rows, float32 [len(images), len(captions)], on the device in one product."""
+        queries, start = self.fitted.queries(images)
+        device = self.embeddings.device
+        owner = torch.as_tensor(np.repeat(np.arange(len(images)), np.diff(start)), device=device)
+        targets = self.embeddings[torch.as_tensor(captions, device=device)]
+        return self._cosines(torch.as_tensor(queries, device=device), owner, len(images), targets)
 
     def _cosines(self, queries: Tensor, owner: Tensor, n_images: int, targets: Tensor) -> Tensor:
         cosines = queries @ targets.T

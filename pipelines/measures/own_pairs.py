@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures import Measure
 from capgrade.pipelines.measures.left_out import own_left_out
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import write_arrow
+from capgrade.schemas.files import atomic
 
-FILE = "own-pairs.arrow"
+FILE = "own-pairs.parquet"  # no .arrow: those of a relevance folder are matrices
 LEFT_OUT = "_left_out"  # after a measure's name
 
 
@@ -30,5 +31,6 @@ def write_own_pairs(
         values = own_left_out(measure, captions)
         if values is not None:
             columns[name + LEFT_OUT] = pa.array(values, pa.float32(), mask=np.isnan(values))
-    table = pa.table(columns).replace_schema_metadata(schema.metadata)
-    return write_arrow(out / FILE, table.schema, table.to_batches())
+    with atomic(out / FILE) as temporary:
+        pq.write_table(pa.table(columns).replace_schema_metadata(schema.metadata), temporary)
+    return captions.n_captions

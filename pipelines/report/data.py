@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_arrow, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 from capgrade.schemas.relevance import Relevance, read_relevance
 
 CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
@@ -70,7 +71,10 @@ class Data:
     @cached_property
     def own_pairs(self) -> dict[str, np.ndarray]:
         """Column -> float32 of own pairs, those that are not null; columns as `write_own_pairs` names them."""
-        table = read_arrow(self.at(RELEVANCE, OWN_PAIRS))
+        if OWN_PAIRS not in self.relevance_manifest["files"]:
+            remedy = "run `capgrade relevance` again: own pairs were not kept then"
+            raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
+        table = pq.read_table(self.at(RELEVANCE, OWN_PAIRS))
         return {name: table[name].drop_null().to_numpy() for name in table.schema.names if name != "caption_id"}
 
     def folders(self, stage: str, file: str) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ def precision_of(name: str, device: torch.device) -> Iterator[None]:
     """
     if name == "tf32" and device.type != "cuda":
         raise InputError(f"train.precision is tf32 on device {device.type}", remedy="use float32 or bf16, or a GPU")
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [backend.allow_tf32 for backend in backends]
     try:
         for backend in backends:

@@ -113,7 +113,7 @@ def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device,
     schedule = make_schedule(optimiser, params, setup.plan.batches_an_epoch)
     history.restore(scorer, optimiser, schedule, device)
     same_on_all(scorer.state_dict().values())
-    model = torch.compile(scorer) if params.compile else scorer
+    model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
     return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, history)
 
 

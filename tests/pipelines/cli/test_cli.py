@@ -191,7 +191,8 @@ def test_regions_of_images_drawn_exported_and_imported(
         )
         arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
         done = printed(capsys, "regions", "import", *arguments, "--json")
-        assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format}
+        split = {"split": "a"} if format == "scan" else {}
+        assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format, **split}
         assert name in done["inputs"]
         for found, made in zip(RegionStore(tmp_path / format), RegionStore(tmp_path / "r"), strict=True):
             assert found.image_id == made.image_id and (found.features == made.features).all()
@@ -322,7 +323,7 @@ BAD = {
     ),
     "a folder where a file goes": (
         "frequencies --captions {w}/c --out {t}/one",
-        "{t}/one: Is a directory",
+        "{t}/one: a folder where a file is to be written",
     ),
     "regions of nothing": (
         "regions --out {t}/o",

@@ -1,6 +1,6 @@
 """Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
 
-python -m capgrade.benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+python -m tests.tools.screenshots --report report.html --dataset data/dataset --out docs/screenshots
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from capgrade.benchmarks.browser import chromium
+from tests.tools.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
@@ -43,9 +44,9 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
             for name in SECTIONS if view == "light" else ():
                 place = page.locator(f"section#{name}")
                 if place.count():
-                    box = place.bounding_box() or {}
-                    clip = {**box, "height": min(box["height"], LONGEST)}
-                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
+                    box: Any = place.bounding_box() or {}
+                    clip: Any = {**box, "height": min(box["height"], LONGEST)}
+                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)
                     yield out / f"report-{name}.png"
 
 
