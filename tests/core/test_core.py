@@ -167,3 +167,16 @@ def test_a_missing_module_of_no_extra_is_a_fault(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli, "app", broken)
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         run("verify .", monkeypatch)
+
+
+def test_scores_of_captions() -> None:
+    references = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"]}
+    found = capgrade.score({"1": ["a dog runs"], "2": ["two men talk"]}, references)
+    assert all(0 < value < 10 for value in found.corpus.values())
+    assert len(found.intervals(samples=10)) == 7
+    reward = capgrade.CiderReward(capgrade.Frequencies.of(references))
+    assert reward([["a dog runs"]], [references["1"]])[0, 0] == pytest.approx(found.sentences["cider"][0])
+    meter = capgrade.CaptionScores(["rouge_l"])
+    meter.update({"1": ["a dog runs"]}, {"1": references["1"]})
+    assert meter.compute().ids == ["1"]
+    assert capgrade.coco.Rouge().method() == "Rouge"
