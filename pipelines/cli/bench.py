@@ -59,6 +59,16 @@ def bench_relevance(
     say(result, True, "") if as_json else bench_table(result)
 
 
+@app.command("score")
+def bench_score(captions: CaptionsDir, split: Split = None, as_json: AsJson = False) -> None:
+    """Scores of captions beside pycocoevalcap: the first caption of each image with the others as references."""
+    from capgrade.benchmarks.score import bench
+    from capgrade.pipelines.cli.score_tables import bench_score_table
+
+    result = bench(captions, split)
+    say(result, True, "") if as_json else bench_score_table(result)
+
+
 @app.command("regions")
 def bench_regions(
     images: Annotated[Path, typer.Option(help="Folder of pictures, captions folder, or list.")],

@@ -158,13 +158,22 @@ def fingerprint(model: str) -> str:
 @needs("encoder")
 def _commit(model: str) -> str:
     """The commit of a hub model in the local cache; the model is loaded for it where there is none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
-    if not isinstance(found, str):
+    found = _in_hub_cache(model)
+    if found is None:
         load_encoder(model)
-        found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
-    return Path(found).parent.name if isinstance(found, str) else ""
+        found = _in_hub_cache(model)
+    return "" if found is None else found.parent.name
+
+
+def _in_hub_cache(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
+    except HFValidationError:  # no hub id: a folder that is not there
+        return None
+    return next((Path(path) for path in found if isinstance(path, str)), None)
 
 
 def _chunk(folder: Path, k: int) -> Path:
