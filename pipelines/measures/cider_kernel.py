@@ -1,7 +1,7 @@
 """Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions, single pairs.
 
-The arrays are those of `FittedCider`. Loops in parallel take them out of their tuples first, so that the compiled
-bodies have plain arrays.
+The arrays are those of `FittedCider`. Loops in parallel take them out of their tuples first: the compiled bodies
+have plain arrays, and numba would drop what they write to an array taken out of a tuple inside the loop.
 """
 
 from __future__ import annotations

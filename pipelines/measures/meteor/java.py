@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.base import ArrayState, leaves_out
 from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.meteor import caption_lines
@@ -77,9 +77,7 @@ class MeteorJava:
 
     def fit(self, captions: Captions) -> FittedMeteorJava:
         """InputError without Java or the jar, or when `left_out` leaves an image without references."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("meteor_java", captions)
         _command()
         lines = [line.encode() for line in caption_lines(captions)]
