@@ -3,7 +3,7 @@
 A mixed device, `.numpy()` of a device tensor, lengths of packed captions on the device and wrong dtypes under
 `autocast("cuda")` become errors; what makes the processor wait for a GPU is counted. PyTorch's FakeTensorMode does not
 serve: it stops at data-dependent steps and misses processor tensors indexed by device ones. Import this before torch,
-which looks its hooks up once: `pytest -p fake_gpu.device`, with the library of `build` named in the environment.
+which looks its hooks up once: `pytest -p tests.fake_gpu.device`, with the library of `build` named in the environment.
 """
 
 from __future__ import annotations
@@ -189,6 +189,7 @@ CUDA: dict[str, Callable] = {
     "current_device": lambda: 0,
     "set_device": lambda *_: None,
     "synchronize": lambda *_: None,
+    "get_device_name": lambda *_: "fake GPU",
     "is_bf16_supported": lambda *_, **__: True,
     "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
     "set_rng_state": lambda *_: None,
