@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from capgrade.pipelines.measures.ngrams import count_ngrams, document_frequencies
 from capgrade.pipelines.measures.rouge import RougeL
+from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
@@ -75,10 +76,8 @@ def model_of(captions: Captions) -> Model:
 @njit(cache=True)
 def _random(state):
     """The next of a sequence, uniform in 0..1, and its state (splitmix64)."""
-    state += np.uint64(0x9E3779B97F4A7C15)
-    x = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
+    state += GOLDEN
+    x = mix(state)
     return state, np.float64(x >> np.uint64(11)) / 9007199254740992.0
 
 

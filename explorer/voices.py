@@ -10,7 +10,7 @@ import numpy as np
 
 from capgrade.pipelines.measures import MEASURES, Fitted, choose
 from capgrade.pipelines.measures.pairs import pair_values
-from capgrade.pipelines.measures.typed import Typed, typed
+from capgrade.pipelines.measures.unseen import Scorer, scorer_of_unseen
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 
@@ -44,7 +44,7 @@ class Voice(Protocol):
 class MeasureVoice:
     name: str
     fitted: Fitted
-    answer: Typed | None
+    answer: Scorer | None
     kind: str = "measure"
 
     def of_text(self, text: str) -> np.ndarray | None:
@@ -67,7 +67,7 @@ def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresPar
     found = []
     for name, measure in choose([name for name in names if _at_once(name, params)], params).items():
         fitted = measure.fit(captions)
-        found.append(MeasureVoice(name, fitted, typed(measure, fitted, captions)))
+        found.append(MeasureVoice(name, fitted, scorer_of_unseen(measure, fitted, captions)))
     return found
 
 

@@ -66,7 +66,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Job:
+class PictureShards:
     """The picture list cut into shards, and where they go."""
 
     out: Path
@@ -118,13 +118,13 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     made_with = {**params.result(), "detector": detector.name, "device": device_of(params.device, place.local).type}
     inputs = {name: digest(path) for name, path in weight_files(params).items()}
     schema = region_schema(detector.n_features, params.dtype, made_with)
-    job = Job(out, pictures, _shard_images(params, detector.n_features), schema)
+    cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
-    shards = [shard_name(k) for k in range(job.n_shards)]
+    shards = [shard_name(k) for k in range(cut.n_shards)]
     with together(place) as wait, _unfinished(out, key, shards, place, wait):
-        detect_all(job, detector, params, place)
+        detect_all(cut, detector, params, place)
         wait()
-        return finish(job, detector, params, made_with, inputs) if place.rank == 0 else None
+        return finish(cut, detector, params, made_with, inputs) if place.rank == 0 else None
 
 
 def _shard_images(params: RegionsParams, n_features: int) -> int:
@@ -143,23 +143,23 @@ def _unfinished(out: Path, key: Any, shards: list[str], place: Place, wait: Call
         yield
 
 
-def detect_all(job: Job, detector: Detector, params: RegionsParams, place: Place) -> None:
+def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, place: Place) -> None:
     """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread."""
-    todo = [k for k in range(place.rank, job.n_shards, place.world) if not job.finished(k)]
-    total = sum(len(job.numbers(k)) for k in todo)
+    todo = [k for k in range(place.rank, cut.n_shards, place.world) if not cut.finished(k)]
+    total = sum(len(cut.numbers(k)) for k in todo)
     if not total:
         return
-    batches = plan(job.pictures, ((k, job.numbers(k)) for k in todo), detector.prepare, params.batch)
+    batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
     pinned = device_of(params.device, place.local).type == "cuda"
-    ready = decoded(job.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
-    shard, waiting = _Shard(job), deque[Future[None]]()
+    ready = decoded(cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
+    shard, waiting = _Shard(cut), deque[Future[None]]()
     with progress(f"regions by {detector.name}", total, unit="images") as advance, ThreadPoolExecutor(1) as writer:
         for each in ready:
             found = [detector.detect(one.images, one.scales, one.sizes) for one in each.prepared]
             waiting.append(writer.submit(shard.add, each, found))
             if each.batch.last:
                 waiting.append(writer.submit(shard.write, each.batch.shard, params.dtype))
-                shard = _Shard(job)
+                shard = _Shard(cut)
             while len(waiting) > WRITES_BEHIND:
                 waiting.popleft().result()
             advance(len(each.batch.numbers))
@@ -170,8 +170,8 @@ def detect_all(job: Job, detector: Detector, params: RegionsParams, place: Place
 class _Shard:
     """The images of one shard as they come, by their numbers in the list."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, cut: PictureShards) -> None:
+        self.cut = cut
         self.found: dict[int, Regions] = {}
         self.digests: dict[int, str] = {}
         self.problems: dict[int, str] = {}
@@ -186,24 +186,24 @@ class _Shard:
     def _keep(self, prepared: Prepared, found: Sequence[Detections]) -> None:
         for number, detections in zip(prepared.numbers, found, strict=True):
             try:
-                self.found[number] = as_regions(self.job.pictures[number].image_id, detections)
+                self.found[number] = as_regions(self.cut.pictures[number].image_id, detections)
             except InputError as error:
                 self.problems[number] = error.problem
 
     def write(self, shard: int, dtype: Dtype) -> None:
-        job, numbers = self.job, self.job.numbers(shard)
+        cut, numbers = self.cut, self.cut.numbers(shard)
         if len(self.found) + len(self.problems) != len(numbers):  # an error in `add` has been raised meanwhile
             raise RuntimeError(f"shard {shard} lacks pictures")
         rounding = Rounding()
         images = [self.found[number] for number in numbers if number in self.found]
-        stamp = job.stamp(shard)
-        rows = write_shard(job.file(shard), images, job.schema, rounding)
+        stamp = cut.stamp(shard)
+        rows = write_shard(cut.file(shard), images, cut.schema, rounding)
         left_out = [
-            LeftOut(job.pictures[n].image_id, job.pictures[n].name, self.problems[n]) for n in sorted(self.problems)
+            LeftOut(cut.pictures[n].image_id, cut.pictures[n].name, self.problems[n]) for n in sorted(self.problems)
         ]
         read = _sha256(self.digests.get(number, "unreadable") for number in numbers)
-        receipt = Receipt(stamp, read, digest(job.file(shard)), rows, sum(map(len, images)), rounding, left_out)
-        write_json(job.receipt_file(shard), asdict(receipt))
+        receipt = Receipt(stamp, read, digest(cut.file(shard)), rows, sum(map(len, images)), rounding, left_out)
+        write_json(cut.receipt_file(shard), asdict(receipt))
 
 
 def as_regions(image_id: str, found: Detections) -> Regions:
@@ -218,10 +218,10 @@ def as_regions(image_id: str, found: Detections) -> Regions:
 
 
 def finish(
-    job: Job, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
+    cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
 ) -> dict[str, Any]:
     """The manifest over all shards. InputError when there is no image, or one that may not be left out."""
-    receipts = [job.receipt(shard) for shard in range(job.n_shards)]
+    receipts = [cut.receipt(shard) for shard in range(cut.n_shards)]
     left_out = [one for receipt in receipts for one in receipt.left_out]
     rows = {shard_name(k): receipt.rows for k, receipt in enumerate(receipts)}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
@@ -231,7 +231,7 @@ def finish(
         log.info("left out: %s", _named(left_out, sum(rows.values())))
     pictures = _sha256(receipt.pictures for receipt in receipts)
     return write_manifest(
-        job.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
+        cut.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt.regions for receipt in receipts), dim=detector.n_features,
         rounding={name: max(getattr(r.rounding, name) for r in receipts) for name in ("max_abs", "max_rel")},
         left_out=[asdict(one) for one in left_out], classes=detector.classes, attributes=detector.attributes,

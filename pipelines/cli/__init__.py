@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import bench, explore, labels, publishing, regions, report, score, training
+from capgrade.pipelines.cli import bench, explore, inspecting, labels, publishing, regions, report, score, training
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     "is given, then `--set KEY=VALUE`, then its own options.",
 )
 app.add_typer(labels.app)
+app.add_typer(inspecting.app)
 app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)

@@ -110,8 +110,10 @@ def put_own(
         out[row, captions == caption] = value
 
 
-def require_two_references(captions: Captions) -> None:
-    """Refuse to leave a caption out of a reference set that has no other."""
+def leaves_out(self_reference: str, captions: Captions) -> bool:
+    """Whether a caption is left out of its own reference set. InputError for a set that has no other caption."""
+    if self_reference != "left_out":
+        return False
     lonely = np.flatnonzero(np.diff(captions.ref_ptr) < 2)
     if len(lonely):
         raise InputError(
@@ -119,3 +121,4 @@ def require_two_references(captions: Captions) -> None:
             "self_reference left_out no reference remains",
             remedy="set self_reference to included, or drop these images",
         )
+    return True

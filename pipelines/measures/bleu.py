@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures import bleu_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -119,8 +119,7 @@ class Bleu:
     def fit(self, captions: Captions) -> FittedBleu:
         """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
         without references."""
-        if self.params.self_reference == "left_out":
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         ngrams, k = count_ngrams(captions, self.params.n), self.params.n
         longest = int(ngrams.words.argmax())
         if ngrams.words[longest] > MOST_WORDS:
@@ -141,7 +140,7 @@ class Bleu:
             precision=np.prod(guesses, axis=1) ** (-1 / k),
             **_postings(ngrams, captions.n_captions),
             k=k,
-            leave_out=self.params.self_reference == "left_out",
+            leave_out=leave_out,
         )
 
 

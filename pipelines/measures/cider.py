@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capgrade.pipelines.measures import cider_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
@@ -182,11 +182,10 @@ class Cider:
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when the document frequencies come from a single image (all scores
         would be 0), or `self_reference: left_out` leaves an image without references."""
-        if self.params.self_reference == "left_out":
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         ngrams = count_ngrams(captions)
         idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
-        form = Form(self.params.self_reference == "left_out", clip=True, sigma=self.params.sigma)
+        form = Form(leave_out, clip=True, sigma=self.params.sigma)
         return index(captions, ngrams, idf, form)
 
 
@@ -201,9 +200,7 @@ class CiderPlain:
 
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         ngrams = count_ngrams(captions)
         idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
         return index(captions, ngrams, idf, Form(leave_out, clip=False, sigma=None))

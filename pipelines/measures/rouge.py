@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import prange
-from numba.extending import intrinsic
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import RougeParams
@@ -25,12 +25,6 @@ SHORT = 16  # bits of a short lane
 ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
 IMAGES = 32  # images whose lanes stand side by side, as many as fit LANES
 LANES = 256
-
-
-@intrinsic
-def _ones(typing, x):
-    """Number of set bits (LLVM's ctpop), which numpy and numba do not offer on scalars."""
-    return x(x), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @njit(cache=True)
@@ -139,7 +133,7 @@ def _step_long(state, mask, row, carry):
 def _long_lcs(state, lane):
     zeros = np.int64(0)
     for w in range(state.shape[0]):
-        zeros += np.int64(_ones(~state[w, lane]))
+        zeros += np.int64(ones(~state[w, lane]))
     return np.float32(zeros)
 
 
@@ -151,7 +145,7 @@ def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, w
         f[k] = 0  # the largest recall, until the end
     for s in range(slots):
         for k in range(width):
-            lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
+            lcs = np.float32(np.int32(ones(np.uint16(~state[s * width + k]))))
             best_lcs[k] = max(best_lcs[k], lcs)
             f[k] = max(f[k], lcs * inverse[s * width + k])
     for x in range(long_length.shape[0]):
@@ -171,7 +165,7 @@ def _finish_mean(state, length, long_state, long_length, long_image, n, beta2, w
         f[k] = 0
     for s in range(slots):
         for k in range(width):
-            lcs = np.float32(np.int32(_ones(np.uint16(~state[s * width + k]))))
+            lcs = np.float32(np.int32(ones(np.uint16(~state[s * width + k]))))
             f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * length[s * width + k])
     for x in range(long_length.shape[0]):
         lcs = _long_lcs(long_state, x)
@@ -329,9 +323,7 @@ class RougeL:
 
     def fit(self, captions: Captions) -> FittedRougeL:
         """Number the words. InputError when `left_out` leaves an image without references."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         ptr, word, n_vocabulary = _word_numbers(captions)
         mean = self.params.references == "mean"
         return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, n_vocabulary, self.params.beta, mean, leave_out)

@@ -21,7 +21,7 @@ import numpy as np
 from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import Captions
@@ -170,9 +170,7 @@ class Sbert:
     def fit(self, captions: Captions) -> FittedSbert:
         """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or `left_out`
         leaves an image without references."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model, device=self.params.device)

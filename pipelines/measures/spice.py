@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.base import ArrayState, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.meteor import caption_lines
 from capgrade.schemas.captions import Captions
@@ -96,9 +96,7 @@ class Spice:
     def fit(self, captions: Captions) -> FittedSpice:
         """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14, a jar is missing,
         or `left_out` leaves an image without references."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("spice", captions)
         folder = spice_folder()
         _require_java()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.measures.base import require_two_references
+from capgrade.pipelines.measures.base import leaves_out
 from capgrade.pipelines.measures.cider import FittedCider, Form, index
 from capgrade.pipelines.measures.language import warn_of_scripts
 from capgrade.pipelines.measures.ngrams import Ngrams
@@ -29,9 +29,7 @@ class TfidfCosine:
 
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when `left_out` leaves an image without references."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         warn_of_scripts(captions.texts, "of tfidf_cosine")
         words = count_words(captions.texts)
         df = np.bincount(words.gram, minlength=len(words.order))

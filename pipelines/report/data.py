@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 from capgrade.schemas.relevance import Relevance, read_relevance
 
-CAPTIONS, RELEVANCE, SHARDS, REGIONS = "captions", "relevance", "shards", "regions"
+CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
 RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "runs", "embeddings", "evaluation", "alignment"
 

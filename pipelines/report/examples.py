@@ -79,23 +79,23 @@ class _Shown:
 
     def _of_image(self, run: str, S: np.ndarray, image: int) -> Ranking:
         best = np.argsort(-S[image], kind="stable")[:TOP]
-        found = [self._caption(int(c), image, float(S[image, c])) for c in best]
+        found = [self._caption(int(c), image) for c in best]
         return Ranking(self._image(image), found, "captions", run)
 
     def _of_caption(self, run: str, S: np.ndarray, caption: int) -> Ranking:
         best = np.argsort(-S[:, caption], kind="stable")[:TOP]
-        found = [self._image(int(i), caption, float(S[i, caption])) for i in best]
+        found = [self._image(int(i), caption) for i in best]
         query = Item(self.captions.caption_ids[caption], self.captions.texts[caption], None)
         return Ranking(query, found, "images", run)
 
-    def _image(self, image: int, caption: int | None = None, similarity: float | None = None) -> Item:
+    def _image(self, image: int, caption: int | None = None) -> Item:
         image_id, refs = self.captions.image_ids[image], self.captions.refs
         said = self.captions.texts[refs[self.captions.ref_ptr[image]]]
         own = caption is not None and int(self.captions.owner[caption]) == image
         graded = None if caption is None else float(self.relevance[image, caption])
-        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded, similarity)
+        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded)
 
-    def _caption(self, caption: int, image: int, similarity: float) -> Item:
+    def _caption(self, caption: int, image: int) -> Item:
         own = int(self.captions.owner[caption]) == image
         texts, ids = self.captions.texts, self.captions.caption_ids
-        return Item(ids[caption], texts[caption], None, own, float(self.relevance[image, caption]), similarity)
+        return Item(ids[caption], texts[caption], None, own, float(self.relevance[image, caption]))

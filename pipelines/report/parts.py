@@ -81,7 +81,6 @@ class Item:
     image: str | None  # data URI
     own: bool = False
     relevance: float | None = None
-    similarity: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
 
 ANY = np.uint64(0xFFFF_FFFF_FFFF_FFFF)  # the limit of a sample with room left
-STEP = np.uint64(0x9E3779B97F4A7C15)  # between the salts of two samples
+STEP = GOLDEN  # between the salts of two samples
 RARE = np.uint64(1 << 57)  # a limit that lets one caption in 128 in
 SLICE = 1024  # captions looked at together
 NEGATIVE_ZERO = np.int32(-(2**31))  # bits of the float32
 KEY, ROW, SLOT = 0, 1, 2  # columns of a heap: rank in the sample, caption, where the caption's values are
-
-
-@njit(cache=True)
-def mix(x):
-    """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @njit(cache=True)

@@ -12,7 +12,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-def ahead(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1) -> Iterator[_Out]:
+def prefetched(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1) -> Iterator[_Out]:
     """`make` of each item, in order, by `workers` threads, one more made ahead than there are threads; without
     workers, when asked.
 

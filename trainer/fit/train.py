@@ -21,7 +21,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.data.prefetch import ahead
+from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
@@ -33,10 +33,10 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     save_config,
     save_model,
 )
+from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.history import History
 from capgrade.trainer.fit.not_finite import stop_at_nan
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
-from capgrade.trainer.fit.processes import backend_of, device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.setup import Data, Setup, prepare
 from capgrade.trainer.fit.step import scored_batch
 from capgrade.trainer.fit.tensorboard import write_epoch
@@ -134,7 +134,8 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
     plan, batch_size, history = run.setup.plan, run.params.batch_size, run.history
     run.scorer.train()
     start = time.perf_counter()
-    for batch in ahead(lambda rows: plan.pairs.collate(rows, run.part), plan.epoch(history.epoch), run.params.workers):
+    rows = plan.epoch(history.epoch)
+    for batch in prefetched(lambda some: plan.pairs.collate(some, run.part), rows, run.params.workers):
         _step(run, batch)
         advance(batch_size)
     rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)

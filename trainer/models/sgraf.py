@@ -10,9 +10,9 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.differences import attention, by_length, squared_difference
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
 from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
 
 EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.base import ArrayState, require_two_references
+from capgrade.pipelines.measures.base import ArrayState, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.meteor import kernel
 from capgrade.pipelines.measures.meteor.data import read_lexicon
@@ -66,9 +66,7 @@ class Meteor:
     def fit(self, captions: Captions) -> FittedMeteor:
         """Look up the captions' words and phrases. InputError when `left_out` leaves an image without references, or
         METEOR's data is missing."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
         index = build_index(caption_lines(captions), read_lexicon())
         return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)

@@ -8,8 +8,8 @@ the best score so far need no alignment, which is most of them.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import intrinsic
 
+from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
 
 BITS = 64  # longer captions have no bound
@@ -22,15 +22,9 @@ CLASS_OF = (0, 2, 1, 2)  # of a stage's weight
 PENALTY = GAMMA * (1 / (1 + np.arange(2 * BITS) / 2)) ** BETA
 
 
-@intrinsic
-def _ones(typing, x):
-    """Number of set bits (LLVM's ctpop), which numpy and numba do not offer on scalars."""
-    return x(x), lambda context, builder, signature, args: builder.ctpop(args[0])
-
-
 @njit(cache=True)
 def count(bits):
-    return np.int64(_ones(np.uint64(bits)))
+    return np.int64(ones(np.uint64(bits)))
 
 
 @njit(cache=True)

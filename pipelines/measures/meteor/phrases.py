@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
 
 LONGEST = 7  # words of a phrase
@@ -20,11 +21,8 @@ BEGIN_BITS = 25  # of a hash that choose a bit of `begins`
 
 @njit(cache=True)
 def mixed(h, x):
-    """A step of a 64-bit hash (the finaliser of splitmix64)."""
-    z = h + np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """A step of a 64-bit hash."""
+    return mix(h + np.uint64(x) + GOLDEN)
 
 
 class Paraphrases(NamedTuple):

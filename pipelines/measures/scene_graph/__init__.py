@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, own_pairs, put_own, require_two_references
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.scene_graph import kernel
 from capgrade.pipelines.measures.scene_graph.concepts import Concepts
@@ -95,9 +95,7 @@ class SceneGraph:
     def fit(self, captions: Captions) -> FittedSceneGraph:
         """Parse the captions. InputError when `left_out` leaves an image without references, or METEOR's data, which
         has WordNet, is missing."""
-        leave_out = self.params.self_reference == "left_out"
-        if leave_out:
-            require_two_references(captions)
+        leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("scene_graph", captions)
         ptr, tuples, weight = _numbered(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))

@@ -70,7 +70,7 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
         "",
         *(
             c.name or c.callback.__name__
-            for part in (cli.labels, cli.publishing, cli.training)
+            for part in (cli.labels, cli.inspecting, cli.publishing, cli.training)
             for c in part.app.registered_commands
         ),
         *(f"bench {c.name}" for c in cli.bench.app.registered_commands),

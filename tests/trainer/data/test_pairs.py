@@ -22,7 +22,7 @@ from capgrade.schemas.regions import Regions, write_regions
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.data.prefetch import ahead
+from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.data.relevance import SampledRelevance
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Words
@@ -214,8 +214,8 @@ def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_batches_made_ahead_keep_their_order_and_errors(pairs, workers):
     rows = [np.arange(k, k + 3) for k in range(20)]
-    assert [b.caption_rows[0] for b in ahead(pairs.collate, rows, workers)] == list(range(20))
-    made = ahead(pairs.collate, [*rows[:4], np.array([999])], workers)
+    assert [b.caption_rows[0] for b in prefetched(pairs.collate, rows, workers)] == list(range(20))
+    made = prefetched(pairs.collate, [*rows[:4], np.array([999])], workers)
     assert [next(made).caption_rows[0] for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(IndexError):
         next(made)
@@ -224,7 +224,7 @@ def test_batches_made_ahead_keep_their_order_and_errors(pairs, workers):
 def test_closing_early_stops_the_threads():
     begun: list[int] = []
     before = threading.active_count()
-    made = ahead(lambda k: begun.append(k) or k, range(100), workers=2)
+    made = prefetched(lambda k: begun.append(k) or k, range(100), workers=2)
     next(made)
     made.close()
     assert len(begun) <= 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.prefetch import ahead
+from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.models import build, configure
@@ -123,4 +123,4 @@ def test_so_many_threads_work_at_once(workers):
     from threading import Barrier
 
     together = Barrier(workers, timeout=30)
-    assert list(ahead(lambda k: (together.wait(), k)[1], range(4 * workers), workers)) == list(range(4 * workers))
+    assert list(prefetched(lambda k: (together.wait(), k)[1], range(4 * workers), workers)) == list(range(4 * workers))

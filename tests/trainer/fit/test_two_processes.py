@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.fit.processes import Place, device_of_process
+from capgrade.trainer.fit.distributed import Place, device_of_process
 from tests.conftest import ROOT
 from tests.trainer.fit.runs import SMALL, column, run
 

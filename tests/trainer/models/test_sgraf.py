@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
-from capgrade.trainer.models import differences, sgraf
+from capgrade.trainer.models import sgraf, squared_difference
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.differences import SquaredDifference, attention, by_length
 from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig, ensemble
+from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length
 
 from .made import FEATURES, VOCABULARY, close, images, texts
 
@@ -43,8 +43,8 @@ def gradients(model: Sgraf, scores: Tensor) -> dict[str, Tensor]:
 @BOTH
 @pytest.mark.parametrize("training", [True, False])
 def test_equals_a_loop_over_captions(kind, loop, training, monkeypatch) -> None:
-    monkeypatch.setitem(differences.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
-    monkeypatch.setitem(differences.TILE_NODES, "cpu", 60)
+    monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
+    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 60)
     model, peer = made(kind).train(training), made(kind).train(training)
     ours, expected = model.scores(*encoded(model)), loop(peer, *encoded(peer))
     close(ours, expected, 1e-7)
@@ -71,7 +71,7 @@ def test_scores_of_a_gallery_do_not_depend_on_tiles(kind, loop, monkeypatch) -> 
     model = made(kind).eval()
     whole = model.scores(*encoded(model))
     monkeypatch.setattr(sgraf, "EVAL_IMAGES", 2)
-    monkeypatch.setitem(differences.TILE_NODES, "cpu", 1)
+    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 1)
     close(model.scores(*encoded(model)), whole, 1e-9)
     assert whole.shape == (5, 6) and (whole > 0).all() and (whole < 1).all()
 
@@ -121,7 +121,7 @@ def test_attended_regions_have_unit_length() -> None:
 
 
 def test_gradients_of_the_squared_difference(monkeypatch) -> None:
-    monkeypatch.setitem(differences.STEP_NUMBERS, "cpu", 40)
+    monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 40)
     torch.manual_seed(0)
     sizes = ((3, 2, 5), (3, 2, 4), (5, 4), (3, 4), (3,))
     inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
@@ -131,7 +131,7 @@ def test_gradients_of_the_squared_difference(monkeypatch) -> None:
 def test_captions_of_one_length_share_a_tile() -> None:
     lengths = [3, 1, 3, 2, 3, 3, 1]
     assert [sorted(tile) for tile in by_length(lengths, 1, "cpu")] == [[1, 6], [3], [0, 2, 4, 5]]
-    tiles = list(by_length(lengths, differences.TILE_NODES["cpu"] // 8, "cpu"))  # two captions of three words fit
+    tiles = list(by_length(lengths, squared_difference.TILE_NODES["cpu"] // 8, "cpu"))  # two of three words fit
     assert sorted(i for tile in tiles for i in tile) == list(range(7)) and max(map(len, tiles)) == 2
 
 

@@ -23,10 +23,10 @@ from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
-Typed = Callable[[str], np.ndarray]
+Scorer = Callable[[str], np.ndarray]
 
 
-def typed(measure: Measure, fitted: Fitted, captions: Captions) -> Typed | None:
+def scorer_of_unseen(measure: Measure, fitted: Fitted, captions: Captions) -> Scorer | None:
     """What gives the relevance of any caption to every image, float32 [n_images]; None for measures that score the
     fitted captions only (those but CIDEr, ROUGE-L, Sentence-BERT and mixtures of these).
 
@@ -34,18 +34,18 @@ def typed(measure: Measure, fitted: Fitted, captions: Captions) -> Typed | None:
     `included`. It raises InputError for a caption without words.
     """
     if isinstance(measure, Cider | CiderPlain) and isinstance(fitted, FittedCider):
-        return TypedCider(measure, fitted, captions)
+        return UnseenCider(measure, fitted, captions)
     if isinstance(measure, RougeL) and isinstance(fitted, FittedRougeL):
-        return TypedRougeL(fitted, captions)
+        return UnseenRougeL(fitted, captions)
     if isinstance(measure, Sbert) and isinstance(fitted, FittedSbert):
-        return TypedSbert(measure, fitted)
+        return UnseenSbert(measure, fitted)
     if isinstance(measure, Mixture) and isinstance(fitted, FittedMixture):
-        return _typed_mixture(measure, fitted, captions)
+        return _mixture(measure, fitted, captions)
     return None
 
 
-def _typed_mixture(measure: Mixture, fitted: FittedMixture, captions: Captions) -> Typed | None:
-    parts = {name: typed(part, fitted.parts[name], captions) for name, part in measure.parts.items()}
+def _mixture(measure: Mixture, fitted: FittedMixture, captions: Captions) -> Scorer | None:
+    parts = {name: scorer_of_unseen(part, fitted.parts[name], captions) for name, part in measure.parts.items()}
     known = [(np.float32(measure.weights[name]), part) for name, part in parts.items() if part is not None]
     if len(known) < len(parts):
         return None
@@ -60,7 +60,7 @@ def words_of(text: str, tokenizer: str) -> list[str]:
     return found
 
 
-class TypedCider:
+class UnseenCider:
     """CIDEr-D or CIDEr by an index from each n-gram to the captions that have it; double precision throughout.
 
     An n-gram that no image has counts as one that one image has, as in `Cider.fit`.
@@ -116,7 +116,7 @@ class TypedCider:
         return (self._log_images - math.log(max(self._images_with.get(gram, 1), 1))) ** 2
 
 
-class TypedRougeL:
+class UnseenRougeL:
     """ROUGE-L, one subsequence after the other: few as they are, bit-parallel lanes would not pay."""
 
     def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
@@ -135,7 +135,7 @@ class TypedRougeL:
         return out
 
 
-class TypedSbert:
+class UnseenSbert:
     """Sentence-BERT; its model is loaded once."""
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:

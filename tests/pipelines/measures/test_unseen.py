@@ -9,7 +9,7 @@ import pytest
 
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.ngrams import document_frequencies
-from capgrade.pipelines.measures.typed import typed
+from capgrade.pipelines.measures.unseen import scorer_of_unseen
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
@@ -26,7 +26,7 @@ def _params(**given: dict) -> MeasuresParams:
 def _both(name: str, captions: Captions, params: MeasuresParams):
     measure = choose([name], params)[name]
     fitted = measure.fit(captions)
-    answer = typed(measure, fitted, captions)
+    answer = scorer_of_unseen(measure, fitted, captions)
     assert answer is not None
     return fitted, answer
 
@@ -93,4 +93,4 @@ def test_others_answer_fitted_captions_only(name: str) -> None:
     captions = make_captions(random_sets(6))
     params = MeasuresParams.model_validate({"mixtures": {"mixed": {"cider": 0.5, "bleu": 0.5}}})
     measure = choose([name], params)[name]
-    assert typed(measure, measure.fit(captions), captions) is None
+    assert scorer_of_unseen(measure, measure.fit(captions), captions) is None
