@@ -38,6 +38,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 4"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
+    "library.md": {"--shards DIR --captions DIR": "--shards data/shards --captions data/captions"},
     "measures.md": {
         "...": "--captions one --out mine",
         "--captions coco/captions": "--captions one",
