@@ -60,7 +60,9 @@ class Computed:
     ) -> None:
         known[:] = True
         found = self._there
-        values[:] = self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
+        values[:] = (
+            self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
+        )
 
     def on_device(
         self, device: str | torch.device, images: np.ndarray, captions: np.ndarray

@@ -12,7 +12,6 @@ import numpy as np
 
 from capgrade.opening import Opened, opened
 from capgrade.schemas.errors import InputError
-from capgrade.stored import Stored
 
 if TYPE_CHECKING:
     import torch
@@ -252,4 +251,3 @@ def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, 
         bad = int(found.min() if found.min() < 0 else found.max())
         raise InputError(f"no {what} row {bad}: there are {count}", file=file, remedy=f"rows are 0..{count - 1}")
     return found.astype(np.int64, copy=False)
-

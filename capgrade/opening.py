@@ -19,6 +19,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import Shards, pair_columns, read_shards
 from capgrade.stored import Dense, Part, Sampled, Stored
 
+
 @dataclass(frozen=True)
 class Opened:
     """Labels and whose they are. What a folder does not say is None."""
@@ -39,7 +40,9 @@ class Opened:
             return self
         if self.captions is None or self.made_with is None:
             remedy = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
-            raise InputError("the rest is computed from the captions, which are not here", file=self.file, remedy=remedy)
+            raise InputError(
+                "the rest is computed from the captions, which are not here", file=self.file, remedy=remedy
+            )
         params = params_of(self.made_with, Path(self.file))
         return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
 

@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from capgrade.explorer.pairs import Pairs, joined
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
-from capgrade.schemas.captions import SCHEMA, Captions, read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards

@@ -1,4 +1,4 @@
-"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters that the labels were made with."""
+"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters of the labels."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def _parquet(path: Path, columns: list[str]) -> pa.Table:
     try:
         table = pq.read_table(path, columns=columns)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"not a whole Parquet file ({' '.join(str(error).split())})", file=path, remedy=AGAIN) from error
+        raise InputError(
+            f"not a whole Parquet file ({' '.join(str(error).split())})", file=path, remedy=AGAIN
+        ) from error
     missing = set(columns) - set(table.column_names)
     if missing:
         raise InputError(f"no column '{min(missing)}'", file=path, remedy=AGAIN)
