@@ -2,8 +2,8 @@
 
 `scores` [B, C] are similarities of B images (rows) and C captions (columns), of any float dtype, on any device, under
 autocast; sums are float32. `relevance` [B, C] is real, on the same device; no gradient goes into it. `known` bool
-[B, C] says where that is known (None: everywhere): what is unknown is never taken for zero. With B = C pair i is row i and
-column i, and `own` bool [B, C] may name further captions of an image. With B != C `own` is needed: its True cells are
+[B, C] says where that is known (None: everywhere): what is unknown is never taken for zero. With B = C pair i is row i
+and column i, and `own` bool [B, C] may name further captions of an image. With B != C `own` is needed: its True cells are
 the pairs, so an image may have several captions, and captions of nobody are negatives only.
 
 Every function returns a float32 scalar, of both directions, and raises InputError for what it lacks, for shapes that do

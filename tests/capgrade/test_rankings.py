@@ -65,10 +65,9 @@ def test_a_metric_of_lists_is_its_definition(seed):
         assert found.values[name] == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ranx_computes_the_same(seed):
+def test_ranx_computes_the_same():
     ranx = pytest.importorskip("ranx", reason="ranx is not installed")
-    run, qrels = made(seed, 40)
+    run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
     ours = evaluate(run, qrels, list(RANX))
     theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), list(RANX.values()), return_mean=False)
@@ -77,10 +76,9 @@ def test_ranx_computes_the_same(seed):
         assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ir_measures_computes_the_same(seed):
+def test_ir_measures_computes_the_same():
     ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
-    run, qrels = made(seed, 40)
+    run, qrels = made(0, 60)
     parsed = {name: ir_measures.parse_measure(other) for name, other in IR_MEASURES.items()}
     theirs = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc(parsed.values(), qrels, run)}
     ours = evaluate(run, qrels, list(IR_MEASURES))
