@@ -8,13 +8,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_MODULES = ("losses", "metrics")
-_NAMES = {  # public name -> the module that has it
-    "Labels": "labels",
-    "Qrels": "rankings",
-    "Run": "rankings",
-    "evaluate": "evaluation",
+# Name -> module that has it, imported when it is first asked for.
+PUBLIC = {
+    "score": "capgrade.scoring",
+    "Scores": "capgrade.scoring",
+    "CaptionScores": "capgrade.caption_scores",
+    "CiderReward": "capgrade.reward",
+    "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
+    "Labels": "capgrade.labels",
+    "Qrels": "capgrade.rankings",
+    "Run": "capgrade.rankings",
+    "evaluate": "capgrade.evaluation",
 }
+MODULES = ("coco", "losses", "metrics")
 
 
 def __getattr__(name: str) -> Any:
@@ -22,12 +28,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("capgrade")
-    if name in _MODULES:
+    if name in MODULES:
         return import_module(f"capgrade.{name}")
-    if name in _NAMES:
-        return getattr(import_module(f"capgrade.{_NAMES[name]}"), name)
+    if name in PUBLIC:
+        return getattr(import_module(PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES, *_NAMES, "__version__"])
+    return sorted([*globals(), "__version__", *PUBLIC, *MODULES])

@@ -23,7 +23,7 @@ PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 
 def public() -> dict[str, object]:
     """What a user may type after `capgrade.`."""
-    named = {name: getattr(capgrade, name) for name in capgrade._NAMES}
+    named = {name: getattr(capgrade, name) for name in capgrade.PUBLIC}
     for module in (losses, metrics):
         named |= {f"{module.__name__.split('.')[-1]}.{name}": getattr(module, name) for name in module.__all__}
     return named
@@ -60,4 +60,4 @@ def test_a_public_name_is_documented(name: str) -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'lables'"):
         capgrade.lables  # noqa: B018
-    assert {*capgrade._NAMES, *capgrade._MODULES} <= set(dir(capgrade))
+    assert {*capgrade.PUBLIC, *capgrade.MODULES} <= set(dir(capgrade))
