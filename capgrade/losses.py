@@ -1,10 +1,10 @@
 """Graded losses as plain functions of torch tensors: one call each, and modules where something is learned or kept.
 
 `scores` [B, C] are similarities of B images (rows) and C captions (columns), of any float dtype, on any device, under
-autocast too; sums are float32. `relevance` [B, C] is real, on the same device; no gradient goes into it. `known` bool
-[B, C] says where it is known (None: everywhere): what is unknown is never taken for zero. With B = C pair i is row i and
-column i, and `own` bool [B, C] may name further captions of an image. With B != C `own` is needed: its True cells are
-the pairs, so an image may have several captions, and captions of nobody are negatives only.
+autocast; sums are float32. `relevance` [B, C] is real, on the same device; no gradient goes into it. `known`, bool
+[B, C], says where it is known (None: everywhere): what is unknown is never taken for zero. With B = C pair i is row i
+and column i, and `own`, bool [B, C], may name further captions of an image. With B != C `own` is needed: its True
+cells are the pairs, so an image may have several captions, and captions of nobody are negatives only.
 
 Every function returns a float32 scalar, of both directions, and raises InputError for what it lacks, for shapes that do
 not fit and for options out of range. Equations, sources and the differences to the authors' code: docs/losses.md.

@@ -30,7 +30,7 @@ def ndcg(
     scores: Matrix, relevance: Matrix, k: int = 25, *, gain: Literal["linear", "exponential"] = "linear",
     ties: Ties = "expected",
 ) -> Any:  # fmt: skip
-    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over the same of the best order; in [0, 1], 0 where nothing is relevant.
+    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order; in [0, 1], 0 if nothing is relevant.
 
     relevance >= 0. g is rel (linear; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (exponential; Burges et al. 2005).
 

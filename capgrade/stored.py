@@ -6,7 +6,7 @@ Nothing is copied out of Arrow files: a kernel reads them where they are mapped,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.relevance import Relevance
 
-CELLS = 2**20  # of a dense block, a thread
+CELLS = 2**20  # of a block, a thread at a time
 
 
 class Stored(Protocol):
@@ -55,12 +55,15 @@ def _pointer(typing: Any, address: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _fill_sampled(images, captions, runs, sizes, labels, place, values, known):
-    """`place` is -1 for every caption, before and after; a caption that comes twice is chained by `before`."""
-    before = np.empty(len(captions), np.int32)
+def _place(captions, place, before):
+    """Where each caption stands in the batch: `place` its last column, -1 for none; `before` the one before."""
     for j in range(len(captions)):
         before[j] = place[captions[j]]
         place[captions[j]] = j
+
+
+@njit(nogil=True, cache=True)
+def _fill_sampled(images, runs, sizes, labels, place, before, values, known):
     for i in range(len(images)):
         size = sizes[images[i]]
         kept = carray(_pointer(runs[images[i]]), size, np.int32)
@@ -71,8 +74,6 @@ def _fill_sampled(images, captions, runs, sizes, labels, place, values, known):
                 values[i, j] = stored[k]
                 known[i, j] = True
                 j = before[j]
-    for j in range(len(captions)):
-        place[captions[j]] = -1
 
 
 @njit(nogil=True, cache=True)
@@ -124,7 +125,16 @@ class Sampled:
     ) -> None:
         if not hasattr(self._local, "place"):
             self._local.place = np.full(self.n_captions, -1, np.int32)
-        _fill_sampled(images, captions, self._runs, self.sizes, self._labels[measure], self._local.place, values, known)
+        place, before = self._local.place, np.empty(len(captions), np.int32)
+        _place(captions, place, before)
+
+        def some(here: slice) -> None:
+            _fill_sampled(
+                images[here], self._runs, self.sizes, self._labels[measure], place, before, values[here], known[here]
+            )
+
+        _in_threads(some, len(images), len(captions))
+        place[captions] = -1
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         for part in self.parts:
@@ -172,21 +182,14 @@ class Dense:
     ) -> None:
         known[:] = True
         matrix = self.matrices[measure]
-        step = max(1, CELLS // max(1, len(captions)))
 
-        def some(at: int) -> None:
-            here = slice(at, at + step)
+        def some(here: slice) -> None:
             if measure in self._rows:
                 _fill_dense(images[here], captions, self._rows[measure], matrix.n_captions, values[here])
             else:  # float16
                 values[here] = matrix.cells(images[here], captions)
 
-        spans = range(0, len(images), step)
-        if len(spans) == 1:
-            some(0)
-            return
-        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            list(threads.map(some, spans))
+        _in_threads(some, len(images), len(captions))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         matrix = self.matrices[measure]
@@ -196,6 +199,17 @@ class Dense:
         matrix = self.matrices[measure]
         images = np.arange(sum(batch.num_rows for batch in matrix.batches))
         return images, matrix.cells(images, np.array([caption]))[:, 0]
+
+
+def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:
+    """Runs of rows of a large block, some at a time."""
+    step = max(1, CELLS // max(1, columns))
+    spans = [slice(at, at + step) for at in range(0, rows, step)]
+    if len(spans) == 1:
+        work(spans[0])
+        return
+    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        list(threads.map(work, spans))
 
 
 def _is_float32(matrix: Relevance) -> bool:

@@ -164,3 +164,25 @@ def bench_explore(
     folders = Folders(dataset=dataset, captions=captions, split=split, runs=runs or [], indexes=indexes or [])
     result = bench(open_explorer(folders))
     say(result, as_json, show(result))
+
+
+@app.command("labels")
+def bench_labels(
+    shards: Annotated[Path, typer.Option(help="Folder that `capgrade shards` wrote.")],
+    captions: CaptionsDir,
+    as_json: AsJson = False,
+) -> None:
+    """How long the labels of a batch take: 128 x 128 and 4,096 x 4,096, asked for by ids."""
+    from capgrade.benchmarks.labels import bench, show
+
+    result = bench(shards, captions)
+    say(result, as_json, show(result))
+
+
+@app.command("rankings")
+def bench_rankings(as_json: AsJson = False) -> None:
+    """Metrics of top-k lists beside ranx and ir_measures, where these are installed, and the largest differences."""
+    from capgrade.benchmarks.labels import rankings, show_rankings
+
+    result = rankings()
+    say(result, as_json, show_rankings(result))

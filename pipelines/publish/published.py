@@ -1,4 +1,4 @@
-"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters that the labels were made with."""
+"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters of the labels."""
 
 from __future__ import annotations
 

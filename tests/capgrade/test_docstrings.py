@@ -1,5 +1,5 @@
-"""The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an example
-and a line in docs/library.md."""
+"""The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an
+example and a line in docs/library.md."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: Labels.load(made / "shards").caption_ids, "rows of captions, not ids -> give Labels.load"),
         (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
         (lambda: Labels.load(made / "relevance").owner, "whose each caption is stands in the captions table"),
-        (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9..inf"),
+        (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9"),
         (lambda: labels.batches(500, measure="cider"), "60 captions fill no batch of 500"),
         (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
     ):  # fmt: skip

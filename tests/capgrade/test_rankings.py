@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ from capgrade.schemas.errors import InputError
 NAMES = ["ndcg@5", "ndcg_exp@5", "ncs@3", "recall@3", "r@3", "precision@3", "mrr@4", "map@4", "r_precision", "map@r"]
 RANX = {"ndcg@5": "ndcg@5", "ndcg_exp@5": "ndcg_burges@5", "recall@3": "hit_rate@3", "r@3": "recall@3",
         "precision@3": "precision@3", "mrr@4": "mrr@4", "map@4": "map@4", "r_precision": "r-precision"}  # fmt: skip
-IR_MEASURES = {"ndcg@5": "nDCG@5", "ndcg_exp@5": "nDCG(dcg='exp-log2')@5", "recall@3": "Success@3", "r@3": "R@3",
+IR_MEASURES = {"ndcg@5": "nDCG@5", "recall@3": "Success@3", "r@3": "R@3",
                "precision@3": "P@3", "mrr@4": "RR@4", "map@4": "AP@4", "r_precision": "Rprec"}  # fmt: skip
 
 
@@ -65,28 +69,35 @@ def test_a_metric_of_lists_is_its_definition(seed):
         assert found.values[name] == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ranx_computes_the_same(seed):
-    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
-    run, qrels = made(seed, 40)
+IN_RANX = """
+import json, sys, ranx
+run, qrels, names = json.load(sys.stdin)
+found = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names, return_mean=False)
+print(json.dumps({name: [float(v) for v in values] for name, values in found.items()}))
+"""
+
+
+@pytest.mark.skipif(find_spec("ranx") is None, reason="ranx is not installed")
+def test_ranx_computes_the_same():
+    """In a process of its own: beside its threads of numba ours end the process."""
+    run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
-    ours = evaluate(run, qrels, list(RANX))
-    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), list(RANX.values()), return_mean=False)
-    order = np.argsort(ours.queries)  # theirs
+    ours, given = evaluate(run, qrels, list(RANX)), json.dumps([run, qrels, list(RANX.values())])
+    done = subprocess.run([sys.executable, "-c", IN_RANX], input=given, capture_output=True, text=True, check=True)
+    theirs, order = json.loads(done.stdout.splitlines()[-1]), np.argsort(ours.queries)  # theirs are sorted
     for name, other in RANX.items():
         assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_ir_measures_computes_the_same(seed):
+def test_ir_measures_computes_the_same():
     ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
-    run, qrels = made(seed, 40)
+    run, qrels = made(0, 60)
     parsed = {name: ir_measures.parse_measure(other) for name, other in IR_MEASURES.items()}
     theirs = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc(parsed.values(), qrels, run)}
     ours = evaluate(run, qrels, list(IR_MEASURES))
     for name, other in parsed.items():
         expected = [theirs[str(other), q] for q in ours.queries]
-        assert ours.values[name] == pytest.approx(expected, abs=1e-4 if "exp" in name else 1e-9), name
+        assert ours.values[name] == pytest.approx(expected, abs=1e-9), name
 
 
 def test_lists_and_matrices_agree():

@@ -39,7 +39,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
-    "library.md": {"--captions coco/captions": "--captions one"},
+    "library.md": {
+        "--captions coco/captions": "--captions one",
+        "--shards DIR --captions DIR": "--shards data/shards --captions data/captions",
+    },
     "measures.md": {
         "...": "--captions one --out mine",
         "--captions coco/captions": "--captions one",
