@@ -1,4 +1,4 @@
-"""Training steps in pairs a second: each model, each loss; SAF and SGR beside a loop over captions, TERAN beside
+"""Training steps in pairs a second: each model, each loss; SCAN, SAF and SGR beside a loop over captions, TERAN beside
 its pooling written plainly, at equal output and in the same run.
 
 Region features and captions are random, sizes the papers': 36 regions of 2048 numbers, captions of 8 to 16 words.
@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
+from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
 from capgrade.benchmarks.timing import timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -26,7 +26,7 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
-    "vse": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+    "vse": {}, "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
 Scores = Callable[[RetrievalModel, Encoded, Encoded], Tensor]
@@ -98,6 +98,7 @@ def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) 
 
 
 PEERS: dict[str, tuple[str, Any]] = {
+    "scan": ("caption loop", scan_loop),
     "saf": ("caption loop", saf_loop),
     "sgr": ("caption loop", sgr_loop),
     "teran": ("all pairs at once", max_over_regions),

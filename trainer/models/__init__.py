@@ -13,12 +13,13 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import Tokens, WordPieces, Words
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 from capgrade.trainer.models.vse import Vse, VseConfig
 
-Config = SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
+Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Kind:
 
 MODELS: dict[str, Kind] = {
     "vse": Kind(VseConfig, Vse),
+    "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
     "single_stream": Kind(SingleStreamConfig, SingleStream),

@@ -46,6 +46,8 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("daa_authors_f30k", "{embed: 32, word: 16, similarity: 16}"),
         ("sam_authors", "{embed: 32, word: 16}"),
         ("infonce", "{embed: 32, word: 16}"),
+        ("scan", "{embed: 16, word: 8}"),
+        ("scan_i2t_f30k", "{embed: 16, word: 8}"),
         (
             "teran",
             "{embed_dim: 32, image_layers: 1, joint_layers: 1, feedforward: 32, text_layers: 1, freeze_text: true}",
