@@ -1,4 +1,4 @@
-"""SCAN, SAF and SGR as they are usually written, a loop over the captions of a batch: the peer of `capgrade bench train`.
+"""SCAN, SAF and SGR as they are usually written, a loop over the captions of a batch: peers of `capgrade bench train`.
 
 Plain autograd, the weights of our model, the products in the order of the papers' equations.
 """

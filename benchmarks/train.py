@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
+from capgrade.benchmarks.plain_encoders import vse_infinity_plain
 from capgrade.benchmarks.timing import timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -26,10 +27,11 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
-    "vse": {}, "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+    "vse": {}, "vse_infinity": {"drop": 0.0}, "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0},
+    "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
-Scores = Callable[[RetrievalModel, Encoded, Encoded], Tensor]
+Scores = Callable[[Any, Images, Texts], Tensor]  # of a model
 
 
 def bench(batch: int, models: list[str]) -> dict[str, Any]:
@@ -60,9 +62,9 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     """Pairs a second of a step, the GFLOP of its products as plainly written, and the peer's, where there is one."""
     torch.manual_seed(0)
     model = build(name, configure(name, MODELS[name], FEATURES, 0), FEATURES, VOCABULARY).train()
-    ours, scores = timed(partial(step, model, images, words, type(model).scores))
+    ours, scores = timed(partial(step, model, images, words, as_trained))
     with FlopCounterMode(display=False) as counter:
-        step(model, images, words, PEERS[name][1] if name in PEERS else type(model).scores)
+        step(model, images, words, PEERS[name][1] if name in PEERS else as_trained)
     batch = len(words.tokens)
     line = {"pairs_per_s": batch / ours, "gflop": counter.get_total_flops() / 1e9}
     if name not in PEERS:
@@ -83,10 +85,19 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     """Forward and backward; the scores."""
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
-    found = scores(model, *model(images, words))
+    found = scores(model, images, words)
     own = torch.eye(len(found), dtype=torch.bool, device=found.device)
     make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
     return found.detach()
+
+
+def as_trained(model: RetrievalModel, images: Images, words: Texts) -> Tensor:
+    return model.scores(*model(images, words))
+
+
+def encoded(scores: Callable[[Any, Encoded, Encoded], Tensor]) -> Scores:
+    """A peer that scores what our encoders give."""
+    return lambda model, images, words: scores(model, *model(images, words))
 
 
 def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) -> Tensor:
@@ -97,11 +108,12 @@ def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) 
     return (cosines.amax(dim=2) * captions.mask[None]).sum(dim=2)  # type: ignore[index]
 
 
-PEERS: dict[str, tuple[str, Any]] = {
-    "scan": ("caption loop", scan_loop),
-    "saf": ("caption loop", saf_loop),
-    "sgr": ("caption loop", sgr_loop),
-    "teran": ("all pairs at once", max_over_regions),
+PEERS: dict[str, tuple[str, Scores]] = {
+    "vse_infinity": ("weights of every set", vse_infinity_plain),
+    "scan": ("caption loop", encoded(scan_loop)),
+    "saf": ("caption loop", encoded(saf_loop)),
+    "sgr": ("caption loop", encoded(sgr_loop)),
+    "teran": ("all pairs at once", encoded(max_over_regions)),
 }
 
 

@@ -55,6 +55,7 @@ class Setup:
     feature_dim: int
     plan: BatchPlan
     loss: Callable[[ScoredBatch], Tensor]
+    first_loss: Callable[[ScoredBatch], Tensor]  # in the epochs of `all_negatives_first`
     needs: frozenset[str]
     relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
     validation: Pairs | None
@@ -72,7 +73,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, asked = store.metadata["dim"], needs(params.loss)
-    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
+    terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
+    loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -89,6 +91,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         dim,
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
         loss,
+        first_loss,
         asked,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
@@ -144,6 +147,12 @@ def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) ->
     """float32 [n_images, n_captions]: relevance of the validation split by the same measure."""
     fitted = choose([params.measure], measures)[params.measure].fit(captions)
     return fitted.score(np.arange(captions.n_images))
+
+
+def _over_all(term: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A triplet of the hardest negatives, over all of them."""
+    hardest = term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
+    return {**term, "negatives": "sum"} if hardest else term
 
 
 def _with_alpha(

@@ -18,8 +18,9 @@ from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 from capgrade.trainer.models.vse import Vse, VseConfig
+from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
 
-Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
+Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Kind:
 
 MODELS: dict[str, Kind] = {
     "vse": Kind(VseConfig, Vse),
+    "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
@@ -69,6 +71,7 @@ def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> 
 
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
     """How this model reads captions: the pieces of its text encoder, or words fitted on the given rows."""
-    if isinstance(config, TernConfig):
-        return WordPieces(config.text_model)
+    text_model = getattr(config, "text_model", None)
+    if text_model is not None:
+        return WordPieces(text_model)
     return Words.fit(captions, min_count, rows)

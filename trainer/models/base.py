@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -55,6 +56,10 @@ class RetrievalModel(nn.Module):
     def forward(self, images: Images, captions: Texts) -> tuple[Encoded, Encoded]:
         """Both sides of a batch; what `DistributedDataParallel` calls."""
         return self.encode_images(images), self.encode_captions(captions)
+
+    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
+        """For an optimiser: parameters with their learning rate; a pretrained text encoder learns at `text_lr`."""
+        return [{"params": list(self.parameters()), "lr": lr}]
 
     @abstractmethod
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:

@@ -46,6 +46,8 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("daa_authors_f30k", "{embed: 32, word: 16, similarity: 16}"),
         ("sam_authors", "{embed: 32, word: 16}"),
         ("infonce", "{embed: 32, word: 16}"),
+        ("vse_infinity", "{embed: 16, word: 8}"),
+        ("vse_infinity_bert", "{embed: 16, text_layers: 1, freeze_text: true}"),
         ("scan", "{embed: 16, word: 8}"),
         ("scan_i2t_f30k", "{embed: 16, word: 8}"),
         (
@@ -57,6 +59,28 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
 def test_every_preset_trains(small, tmp_path, preset, options):
     summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
     assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp"} <= summary["best"].keys()
+
+
+def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
+    runs = {
+        "first": ("train.all_negatives_first=1",),
+        "sum": ("train.loss=[{name: triplet, negatives: sum}]",),
+        "hard": (),
+    }
+    found = {
+        name: (run(small, tmp_path / name, *sets, epochs=2), losses(tmp_path / name))[1] for name, sets in runs.items()
+    }
+    an_epoch = len(found["sum"]) // 2
+    assert found["first"][:an_epoch] == found["sum"][:an_epoch] != found["hard"][:an_epoch]
+    assert float(found["first"][an_epoch]) < 0.5 * float(found["sum"][an_epoch])
+
+
+def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
+    norms = []
+    for name, sets in (("with", ("train.weight_decay=5",)), ("without", ())):
+        run(small, tmp_path / name, *sets, epochs=1)
+        norms.append(sum(p.norm().item() for p in load_run(tmp_path / name)[0].parameters()))
+    assert norms[0] < 0.9 * norms[1]
 
 
 def test_the_single_stream_trains(small, tmp_path):
