@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import log_softmax, nll_loss, normalize, pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capgrade.trainer.models.base import Images, Texts
 from capgrade.trainer.models.pooling import GeneralPooling, places
 from capgrade.trainer.models.vse_infinity import VseInfinity
+from capgrade.trainer.models.vsrn import Vsrn
+
+AUTHORS_STEPS = 59  # of VSRN's captioner, however long the captions are
 
 
-def vse_infinity_plain(model: VseInfinity, images: Images, words: Texts) -> Tensor:
+def vse_infinity_plain(model: VseInfinity, images: Images, words: Texts) -> tuple[Tensor, float]:
     """Scores [images, captions]; the weights of the pooling are made for every set, values sorted as they lie."""
     regions = pooled(model.pool_regions, model.regions(images.features, images.mask), images.mask)
     captions = pooled(model.pool_words, model.states(words), words.mask)
-    return normalize(regions, dim=1) @ normalize(captions, dim=1).T
+    return normalize(regions, dim=1) @ normalize(captions, dim=1).T, 0.0
 
 
 def pooled(layer: GeneralPooling, parts: Tensor, mask: Tensor) -> Tensor:
@@ -28,3 +31,23 @@ def pooled(layer: GeneralPooling, parts: Tensor, mask: Tensor) -> Tensor:
     logits = layer.linear((states[:, :, :half] + states[:, :, half:]) / 2).masked_fill(~mask.unsqueeze(2), -10000)
     ordered = parts.masked_fill(~mask.unsqueeze(2), -10000).sort(dim=1, descending=True)[0]
     return (ordered.masked_fill(~mask.unsqueeze(2), 0) * torch.softmax(logits / 0.1, 1)).sum(1)
+
+
+def vsrn_plain(model: Vsrn, images: Images, words: Texts) -> tuple[Tensor, Tensor]:
+    """Scores [images, captions] and the captioner's loss: 59 steps, attention and words of each step by themselves."""
+    encoded, captions = model(images, words)
+    regions, c = encoded.parts, model.captioner
+    assert regions is not None and encoded.mask is not None
+    steps = max(AUTHORS_STEPS, words.tokens.shape[1])
+    tokens = pad(words.tokens, (0, steps + 1 - words.tokens.shape[1]))
+    seen, last = c.read(c.narrow(regions))
+    state, found = last[0], []
+    together = torch.cat([c.of_regions.weight, c.of_state.weight], 1)
+    for word in c.embed(tokens).unbind(1)[:steps]:
+        both = torch.cat([seen, state.unsqueeze(1).expand_as(seen)], 2)
+        weights = c.weigh(torch.tanh(both @ together.T + c.of_regions.bias)).squeeze(2).softmax(1)
+        state = c.write(torch.cat([word, (weights.unsqueeze(1) @ seen).squeeze(1)], 1), state)
+        found.append(log_softmax(c.out(state), 1))
+    losses = nll_loss(torch.stack(found, 1).flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    counted = pad(words.mask, (0, steps - words.mask.shape[1])).flatten()
+    return model.scores(encoded, captions), (losses * counted).sum() / len(regions)

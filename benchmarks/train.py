@@ -1,8 +1,9 @@
 """Training steps in pairs a second: each model, each loss; SCAN, SAF and SGR beside a loop over captions, TERAN beside
 its pooling written plainly, at equal output and in the same run.
 
-Region features and captions are random, sizes the papers': 36 regions of 2048 numbers, captions of 8 to 16 words.
-A step is encoding, scores, the triplet loss and its gradient, without the optimiser.
+Region features and captions are random, sizes the papers' (VSRN at a quarter of its width): 36 regions of 2048 numbers,
+captions of 8 to 16 words. A step is encoding, scores, the triplet loss, the model's own losses and their gradient, without the
+optimiser.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
-from capgrade.benchmarks.plain_encoders import vse_infinity_plain
+from capgrade.benchmarks.plain_encoders import vse_infinity_plain, vsrn_plain
 from capgrade.benchmarks.timing import timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -27,11 +28,11 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
-    "vse": {}, "vse_infinity": {"drop": 0.0}, "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0},
-    "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+    "vse": {}, "vse_infinity": {"drop": 0.0}, "vsrn": {"embed": 512, "caption_dropout": 0.0}, "scan": {},
+    "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
-Scores = Callable[[Any, Images, Texts], Tensor]  # of a model
+Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a model, and its own loss
 
 
 def bench(batch: int, models: list[str]) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def bench(batch: int, models: list[str]) -> dict[str, Any]:
     for name in models:
         step_rate = found[name]["gflop"] * found[name]["pairs_per_s"] / batch
         found[name]["share_of_limit"] = step_rate / found["gflop_per_s"]
-    found["losses"] = {name: of_loss(name, batch) for name in LOSSES if name not in ("centre", "classify")}
+    found["losses"] = {name: of_loss(name, batch) for name in LOSSES if LOSSES[name].needs in (None, "relevance")}
     return found
 
 
@@ -82,22 +83,24 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
 
 
 def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) -> Tensor:
-    """Forward and backward; the scores."""
+    """Forward and backward; the scores and the model's own loss."""
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
-    found = scores(model, images, words)
+    found, more = scores(model, images, words)
     own = torch.eye(len(found), dtype=torch.bool, device=found.device)
-    make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
-    return found.detach()
+    (make_loss([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
+    return torch.cat([found.detach().flatten(), torch.as_tensor(more).detach().reshape(1)])
 
 
-def as_trained(model: RetrievalModel, images: Images, words: Texts) -> Tensor:
-    return model.scores(*model(images, words))
+def as_trained(model: RetrievalModel, images: Images, words: Texts) -> tuple[Tensor, Tensor | float]:
+    """Scores, and what the model adds to the loss."""
+    found = model(images, words)
+    return model.scores(*found), sum(model.own_losses(*found, words).values())
 
 
 def encoded(scores: Callable[[Any, Encoded, Encoded], Tensor]) -> Scores:
     """A peer that scores what our encoders give."""
-    return lambda model, images, words: scores(model, *model(images, words))
+    return lambda model, images, words: (scores(model, *model(images, words)), 0.0)
 
 
 def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) -> Tensor:
@@ -110,6 +113,7 @@ def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) 
 
 PEERS: dict[str, tuple[str, Scores]] = {
     "vse_infinity": ("weights of every set", vse_infinity_plain),
+    "vsrn": ("59 steps of the captioner", vsrn_plain),
     "scan": ("caption loop", encoded(scan_loop)),
     "saf": ("caption loop", encoded(saf_loop)),
     "sgr": ("caption loop", encoded(sgr_loop)),

@@ -12,10 +12,12 @@ def tiny(monkeypatch):
     words = {"embed": 16, "word": 8, "similarity": 8, "dropout": 0.0}
     tern = {"embed_dim": 16, "image_layers": 1, "joint_layers": 1, "feedforward": 16, "text_layers": 1, "dropout": 0.0}
     vse = {"embed": 16, "word": 8}
+    vsrn = {**vse, "layers": 2, "caption_hidden": 8, "caption_word": 4, "caption_dropout": 0.0}
     sizes = {
         "vse": vse,
         "vse_infinity": {**vse, "drop": 0.0},
         "scan": vse,
+        "vsrn": vsrn,
         "saf": words,
         "sgr": words,
         "tern": tern,

@@ -19,8 +19,9 @@ from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConf
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 from capgrade.trainer.models.vse import Vse, VseConfig
 from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
+from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
-Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig
+Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig | VsrnConfig
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Kind:
 MODELS: dict[str, Kind] = {
     "vse": Kind(VseConfig, Vse),
     "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
+    "vsrn": Kind(VsrnConfig, Vsrn),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),

@@ -61,6 +61,14 @@ class RetrievalModel(nn.Module):
         """For an optimiser: parameters with their learning rate; a pretrained text encoder learns at `text_lr`."""
         return [{"params": list(self.parameters()), "lr": lr}]
 
+    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+        """Losses that the model has of its own, scalars, means over the pairs of a batch in training."""
+        return {}
+
+    def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
+        """Score matrices of parts of the model, [images, captions], which losses may look at (`of`)."""
+        return {}
+
     @abstractmethod
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """Similarity, float32 [images, captions], higher is nearer."""

@@ -48,6 +48,7 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("infonce", "{embed: 32, word: 16}"),
         ("vse_infinity", "{embed: 16, word: 8}"),
         ("vse_infinity_bert", "{embed: 16, text_layers: 1, freeze_text: true}"),
+        ("vsrn_f30k", "{embed: 16, word: 8, layers: 1, caption_hidden: 8, caption_word: 8}"),
         ("scan", "{embed: 16, word: 8}"),
         ("scan_i2t_f30k", "{embed: 16, word: 8}"),
         (
