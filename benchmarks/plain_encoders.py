@@ -8,6 +8,7 @@ from torch.nn.functional import log_softmax, nll_loss, normalize, pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.cvse import SHARPNESS, Consensus, Cvse
 from capgrade.trainer.models.pooling import GeneralPooling, places
 from capgrade.trainer.models.vse_infinity import VseInfinity
 from capgrade.trainer.models.vsrn import Vsrn
@@ -51,3 +52,26 @@ def vsrn_plain(model: Vsrn, images: Images, words: Texts) -> tuple[Tensor, Tenso
     losses = nll_loss(torch.stack(found, 1).flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
     counted = pad(words.mask, (0, steps - words.mask.shape[1])).flatten()
     return model.scores(encoded, captions), (losses * counted).sum() / len(regions)
+
+
+def cvse_plain(model: Cvse, images: Images, words: Texts) -> tuple[Tensor, Tensor]:
+    """Scores [images, captions] and the divergence: the graph once a side, every vector times every concept."""
+    regions = normalize(model.project(images.features), dim=-1)
+    image, caption = model.pool_regions(regions, images.mask), normalize(model.read(words)[0], dim=-1)
+    caption = model.pool_words(caption, words.mask)
+    of_image, concepts = model.concepts(), model.concepts()
+    seen, told = shares(model.of_images, image, of_image), shares(model.of_captions, caption, concepts)
+    known = (SHARPNESS * model.labels(words).float()).softmax(1)
+    told = model.config.labels * known + (1 - model.config.labels) * told
+    sides = []
+    for instance, weights, basis in ((image, seen, of_image), (caption, told, concepts)):
+        consensus = normalize((weights.unsqueeze(2) * basis).sum(1), dim=1)
+        sides.append(normalize(model.config.fusion * instance + (1 - model.config.fusion) * consensus, dim=1))
+    divergence = (told * (told.log() - seen.log())).sum() / len(told)
+    return sides[0] @ sides[1].T, divergence
+
+
+def shares(layer: Consensus, x: Tensor, concepts: Tensor) -> Tensor:
+    known = layer.concept_norm(layer.of_concepts(concepts)).tanh()
+    asked = layer.vector_norm(layer.of_vector(x)).tanh().unsqueeze(1).repeat(1, len(concepts), 1)
+    return (SHARPNESS * layer.common(known * asked).squeeze(2)).softmax(1)

@@ -1,9 +1,9 @@
-"""Training steps in pairs a second: each model, each loss; SCAN, SAF and SGR beside a loop over captions, TERAN beside
-its pooling written plainly, at equal output and in the same run.
+"""Training steps in pairs a second: each model, each loss; models beside the plain way to write them (SCAN, SAF and SGR
+a loop over captions), at equal output and in the same run.
 
-Region features and captions are random, sizes the papers' (VSRN at a quarter of its width): 36 regions of 2048 numbers,
-captions of 8 to 16 words. A step is encoding, scores, the triplet loss, the model's own losses and their gradient, without the
-optimiser.
+Region features and captions are random, sizes the papers' (VSRN at a quarter of its width): 36 regions of 2048
+numbers, captions of 8 to 16 words. A step is encoding, scores, the triplet loss, the model's own losses and their
+gradient, without the optimiser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
-from capgrade.benchmarks.plain_encoders import vse_infinity_plain, vsrn_plain
+from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
 from capgrade.benchmarks.timing import timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -28,8 +28,8 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
-    "vse": {}, "vse_infinity": {"drop": 0.0}, "vsrn": {"embed": 512, "caption_dropout": 0.0}, "scan": {},
-    "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+    "vse": {}, "vse_infinity": {"drop": 0.0}, "vsrn": {"embed": 512, "caption_dropout": 0.0}, "cvse": {"dropout": 0.0},
+    "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
 Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a model, and its own loss
@@ -113,6 +113,7 @@ def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) 
 
 PEERS: dict[str, tuple[str, Scores]] = {
     "vse_infinity": ("weights of every set", vse_infinity_plain),
+    "cvse": ("every vector times every concept", cvse_plain),
     "vsrn": ("59 steps of the captioner", vsrn_plain),
     "scan": ("caption loop", encoded(scan_loop)),
     "saf": ("caption loop", encoded(saf_loop)),

@@ -18,6 +18,7 @@ def tiny(monkeypatch):
         "vse_infinity": {**vse, "drop": 0.0},
         "scan": vse,
         "vsrn": vsrn,
+        "cvse": {**vse, "concepts": 5, "dropout": 0.0},
         "saf": words,
         "sgr": words,
         "tern": tern,

@@ -21,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vse": {"embed": 16},
     "vse_infinity": {"embed": 16, "drop": 0.0},
     "vsrn": {"embed": 16, "layers": 1, "caption_hidden": 8, "caption_dropout": 0.0},
+    "cvse": {"embed": 16, "concepts": 4, "dropout": 0.0},
     "scan": {"embed": 16},
     "saf": {"embed": 16, "similarity": 8, "dropout": 0.0},
     "sgr": {"embed": 16, "similarity": 8, "dropout": 0.0},

@@ -30,6 +30,8 @@ PAPERS = {
     "vse_infinity_bert": ("vse_infinity", 128, 25, 5e-4, (15,), 1, "rsum", None),
     "vsrn": ("vsrn", 128, 30, 2e-4, (15,), 4, "rsum", None),
     "vsrn_f30k": ("vsrn", 128, 30, 2e-4, (10, 20), 4, "rsum", None),
+    "cvse": ("cvse", 128, 30, 2e-4, (15,), 4, "rsum", None),
+    "cvse_f30k": ("cvse", 128, 50, 2e-4, (25,), 4, "rsum", None),
     "scan": ("scan", 128, 20, 5e-4, (10,), 4, "rsum", None),
     "scan_f30k": ("scan", 128, 30, 2e-4, (15,), 4, "rsum", None),
     "scan_i2t": ("scan", 128, 20, 5e-4, (10,), 4, "rsum", None),
@@ -70,6 +72,8 @@ def test_weights_decay_where_the_authors_let_them(preset):
 
 # Options of the model, of the authors' commands.
 OPTIONS = {
+    "cvse": {"labels": 0.4},
+    "cvse_f30k": {"labels": 0.35},
     "vsrn_f30k": {"first_norm": False, "last_norm": True},
     "vse_infinity_bert": {"text_model": "all-MiniLM-L6-v2"},
     "scan": {"direction": "t2i", "pooling": "lse", "temperature": 9, "sharpness": 6},

@@ -24,7 +24,7 @@ from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
-from capgrade.trainer.data.text import Tokens
+from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
@@ -84,8 +84,11 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params)}
+    model = build(params.model.name, config, dim, tokens.size)
+    if isinstance(tokens, Words):
+        model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     return Setup(
-        build(params.model.name, config, dim, tokens.size),
+        model,
         config,
         tokens,
         dim,

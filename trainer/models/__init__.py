@@ -13,6 +13,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import Tokens, WordPieces, Words
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.cvse import Cvse, CvseConfig
 from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
@@ -21,7 +22,9 @@ from capgrade.trainer.models.vse import Vse, VseConfig
 from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
 from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
-Config = ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig | VsrnConfig
+Config = (
+    CvseConfig | ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig | VsrnConfig
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ MODELS: dict[str, Kind] = {
     "vse": Kind(VseConfig, Vse),
     "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
     "vsrn": Kind(VsrnConfig, Vsrn),
+    "cvse": Kind(CvseConfig, Cvse),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
