@@ -10,24 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.blocks import (
-    Batches,
-    Job,
-    Opened,
-    fit_measures,
-    forget,
-    ids_of,
-    joined,
-    place,
-    run_blocks,
-    save_ids,
-)
+from capgrade.pipelines.execution.blocks import joined, run_blocks
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.shared import fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, reason_names
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.devices import device_of
 from capgrade.schemas.files import write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
@@ -129,7 +122,8 @@ def shards(
     files = read_by(params.measures, measures)
     inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "shards", [made_with, inputs, params.group_captions]) as work:
-        where = place(params.device, params.exchange, work)
+        device_of(params.device)
+        remote = run_url(params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         save_ids(captions.image_ids, work)
         keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
@@ -149,9 +143,11 @@ def shards(
             "params": made_with,
         }
         schema = shard_schema(params.measures, metadata)
-        tables = _Sampled(tuple(params.measures), plan, schema)
-        counts = captions.n_images, params.block_images, captions.n_captions, params.group_captions
-        job = Job(work, kinds, tables, *counts, *where)
+        job = Job(
+            work=work, kinds=kinds, tables=_Sampled(tuple(params.measures), plan, schema),
+            n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
+            group_captions=params.group_captions, device=params.device, remote=remote,
+        )  # fmt: skip
         run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
         groups = list(_by_size(job, params.target_mb * 2**20))
         rows = {}

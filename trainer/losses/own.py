@@ -14,4 +14,4 @@ def captioning(batch: ScoredBatch) -> Tensor:
 
 def divergence(batch: ScoredBatch) -> Tensor:
     """KL of the concepts of captions from those of their images, summed over pairs; CVSE's (Wang et al. 2020)."""
-    return own_loss(batch, "divergence") * len(batch.scores)
+    return own_loss(batch, "divergence") * len(batch.at[0])
