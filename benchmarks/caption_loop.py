@@ -1,4 +1,4 @@
-"""SAF and SGR as they are usually written, a loop over the captions of a batch: the peer of `capgrade bench train`.
+"""SCAN, SAF and SGR as they are usually written, a loop over the captions of a batch: peers of `capgrade bench train`.
 
 Plain autograd, the weights of our model, the products in the order of the papers' equations.
 """
@@ -10,9 +10,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d
-from torch.nn.functional import leaky_relu, normalize
+from torch.nn.functional import cosine_similarity, leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded
+from capgrade.trainer.models.scan import Scan
 from capgrade.trainer.models.sgraf import Reasoning, Saf, Sgr, Sgraf
 
 
@@ -56,3 +57,21 @@ def looped(model: Sgraf, images: Encoded, captions: Encoded, one_vector: Callabl
         nodes = torch.cat([pooled.unsqueeze(1), local], 1)  # (n, 1 + L, K)
         columns.append(model.out(one_vector(nodes)).sigmoid())
     return torch.cat(columns, 1)
+
+
+def scan_loop(model: Scan, images: Encoded, captions: Encoded) -> Tensor:
+    """Scores [images, captions] of SCAN's own first norm, clipped_l2norm, and of all regions of an image."""
+    regions, columns, config = images.parts, [], model.config
+    assert regions is not None and captions.parts is not None and captions.mask is not None
+    for words, length in zip(captions.parts, captions.mask.sum(1).tolist(), strict=True):
+        ours = words[:length].expand(len(regions), -1, -1)
+        asking, asked = (ours, regions) if config.direction == "t2i" else (regions, ours)
+        logits = leaky_relu(asked @ asking.transpose(1, 2), 0.1)  # (n, asked, asking)
+        logits = logits / (logits.norm(dim=2, keepdim=True) + 1e-8)
+        context = (config.temperature * logits).softmax(1).transpose(1, 2) @ asked
+        cosines = cosine_similarity(asking, context, dim=2)
+        if config.pooling == "lse":
+            columns.append((config.sharpness * cosines).logsumexp(1) / config.sharpness)
+        else:
+            columns.append({"mean": cosines.mean, "sum": cosines.sum, "max": cosines.amax}[config.pooling](1))
+    return torch.stack(columns, 1)

@@ -1,8 +1,9 @@
-"""Training steps in pairs a second: each model, each loss; SAF and SGR beside a loop over captions, TERAN beside
-its pooling written plainly, at equal output and in the same run.
+"""Training steps in pairs a second: each model, each loss; models beside the plain way to write them (SCAN, SAF and SGR
+a loop over captions), at equal output and in the same run.
 
-Region features and captions are random, sizes the papers': 36 regions of 2048 numbers, captions of 8 to 16 words.
-A step is encoding, scores, the triplet loss and its gradient, without the optimiser.
+Region features and captions are random, sizes the papers' (VSRN at a quarter of its width): 36 regions of 2048
+numbers, captions of 8 to 16 words. A step is encoding, scores, the triplet loss, the model's own losses and their
+gradient, without the optimiser.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
+from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
+from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
 from capgrade.benchmarks.timing import timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -26,10 +28,11 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
-    "vse": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
+    "vse": {}, "vse_infinity": {"drop": 0.0}, "vsrn": {"embed": 512, "caption_dropout": 0.0}, "cvse": {"dropout": 0.0},
+    "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
-Scores = Callable[[RetrievalModel, Encoded, Encoded], Tensor]
+Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a model, and its own loss
 
 
 def bench(batch: int, models: list[str]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def bench(batch: int, models: list[str]) -> dict[str, Any]:
     for name in models:
         step_rate = found[name]["gflop"] * found[name]["pairs_per_s"] / batch
         found[name]["share_of_limit"] = step_rate / found["gflop_per_s"]
-    found["losses"] = {name: of_loss(name, batch) for name in LOSSES if name not in ("centre", "classify")}
+    found["losses"] = {name: of_loss(name, batch) for name in LOSSES if LOSSES[name].needs in (None, "relevance")}
     return found
 
 
@@ -60,9 +63,9 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     """Pairs a second of a step, the GFLOP of its products as plainly written, and the peer's, where there is one."""
     torch.manual_seed(0)
     model = build(name, configure(name, MODELS[name], FEATURES, 0), FEATURES, VOCABULARY).train()
-    ours, scores = timed(partial(step, model, images, words, type(model).scores))
+    ours, scores = timed(partial(step, model, images, words, as_trained))
     with FlopCounterMode(display=False) as counter:
-        step(model, images, words, PEERS[name][1] if name in PEERS else type(model).scores)
+        step(model, images, words, PEERS[name][1] if name in PEERS else as_trained)
     batch = len(words.tokens)
     line = {"pairs_per_s": batch / ours, "gflop": counter.get_total_flops() / 1e9}
     if name not in PEERS:
@@ -80,13 +83,24 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
 
 
 def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) -> Tensor:
-    """Forward and backward; the scores."""
+    """Forward and backward; the scores and the model's own loss."""
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
-    found = scores(model, *model(images, words))
+    found, more = scores(model, images, words)
     own = torch.eye(len(found), dtype=torch.bool, device=found.device)
-    make_loss([{"name": "triplet"}])(ScoredBatch(found, own)).backward()
-    return found.detach()
+    (make_loss([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
+    return torch.cat([found.detach().flatten(), torch.as_tensor(more).detach().reshape(1)])
+
+
+def as_trained(model: RetrievalModel, images: Images, words: Texts) -> tuple[Tensor, Tensor | float]:
+    """Scores, and what the model adds to the loss."""
+    found = model(images, words)
+    return model.scores(*found), sum(model.own_losses(*found, words).values())
+
+
+def encoded(scores: Callable[[Any, Encoded, Encoded], Tensor]) -> Scores:
+    """A peer that scores what our encoders give."""
+    return lambda model, images, words: (scores(model, *model(images, words)), 0.0)
 
 
 def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) -> Tensor:
@@ -97,10 +111,14 @@ def max_over_regions(model: RetrievalModel, images: Encoded, captions: Encoded) 
     return (cosines.amax(dim=2) * captions.mask[None]).sum(dim=2)  # type: ignore[index]
 
 
-PEERS: dict[str, tuple[str, Any]] = {
-    "saf": ("caption loop", saf_loop),
-    "sgr": ("caption loop", sgr_loop),
-    "teran": ("all pairs at once", max_over_regions),
+PEERS: dict[str, tuple[str, Scores]] = {
+    "vse_infinity": ("weights of every set", vse_infinity_plain),
+    "cvse": ("every vector times every concept", cvse_plain),
+    "vsrn": ("59 steps of the captioner", vsrn_plain),
+    "scan": ("caption loop", encoded(scan_loop)),
+    "saf": ("caption loop", encoded(saf_loop)),
+    "sgr": ("caption loop", encoded(sgr_loop)),
+    "teran": ("all pairs at once", encoded(max_over_regions)),
 }
 
 

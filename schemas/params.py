@@ -315,6 +315,8 @@ class TrainParams(Block):
     text_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained text encoder; None: lr
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
+    all_negatives_first: Natural = 0  # epochs in which triplets of the hardest negative sum over all negatives
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products; tf32: on a GPU
     compile: bool = False

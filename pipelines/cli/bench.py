@@ -93,16 +93,17 @@ def bench_regions(
 @app.command("train")
 def bench_train(
     batch: Annotated[int, typer.Option(min=2, help="Pairs of a batch.")] = 128,
-    model: Annotated[list[str] | None, typer.Option(help="Models to time. Default: all.")] = None,
+    models: Annotated[str | None, typer.Option(help="Names of models to time, as scan,vsrn. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Training steps of each model in pairs a second, beside the plain way to write them; and each loss."""
     from capgrade.benchmarks.train import MODELS, bench, show
 
-    unknown = sorted(set(model or ()) - MODELS.keys())
+    chosen = list(MODELS) if models is None else models.split(",")
+    unknown = sorted(set(chosen) - MODELS.keys())
     if unknown:
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
-    result = bench(batch, model or list(MODELS))
+    result = bench(batch, chosen)
     say(result, True, "") if as_json else show(result)
 
 

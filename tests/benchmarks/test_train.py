@@ -11,14 +11,26 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "MATRIX", 64)
     words = {"embed": 16, "word": 8, "similarity": 8, "dropout": 0.0}
     tern = {"embed_dim": 16, "image_layers": 1, "joint_layers": 1, "feedforward": 16, "text_layers": 1, "dropout": 0.0}
-    sizes = {"vse": {"embed": 16, "word": 8}, "saf": words, "sgr": words, "tern": tern, "teran": tern}
+    vse = {"embed": 16, "word": 8}
+    vsrn = {**vse, "layers": 2, "caption_hidden": 8, "caption_word": 4, "caption_dropout": 0.0}
+    sizes = {
+        "vse": vse,
+        "vse_infinity": {**vse, "drop": 0.0},
+        "scan": vse,
+        "vsrn": vsrn,
+        "cvse": {**vse, "concepts": 5, "dropout": 0.0},
+        "saf": words,
+        "sgr": words,
+        "tern": tern,
+        "teran": tern,
+    }
     monkeypatch.setattr(bench, "MODELS", sizes)
 
 
 def test_peers_compute_the_same(tiny):
-    found = bench.bench(6, ["vse", "saf", "sgr", "teran"])
+    found = bench.bench(6, ["vse", *bench.PEERS])
     assert "peer" not in found["vse"] and found["vse"]["pairs_per_s"] > 0
-    for name in ("saf", "sgr", "teran"):
+    for name in bench.PEERS:
         line = found[name]
         assert line["max_abs_diff"] < 1e-4, name
         assert line["ratio"] > 0 and line["gflop"] > 0

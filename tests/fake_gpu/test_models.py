@@ -19,6 +19,10 @@ from tests.trainer.models.made import FEATURES, VOCABULARY, images, texts
 B = 5
 SMALL: dict[str, dict[str, Any]] = {
     "vse": {"embed": 16},
+    "vse_infinity": {"embed": 16, "drop": 0.0},
+    "vsrn": {"embed": 16, "layers": 1, "caption_hidden": 8, "caption_dropout": 0.0},
+    "cvse": {"embed": 16, "concepts": 4, "dropout": 0.0},
+    "scan": {"embed": 16},
     "saf": {"embed": 16, "similarity": 8, "dropout": 0.0},
     "sgr": {"embed": 16, "similarity": 8, "dropout": 0.0},
     "single_stream": {"embed": 16, "width": 16},
@@ -74,7 +78,7 @@ def test_every_model_is_here() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "classify"])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].needs not in ("logits", "own_losses")])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_step_stays_on_the_device(name: str, loss: str, precision: str) -> None:
     _check_step(name, loss, precision)

@@ -26,6 +26,16 @@ PAPERS = {
     "saf_f30k": ("saf", 128, 30, 2e-4, (20,), 4, "rsum", None),
     "sgr": ("sgr", 128, 20, 2e-4, (10,), 4, "rsum", None),
     "sgr_f30k": ("sgr", 128, 40, 2e-4, (30,), 4, "rsum", None),
+    "vse_infinity": ("vse_infinity", 128, 25, 5e-4, (15,), 4, "rsum", None),
+    "vse_infinity_bert": ("vse_infinity", 128, 25, 5e-4, (15,), 1, "rsum", None),
+    "vsrn": ("vsrn", 128, 30, 2e-4, (15,), 4, "rsum", None),
+    "vsrn_f30k": ("vsrn", 128, 30, 2e-4, (10, 20), 4, "rsum", None),
+    "cvse": ("cvse", 128, 30, 2e-4, (15,), 4, "rsum", None),
+    "cvse_f30k": ("cvse", 128, 50, 2e-4, (25,), 4, "rsum", None),
+    "scan": ("scan", 128, 20, 5e-4, (10,), 4, "rsum", None),
+    "scan_f30k": ("scan", 128, 30, 2e-4, (15,), 4, "rsum", None),
+    "scan_i2t": ("scan", 128, 20, 5e-4, (10,), 4, "rsum", None),
+    "scan_i2t_f30k": ("scan", 128, 30, 2e-4, (15,), 4, "rsum", None),
     "bcls": ("saf", 128, 20, 5e-4, (10,), 4, "rsum", "sbert"),
     "daa": ("sgr", 128, 30, 1.5e-4, (20,), 4, "rsum", "cider"),
     "daa_f30k": ("sgr", 128, 40, 6e-4, (30,), 4, "rsum", "cider"),
@@ -48,6 +58,34 @@ def test_a_preset_has_the_papers_values(preset):
     assert train.warmup == (1000 if preset in ("tern_f30k", "teran_f30k") else 0)
     assert train.relevance_of == ("caption" if preset == "bcls" else "image_set")
     make_loss(train.loss)
+
+
+# AdamW's weight decay, rate of the text encoder, epochs over all negatives.
+DECAYED = {"vse_infinity": (0.01, None, 1), "vse_infinity_bert": (1e-4, 5e-5, 1)}
+
+
+@pytest.mark.parametrize("preset", PAPERS)
+def test_weights_decay_where_the_authors_let_them(preset):
+    train = load_params(None, [f"train.preset={preset}"]).train
+    assert (train.weight_decay, train.text_lr, train.all_negatives_first) == DECAYED.get(preset, (0.0, None, 0))
+
+
+# Options of the model, of the authors' commands.
+OPTIONS = {
+    "cvse": {"labels": 0.4},
+    "cvse_f30k": {"labels": 0.35},
+    "vsrn_f30k": {"first_norm": False, "last_norm": True},
+    "vse_infinity_bert": {"text_model": "all-MiniLM-L6-v2"},
+    "scan": {"direction": "t2i", "pooling": "lse", "temperature": 9, "sharpness": 6},
+    "scan_f30k": {"direction": "t2i", "pooling": "lse", "temperature": 9, "sharpness": 6},
+    "scan_i2t": {"direction": "i2t", "pooling": "lse", "temperature": 4, "sharpness": 20},
+    "scan_i2t_f30k": {"direction": "i2t", "pooling": "lse", "temperature": 4, "sharpness": 5},
+}
+
+
+@pytest.mark.parametrize("preset", OPTIONS)
+def test_a_host_has_the_options_of_its_authors(preset):
+    assert load_params(None, [f"train.preset={preset}"]).train.model.options == OPTIONS[preset]
 
 
 # Options of the graded term.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -54,7 +54,8 @@ class Pairs:
         regions = [self.store[self.captions.image_ids[i]] for i in images]
         tokens = [self.tokens[r] for r in rows]
         most, longest = max(map(len, regions)), max(map(len, tokens))
-        return Batch(pad_images(regions[part], most), pad_texts(tokens[part], longest), images, rows)
+        texts = replace(pad_texts(tokens[part], longest), images=torch.from_numpy(images[part]))
+        return Batch(pad_images(regions[part], most), texts, images, rows)
 
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""

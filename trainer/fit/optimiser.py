@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.models.tern import TERN
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
-    """Adam; a pretrained text encoder learns at `text_lr`."""
-    if isinstance(model, TERN):
-        return Adam(model.parameter_groups(params.lr, params.text_lr or params.lr))
-    return Adam(model.parameters(), lr=params.lr)
+    """Adam, or AdamW with `weight_decay`; a pretrained text encoder learns at `text_lr`."""
+    groups = model.parameter_groups(params.lr, params.text_lr or params.lr)
+    if params.weight_decay:
+        return AdamW(groups, weight_decay=params.weight_decay)
+    return Adam(groups)
 
 
 def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int) -> LambdaLR:

@@ -24,7 +24,7 @@ from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
-from capgrade.trainer.data.text import Tokens
+from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
@@ -55,6 +55,7 @@ class Setup:
     feature_dim: int
     plan: BatchPlan
     loss: Callable[[ScoredBatch], Tensor]
+    first_loss: Callable[[ScoredBatch], Tensor]  # in the epochs of `all_negatives_first`
     needs: frozenset[str]
     relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
     validation: Pairs | None
@@ -72,7 +73,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, asked = store.metadata["dim"], needs(params.loss)
-    loss = make_loss([_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss])
+    terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
+    loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = make_tokens(config, captions, params.min_count, rows)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -82,13 +84,17 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params)}
+    model = build(params.model.name, config, dim, tokens.size)
+    if isinstance(tokens, Words):
+        model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     return Setup(
-        build(params.model.name, config, dim, tokens.size),
+        model,
         config,
         tokens,
         dim,
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
         loss,
+        first_loss,
         asked,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
@@ -144,6 +150,12 @@ def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) ->
     """float32 [n_images, n_captions]: relevance of the validation split by the same measure."""
     fitted = choose([params.measure], measures)[params.measure].fit(captions)
     return fitted.score(np.arange(captions.n_images))
+
+
+def _over_all(term: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A triplet of the hardest negatives, over all of them."""
+    hardest = term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
+    return {**term, "negatives": "sum"} if hardest else term
 
 
 def _with_alpha(

@@ -22,13 +22,18 @@ def scored_batch(
 ) -> ScoredBatch:
     """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
     device = next(scorer.parameters()).device
-    images, captions = map(gather, model(moved(batch.images, device), moved(batch.texts, device)))
+    texts = moved(batch.texts, device)
+    images, captions = model(moved(batch.images, device), texts)
+    own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
+    images, captions = gather(images), gather(captions)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     known = {} if relevance is None else _relevance(relevance, batch)
     return ScoredBatch(
         scorer.scores(images, captions),
         torch.from_numpy(batch.own).to(device),
         labels=owner,
+        more=scorer.more_scores(images, captions),
+        own_losses=own,
         **{name: torch.from_numpy(values).to(device) for name, values in known.items()},
         **_vectors(scorer, images, captions, needs),
     )

@@ -147,7 +147,8 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
 def _step(run: Run, batch: Batch) -> None:
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
-    loss = run.setup.loss(scored)
+    first = run.history.epoch < run.params.all_negatives_first
+    loss = (run.setup.first_loss if first else run.setup.loss)(scored)
     stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
     loss.backward()
     mean_gradients(run.scorer.parameters())

@@ -12,12 +12,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.losses.base import ScoredBatch, scores_of
 from capgrade.trainer.losses.centre import centre, classify
 from capgrade.trainer.losses.daa import daa, smooth_ap
 from capgrade.trainer.losses.info_nce import info_nce
 from capgrade.trainer.losses.kendall import kendall, kendall_windows, windows
 from capgrade.trainer.losses.ladder import check_rungs, ladder
+from capgrade.trainer.losses.own import captioning, divergence
 from capgrade.trainer.losses.sam import sam
 from capgrade.trainer.losses.sigmoid import sigmoid
 from capgrade.trainer.losses.soft_negative import triplet_sn
@@ -52,12 +53,15 @@ LOSSES: dict[str, Loss] = {
     "centre": Loss(centre, "vectors"),
     "classify": Loss(classify, "logits"),
     "info_nce": Loss(info_nce, "relevance"),
+    "captioning": Loss(captioning, "own_losses"),
+    "divergence": Loss(divergence, "own_losses"),
     "sigmoid": Loss(sigmoid, "relevance"),
 }
 
 
 def make_loss(terms: Sequence[Mapping[str, Any]]) -> Callable[[ScoredBatch], Tensor]:
-    """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}.
+    """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}; `of` names a part of the model
+    whose scores the term looks at.
 
     Raises InputError for an unknown name or option, listing the known ones, and for a value that does not fit.
     """
@@ -99,7 +103,10 @@ def _known(term: Mapping[str, Any]) -> Loss:
 
 
 def _term(term: Mapping[str, Any]) -> Callable[[ScoredBatch], Tensor]:
-    return partial(_known(term).function, **checked(term))
+    function = partial(_known(term).function, **checked(term))
+    if (part := term.get("of")) is None:
+        return function
+    return lambda batch: function(scores_of(batch, part))
 
 
 def checked(term: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,10 +117,10 @@ def checked(term: Mapping[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(loss.function, include_extras=True)
     known = [name for name in inspect.signature(loss.function).parameters if name != "batch"]
     options = {}
-    for key in term.keys() - {"name", "weight"}:
+    for key in term.keys() - {"name", "weight", "of"}:
         if key not in known:
             problem = f"loss '{term['name']}' has no option '{key}'"
-            raise InputError(problem, remedy=f"known: {', '.join(('weight', *known))}")
+            raise InputError(problem, remedy=f"known: {', '.join(('weight', 'of', *known))}")
         options[key] = _converted(key, hints[key], term[key], term)
     if loss.check is not None:
         loss.check(**options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -34,6 +35,8 @@ class ScoredBatch:
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
     labels: Tensor | None = None  # int64 [P], the class of each pair: its image
+    more: Mapping[str, Tensor] = field(default_factory=dict)  # float [B, C], scores of parts of the model, by name
+    own_losses: Mapping[str, Tensor] = field(default_factory=dict)  # scalars that the model makes, by name
 
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known"), tuple(self.scores.shape))
@@ -95,6 +98,22 @@ def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
         problem = f"a loss asks for `{missing}`, which this batch lacks"
         raise InputError(problem, remedy="choose a model that gives it: single_stream gives vectors and logits")
     return found
+
+
+def own_loss(batch: ScoredBatch, name: str) -> Tensor:
+    """A loss that the model makes. InputError where it has none of this name."""
+    if name not in batch.own_losses:
+        hosts = {"captioning": "vsrn", "divergence": "cvse"}
+        raise InputError(f"loss '{name}' is of a model that has it", remedy=f"choose model {hosts[name]}")
+    return batch.own_losses[name]
+
+
+def scores_of(batch: ScoredBatch, part: str) -> ScoredBatch:
+    """The batch with the scores of a part of the model. InputError where it has none of this name."""
+    if part not in batch.more:
+        known = ", ".join(batch.more) or "the model has no parts"
+        raise InputError(f"a loss looks at the scores of '{part}'", remedy=f"known: {known}")
+    return replace(batch, scores=batch.more[part])
 
 
 def all_known(batch: ScoredBatch, loss: str) -> Tensor:

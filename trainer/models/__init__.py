@@ -13,12 +13,18 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import Tokens, WordPieces, Words
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.cvse import Cvse, CvseConfig
+from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 from capgrade.trainer.models.vse import Vse, VseConfig
+from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
+from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
-Config = SgrafConfig | SingleStreamConfig | TernConfig | VseConfig
+Config = (
+    CvseConfig | ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig | VsrnConfig
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,10 @@ class Kind:
 
 MODELS: dict[str, Kind] = {
     "vse": Kind(VseConfig, Vse),
+    "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
+    "vsrn": Kind(VsrnConfig, Vsrn),
+    "cvse": Kind(CvseConfig, Cvse),
+    "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
     "single_stream": Kind(SingleStreamConfig, SingleStream),
@@ -67,6 +77,7 @@ def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> 
 
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
     """How this model reads captions: the pieces of its text encoder, or words fitted on the given rows."""
-    if isinstance(config, TernConfig):
-        return WordPieces(config.text_model)
+    text_model = getattr(config, "text_model", None)
+    if text_model is not None:
+        return WordPieces(text_model)
     return Words.fit(captions, min_count, rows)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 
@@ -26,6 +29,7 @@ class Texts:
 
     tokens: Tensor  # int64 [B, W], 0 is padding
     mask: Tensor  # bool [B, W], True where a token is
+    images: Tensor | None = None  # int64 [B], the image of each caption, in training
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,21 @@ class RetrievalModel(nn.Module):
     def forward(self, images: Images, captions: Texts) -> tuple[Encoded, Encoded]:
         """Both sides of a batch; what `DistributedDataParallel` calls."""
         return self.encode_images(images), self.encode_captions(captions)
+
+    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
+        """For an optimiser: parameters with their learning rate; a pretrained text encoder learns at `text_lr`."""
+        return [{"params": list(self.parameters()), "lr": lr}]
+
+    def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:
+        """Told before training: the vocabulary by falling frequency, the captions learnt from and their images."""
+
+    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+        """Losses that the model has of its own, scalars, means over the pairs of a batch in training."""
+        return {}
+
+    def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
+        """Score matrices of parts of the model, [images, captions], which losses may look at (`of`)."""
+        return {}
 
     @abstractmethod
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:

@@ -81,24 +81,27 @@ class PartNorm(nn.BatchNorm1d):
 class SelfPooling(nn.Module):
     """A set as one unit vector: sum_l a_l x_l, a = softmax_l of w . (tanh(P x_l) * tanh(Q mean x)) (SGRAF, eq. 1-2).
 
-    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words.
+    `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words. `unit_mean`: the mean has
+    unit length, as CVSE's of words.
     """
 
-    def __init__(self, embed: int, dropout: float, norm: RegionNorm | None = None) -> None:
+    def __init__(self, embed: int, dropout: float, norm: RegionNorm | None = None, *, unit_mean: bool = False) -> None:
         super().__init__()
         self.parts, self.mean, self.common = linear(embed, embed), linear(embed, embed), linear(embed, 1)
         self.part_norm = {"features": PartNorm(embed), "authors": nn.BatchNorm1d(AUTHORS_REGIONS), None: nn.Identity()}[
             norm
         ]
         self.mean_norm = nn.BatchNorm1d(embed) if norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.unit_mean = nn.Dropout(dropout), unit_mean
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
         projected = self.parts(parts)
         by_mask = isinstance(self.part_norm, PartNorm)
         projected = self.part_norm(projected, mask) if by_mask else self.part_norm(projected)
         local = self.dropout(projected.tanh())
-        whole = self.dropout(self.mean_norm(self.mean(masked_mean(parts, mask))).tanh())
+        mean = masked_mean(parts, mask)
+        mean = normalize(mean, dim=-1) if self.unit_mean else mean
+        whole = self.dropout(self.mean_norm(self.mean(mean)).tanh())
         logits = wide(self.common(local * whole.unsqueeze(1)).squeeze(2))
         weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
         return normalize(wide((weights.unsqueeze(1) @ parts).squeeze(1)), dim=-1)

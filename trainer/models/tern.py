@@ -92,11 +92,7 @@ class TERN(RetrievalModel):
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict]:
         """For an optimiser: the pretrained text encoder (none if frozen) and all else, each with its learning rate."""
-        pretrained = {id(p) for p in self.text_encoder.parameters()}
-        rest = [p for p in self.parameters() if id(p) not in pretrained]
-        text = [p for p in self.text_encoder.parameters() if p.requires_grad]
-        groups = [{"params": rest, "lr": lr}, {"params": text, "lr": text_lr}]
-        return groups if text else groups[:1]
+        return self.text_encoder.groups(self, lr, text_lr)
 
     def _regions(self, images: Images) -> Tensor:
         """float [B, 1 + R, embed_dim], I-CLS first."""

@@ -70,6 +70,14 @@ class TextEncoder(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.encoder(input_ids=captions.tokens, attention_mask=captions.mask.long())[0]
 
+    def groups(self, model: nn.Module, lr: float, text_lr: float) -> list[dict[str, Any]]:
+        """For an optimiser: this encoder (if it learns) and all else of `model`, each with its learning rate."""
+        pretrained = {id(p) for p in self.parameters()}
+        rest = [p for p in model.parameters() if id(p) not in pretrained]
+        text = [p for p in self.parameters() if p.requires_grad]
+        groups = [{"params": rest, "lr": lr}, {"params": text, "lr": text_lr}]
+        return groups if text else groups[:1]
+
     def train(self, mode: bool = True) -> TextEncoder:
         super().train(mode and not self.frozen)
         return self
@@ -132,6 +140,15 @@ def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     inner[:] = torch.tensor([piece.startswith("##") for piece in pieces])
     return stop, inner
+
+
+def word_starts(model: str) -> tuple[int, Tensor]:
+    """The number of [MASK], and bool [vocabulary]: the piece begins a word."""
+    tokenizer, _ = load_tokenizer(model)
+    if tokenizer.mask_token_id is None:
+        raise InputError(f"the tokenizer of '{model}' has no mask token", remedy="use a BERT-like model")
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    return tokenizer.mask_token_id, torch.tensor([not piece.startswith("##") for piece in pieces])
 
 
 def _place(model: str) -> str:

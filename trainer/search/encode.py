@@ -69,4 +69,4 @@ def _padded(x: torch.Tensor, length: int) -> torch.Tensor:
 
 def moved(batch: _T, device: torch.device) -> _T:
     """The batch on another device. Its memory is not pinned, so the copy is waited for."""
-    return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items()})
+    return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None})

@@ -46,6 +46,12 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("daa_authors_f30k", "{embed: 32, word: 16, similarity: 16}"),
         ("sam_authors", "{embed: 32, word: 16}"),
         ("infonce", "{embed: 32, word: 16}"),
+        ("vse_infinity", "{embed: 16, word: 8}"),
+        ("vse_infinity_bert", "{embed: 16, text_layers: 1, freeze_text: true}"),
+        ("vsrn_f30k", "{embed: 16, word: 8, layers: 1, caption_hidden: 8, caption_word: 8}"),
+        ("cvse", "{embed: 16, word: 8, concepts: 4}"),
+        ("scan", "{embed: 16, word: 8}"),
+        ("scan_i2t_f30k", "{embed: 16, word: 8}"),
         (
             "teran",
             "{embed_dim: 32, image_layers: 1, joint_layers: 1, feedforward: 32, text_layers: 1, freeze_text: true}",
@@ -55,6 +61,39 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
 def test_every_preset_trains(small, tmp_path, preset, options):
     summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
     assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp"} <= summary["best"].keys()
+
+
+def test_concepts_of_cvse_are_those_of_the_captions_learnt_from(small, tmp_path):
+    options = "{embed: 16, word: 8, concepts: 4}"
+    run(small, tmp_path, f"train.model.options={options}", preset="cvse", epochs=1)
+    model, tokens, _ = load_run(tmp_path)
+    words = [tokens.words[number - 4] for number in model.concept_words]
+    assert len(set(words)) == 4 and not {"a", "the", "and"} & set(words)
+    assert (model.graph.edges.diagonal() > 0).all(), "the graph comes back with the run"
+    with pytest.raises(InputError, match="4000 concepts are asked for, and captions say"):
+        run(small, tmp_path / "b", "train.model.options={embed: 16, word: 8, concepts: 4000}", preset="cvse", epochs=1)
+
+
+def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
+    runs = {
+        "first": ("train.all_negatives_first=1",),
+        "sum": ("train.loss=[{name: triplet, negatives: sum}]",),
+        "hard": (),
+    }
+    found = {
+        name: (run(small, tmp_path / name, *sets, epochs=2), losses(tmp_path / name))[1] for name, sets in runs.items()
+    }
+    an_epoch = len(found["sum"]) // 2
+    assert found["first"][:an_epoch] == found["sum"][:an_epoch] != found["hard"][:an_epoch]
+    assert float(found["first"][an_epoch]) < 0.5 * float(found["sum"][an_epoch])
+
+
+def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
+    norms = []
+    for name, sets in (("with", ("train.weight_decay=5",)), ("without", ())):
+        run(small, tmp_path / name, *sets, epochs=1)
+        norms.append(sum(p.norm().item() for p in load_run(tmp_path / name)[0].parameters()))
+    assert norms[0] < 0.9 * norms[1]
 
 
 def test_the_single_stream_trains(small, tmp_path):

@@ -17,6 +17,7 @@ from capgrade.trainer.metrics import asp
 
 from . import equations
 
+OWN_LOSSES = {"captioning": torch.tensor(2.0), "divergence": torch.tensor(0.5)}
 GRADED = ["sam", "triplet_sn", "kendall", "kendall_windows", "daa", "ladder"]
 
 
@@ -36,7 +37,7 @@ def batch_of(seed, B=6, masked=False, dtype=torch.float64, cider=False):
     return ScoredBatch(
         scores, own, torch.tensor(relevance, dtype=dtype), torch.tensor(known) if masked else None,
         images=vectors[0], captions=vectors[1], image_logits=vectors[2], caption_logits=vectors[3],
-        labels=torch.tensor(owner % 4),
+        labels=torch.tensor(owner % 4), own_losses=OWN_LOSSES,
     )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ def test_centre_and_classes_by_hand():
     assert float(make_loss([{"name": "classify"}])(batch)) == pytest.approx(float(wanted), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - OWN_LOSSES.keys()))
 @pytest.mark.parametrize("masked", [False, True])
 def test_gradients_are_finite_differences(name, masked):
     """In float32 as the losses compute, so with steps of 1e-2 where they are smooth enough."""
@@ -161,7 +162,7 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
     nothing = ScoredBatch(
         scores, torch.eye(4, dtype=torch.bool), torch.rand(4, 4, generator=rng), torch.zeros(4, 4, dtype=torch.bool),
         images=torch.zeros(4, 3), captions=torch.zeros(4, 3), image_logits=torch.zeros(4, 2),
-        caption_logits=torch.zeros(4, 2), labels=torch.tensor([0, 1, 0, 1]),
+        caption_logits=torch.zeros(4, 2), labels=torch.tensor([0, 1, 0, 1]), own_losses=OWN_LOSSES,
     )  # fmt: skip
     loss = make_loss([{"name": name}])(nothing)
     assert torch.isfinite(loss)
@@ -178,7 +179,7 @@ def test_the_order_of_a_batch_does_not_matter(name):
     moved = ScoredBatch(
         *(x[p][:, p] for x in (batch.scores, batch.own, batch.relevance)), None,
         images=batch.images[p], captions=batch.captions[p], image_logits=batch.image_logits[p],
-        caption_logits=batch.caption_logits[p], labels=batch.labels[p],
+        caption_logits=batch.caption_logits[p], labels=batch.labels[p], own_losses=OWN_LOSSES,
     )  # fmt: skip
     loss = make_loss([{"name": name}])
     assert float(loss(moved)) == pytest.approx(float(loss(batch)), rel=1e-4)
@@ -279,3 +280,20 @@ def test_windows_are_of_relevance_from_minus_one_to_one():
     check_scale(terms[:1], "cider", 0.0, 10.0)
     with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
         check_scale(terms, "cider", 0.0, 10.0)
+
+
+def test_a_term_looks_at_the_scores_of_a_part():
+    batch = batch_of(5)
+    part = replace(batch, scores=-batch.scores, more={"instance": batch.scores})
+    terms = [{"name": "triplet", "of": "instance", "weight": 5}]
+    assert float(make_loss(terms)(part)) == pytest.approx(5 * float(make_loss([{"name": "triplet"}])(batch)))
+    with pytest.raises(InputError, match="scores of 'instance'"):
+        make_loss(terms)(batch)
+
+
+def test_losses_of_a_model_are_taken_as_it_made_them():
+    batch = batch_of(5, 6)
+    assert float(make_loss([{"name": "captioning", "weight": 3}])(batch)) == 6
+    assert float(make_loss([{"name": "divergence"}])(batch)) == 3, "the sum over six pairs"
+    with pytest.raises(InputError, match="loss 'captioning' is of a model that has it"):
+        make_loss([{"name": "captioning"}])(replace(batch, own_losses={}))

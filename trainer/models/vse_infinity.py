@@ -1,0 +1,118 @@
+"""VSE-infinity (Chen et al. 2021, "Learning the Best Pooling Strategy"): VSE++ with generalised pooling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear
+from capgrade.trainer.models.pooling import GeneralPooling
+from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
+
+MASKED, CHANGED = 0.5, 0.6  # of the words that are drawn: half become a mask, a tenth another word, the rest goes
+
+
+@dataclass(frozen=True)
+class VseInfinityConfig:
+    embed: int = 1024
+    word: int = 300  # of the GRU's words
+    text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT
+    text_layers: int | None = None
+    freeze_text: bool = False
+    drop: Annotated[float, Field(ge=0, lt=1)] = 0.2  # share of regions and words drawn in training
+    padding: Literal["ignored", "authors"] = "ignored"  # authors: the batch norm counts padded regions too
+
+
+class VseInfinity(RetrievalModel):
+    """Image: l2norm(pool(W v + MLP(v))) of its regions v; caption: l2norm(pool(its words)); score: their cosine.
+
+    Size augmentation, in training alone: a region is left out with probability `drop`; a word is drawn with the same,
+    and of those half are masked, a tenth become another word and the rest is left out. A set keeps what it has where
+    all would go. Source: encoders.py and datasets/image_caption.py of vse_infty, branches master (BERT), bigru (GRU).
+    """
+
+    starts: Tensor
+
+    def __init__(self, config: VseInfinityConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config, self.words = config, vocabulary_size
+        self.project = linear(feature_dim, config.embed)
+        half = config.embed // 2
+        norm = nn.BatchNorm1d(half) if config.padding == "authors" else PartNorm(half)
+        self.inner, self.norm, self.outer = nn.Linear(feature_dim, half), norm, nn.Linear(half, config.embed)
+        self.pool_regions, self.pool_words = GeneralPooling(), GeneralPooling()
+        if config.text_model is None:
+            self.read: nn.Module = WordGru(vocabulary_size + 1, config.word, config.embed, both_ways=True)
+            self.masking, starts = vocabulary_size, torch.zeros(0, dtype=torch.bool)
+        else:
+            self.pieces = "word_pieces"
+            self.read = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
+            self.word_projection = nn.Linear(self.read.width, config.embed)
+            self.masking, starts = word_starts(config.text_model)
+        self.register_buffer("starts", starts, persistent=False)
+
+    def encode_images(self, images: Images) -> Encoded:
+        mask = images.mask
+        if self.training and self.config.drop:
+            left = mask & (drawn(mask) >= self.config.drop)
+            mask = torch.where(left.any(1, keepdim=True), left, mask)
+        return Encoded(normalize(self.pool_regions(self.regions(images.features, mask), mask), dim=-1))
+
+    def regions(self, features: Tensor, mask: Tensor) -> Tensor:
+        """float [B, R, embed], before pooling."""
+        features = features.masked_fill(~mask.unsqueeze(2), 0)
+        hidden = self.inner(features)
+        if isinstance(self.norm, PartNorm):
+            hidden = self.norm(hidden, mask)
+        else:
+            hidden = self.norm(hidden.flatten(0, 1)).view_as(hidden)
+        return self.outer(hidden.relu()) + self.project(features)
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        if self.training and self.config.drop:
+            captions = self.augmented(captions)
+        return Encoded(normalize(self.pool_words(self.states(captions), captions.mask), dim=-1))
+
+    def states(self, captions: Texts) -> Tensor:
+        """float [B, W, embed], before pooling."""
+        if isinstance(self.read, TextEncoder):
+            return self.word_projection(self.read(captions))
+        return self.read(captions)[0]
+
+    def augmented(self, captions: Texts) -> Texts:
+        """Captions with some words masked, changed or left out."""
+        tokens, mask = captions.tokens, captions.mask
+        draw, other = drawn(mask), torch.randint(1, self.words, tokens.shape).to(tokens.device)
+        if self.config.text_model is not None:  # all pieces of a word share its fate, [CLS] and [SEP] stay
+            word = self.starts[tokens].cumsum(1) - 1
+            draw = draw.gather(1, word.clamp(min=0))
+            place = torch.arange(mask.shape[1], device=mask.device)
+            draw = draw.masked_fill((place == 0) | (place == mask.sum(1, keepdim=True) - 1), 1)
+        share = draw / self.config.drop  # below 1: drawn
+        tokens = torch.where(share < MASKED, self.masking, tokens)
+        tokens = torch.where((share >= MASKED) & (share < CHANGED), other, tokens)
+        left = mask & ~((share >= CHANGED) & (share < 1))
+        left = torch.where(left.any(1, keepdim=True), left, mask)
+        order = left.byte().argsort(dim=1, descending=True, stable=True)
+        left = left.gather(1, order)
+        return Texts(tokens.gather(1, order) * left, left)
+
+    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
+        if isinstance(self.read, TextEncoder):
+            return self.read.groups(self, lr, text_lr)
+        return super().parameter_groups(lr, text_lr)
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        assert images.vector is not None and captions.vector is not None
+        return cosines(images.vector, captions.vector)
+
+
+def drawn(mask: Tensor) -> Tensor:
+    """Even numbers in [0, 1) of torch's generator, the same on every device."""
+    return torch.rand(mask.shape).to(mask.device)

@@ -1,0 +1,86 @@
+"""VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph over regions, a GRU that reads them, a captioner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.captioner import Captioner
+from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear, wide
+
+
+@dataclass(frozen=True)
+class VsrnConfig:
+    embed: int = 2048
+    word: int = 300
+    layers: int = 4  # of the graph
+    first_norm: bool = True  # of the projected regions; the authors have it for COCO
+    last_norm: bool = False  # BatchNorm of the image's vector; the authors have it for Flickr30K
+    caption_hidden: int = 512
+    caption_word: int = 300
+    caption_dropout: float = 0.2
+
+
+class RegionGraph(nn.Module):
+    """One step of reasoning (eq. 3): v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of regions.
+
+    The norm is over the regions that are there; it starts at 0, so a new step changes nothing.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.theta, self.phi, self.g, self.out = (nn.Linear(size, size) for _ in range(4))
+        self.norm = PartNorm(size)
+        nn.init.zeros_(self.norm.weight)
+
+    def forward(self, v: Tensor, mask: Tensor) -> Tensor:
+        edges = wide(self.theta(v) @ self.phi(v).mT) / mask.sum(1).clamp(min=1)[:, None, None]
+        seen = edges.masked_fill(~mask.unsqueeze(1), 0).to(v.dtype) @ self.g(v)
+        return v + self.norm(self.out(seen), mask).masked_fill(~mask.unsqueeze(2), 0)
+
+
+class Vsrn(RetrievalModel):
+    """Image: l2norm(last state of a GRU over its regions, in their order, after the graph); caption: l2norm(last state
+    of a GRU); score: cosine. `own_losses` has the captioner's loss, on the regions after the graph.
+
+    Both norms of regions divide a feature by its length over the *regions* of an image, as the authors' l2norm over
+    dimension 1 does. Source: model.py, GCN_lib/Rs_GCN.py of KunpengLi1994/VSRN.
+    """
+
+    def __init__(self, config: VsrnConfig, feature_dim: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.project = linear(feature_dim, config.embed)
+        self.graph = nn.ModuleList(RegionGraph(config.embed) for _ in range(config.layers))
+        self.reason = nn.GRU(config.embed, config.embed, batch_first=True)
+        self.last_norm = nn.BatchNorm1d(config.embed) if config.last_norm else nn.Identity()
+        self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=False)
+        sizes = (config.embed, config.caption_hidden, config.caption_word, config.caption_dropout)
+        self.captioner = Captioner(vocabulary_size, *sizes)
+
+    def encode_images(self, images: Images) -> Encoded:
+        """In training with the regions after the graph, which the captioner reads."""
+        mask, absent = images.mask, ~images.mask.unsqueeze(2)
+        v = wide(self.project(images.features.masked_fill(absent, 0))).masked_fill(absent, 0)
+        v = normalize(v, dim=1) if self.config.first_norm else v
+        for step in self.graph:
+            v = wide(step(v, mask))
+        v = normalize(v, dim=1)
+        packed = pack_padded_sequence(v, mask.sum(1).clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        vector = normalize(wide(self.last_norm(wide(self.reason(packed)[1][0]))), dim=-1)
+        return Encoded(vector, v, mask) if self.training else Encoded(vector)
+
+    def encode_captions(self, captions: Texts) -> Encoded:
+        return Encoded(normalize(self.read(captions)[1], dim=-1))
+
+    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+        assert images.parts is not None and images.mask is not None
+        return {"captioning": self.captioner(images.parts, images.mask, texts)}
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        assert images.vector is not None and captions.vector is not None
+        return cosines(images.vector, captions.vector)
