@@ -6,6 +6,7 @@ Plain autograd, the weights of our model, the products in the order of the paper
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,8 +71,9 @@ def scan_loop(model: Scan, images: Encoded, captions: Encoded) -> Tensor:
         logits = logits / (logits.norm(dim=2, keepdim=True) + 1e-8)
         context = (config.temperature * logits).softmax(1).transpose(1, 2) @ asked
         cosines = cosine_similarity(asking, context, dim=2)
+        pooled: dict[str, Any] = {"mean": cosines.mean, "sum": cosines.sum, "max": cosines.amax}
         if config.pooling == "lse":
             columns.append((config.sharpness * cosines).logsumexp(1) / config.sharpness)
         else:
-            columns.append({"mean": cosines.mean, "sum": cosines.sum, "max": cosines.amax}[config.pooling](1))
+            columns.append(pooled[config.pooling](1))
     return torch.stack(columns, 1)

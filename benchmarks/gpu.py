@@ -129,7 +129,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
 def _step(model: RetrievalModel, images: Any, words: Any, precision: str, scores: Any = None) -> None:
     device = next(model.parameters()).device.type
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-        training.step(model, images, words, scores or type(model).scores)
+        training.step(model, images, words, scores or training.as_trained)
 
 
 def measures(device: torch.device, captions: Captions, sizes: Sizes) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
 
 def as_trained(model: RetrievalModel, images: Images, words: Texts) -> tuple[Tensor, Tensor | float]:
     """Scores, and what the model adds to the loss."""
-    found = model(images, words)
-    return model.scores(*found), sum(model.own_losses(*found, words).values())
+    seen, read = model(images, words)
+    return model.scores(seen, read), sum(model.own_losses(seen, read, words).values())
 
 
 def encoded(scores: Callable[[Any, Encoded, Encoded], Tensor]) -> Scores:

@@ -52,7 +52,7 @@ class CaptionScores:
             self._add(new, [candidates[i] for i in new], [references[i] for i in new])
         else:
             start = len(self._ids)
-            self._add(list(range(start, start + len(candidates))), list(candidates), list(references))  # type: ignore[arg-type]
+            self._add(list(range(start, start + len(candidates))), list(candidates), list(references))
 
     def merge_state(self, other: CaptionScores) -> None:
         """Add what another has gathered; images of lists, which have no ids, go on being numbered."""

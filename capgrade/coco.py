@@ -206,10 +206,8 @@ class COCOEvalCap:
                     raise
                 warn(f"SPICE is left out: {error}")
                 continue
-            several = isinstance(scorer, Bleu)
-            for name, value, values in zip(
-                methods, score if several else [score], scores if several else [scores], strict=True
-            ):  # type: ignore[arg-type]
+            found: Any = (score, scores) if isinstance(scorer, Bleu) else ([score], [scores])
+            for name, value, values in zip(methods, *found, strict=True):
                 self.setEval(value, name)
                 self.setImgToEvalImgs(values, gts.keys(), name)
                 print(f"{name}: {value:0.3f}")

@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.metrics import Metric, Queries, bootstrap, metric, score_all
 from capgrade.trainer.metrics.recall import any_in_top, first_of, share_in_top
 
-OWN = {"recall": any_in_top, "r": share_in_top, "medr": first_of, "meanr": first_of}
+OWN: dict[str, Any] = {"recall": any_in_top, "r": share_in_top, "medr": first_of, "meanr": first_of}
 DEFAULT = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
 LISTS = ("ndcg@25", "ncs@5", "recall@1", "recall@5", "recall@10")
 

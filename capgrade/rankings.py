@@ -161,7 +161,7 @@ def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array,
 
 
 def _nothing(name: Any) -> bool:
-    return isinstance(name, int | np.integer) and name < 0
+    return isinstance(name, int | np.integer) and bool(name < 0)
 
 
 def _columns(rows: list[tuple[str, str, float]]) -> tuple[pa.Array, pa.Array, np.ndarray]:

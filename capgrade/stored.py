@@ -28,8 +28,11 @@ CELLS = 2**20  # of a block, a thread at a time
 class Stored(Protocol):
     """Labels of images (rows) and captions (columns) by number; `sampled`: some are not known."""
 
-    measures: Sequence[str]
-    sampled: bool
+    @property
+    def measures(self) -> Sequence[str]: ...
+
+    @property
+    def sampled(self) -> bool: ...
 
     def fill(
         self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray

@@ -116,7 +116,7 @@ class Cvse(RetrievalModel):
     def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
         """The mean over pairs of KL(shares of the caption from those of its image)."""
         assert images.parts is not None and captions.parts is not None
-        p, q = (side.parts[:, 2, : self.config.concepts] for side in (captions, images))
+        p, q = (parts[:, 2, : self.config.concepts] for parts in (captions.parts, images.parts))
         tiny = torch.finfo(p.dtype).tiny
         return {"divergence": (p * (p.clamp(min=tiny).log() - q.clamp(min=tiny).log())).sum() / len(p)}
 

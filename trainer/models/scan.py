@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.differences import by_length
 from capgrade.trainer.models.encoders import WordGru, linear, wide
 from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.squared_difference import by_length
 
 Direction = Literal["t2i", "i2t"]
 Pooling = Literal["lse", "mean", "max", "sum"]

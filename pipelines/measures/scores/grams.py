@@ -35,7 +35,7 @@ class Grams(NamedTuple):
 
     ptr: np.ndarray  # int64 [n_sentences + 1]: words of each sentence
     gram: np.ndarray  # int32 [words * most]
-    count: np.ndarray  # int32 [words * most]
+    count: np.ndarray  # type: ignore[assignment]  # int32 [words * most]
     used: np.ndarray  # int32 [n_sentences, most]
 
     @property
@@ -69,7 +69,7 @@ def _number(ptr, word, most, key, gram, keys, out):
                     key[at], gram[at], keys[n] = wanted, n, wanted
                     n += 1
                 out[k, i] = gram[at]
-                before = np.int64(gram[at]) << 32
+                before = np.int64(gram[at]) << 32  # type: ignore[assignment]
     return n
 
 
