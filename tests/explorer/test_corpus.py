@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.explorer.corpus import Corpus, _params, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.pairs import Pairs
 from capgrade.explorer.start import Folders, open_explorer, read_corpus
 from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.publish.published import params_of
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
@@ -146,7 +147,7 @@ def test_parameters_of_mixtures_and_imports_are_told_apart() -> None:
     mixtures = {"ours": {"cider": 0.5, "sbert_mean": 1}, "no": {"theirs": 1}}
     params = MeasuresParams.model_validate({**given, "cider": {"sigma": 4}, "mixtures": mixtures})
     used = params.used(["ours", "no", "theirs", "rouge_l"])
-    found = _params(used, Path())
+    found = params_of(used, Path())
     assert found.mixtures == {"ours": mixtures["ours"]}
     assert (found.imported, found.cider.sigma, found.sbert.model) == ({}, 4, "m")
     assert found.used(["ours", "rouge_l"]) == {name: used[name] for name in ("ours", "rouge_l")}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models import configure, differences, scan
+from capgrade.trainer.models import configure, scan, squared_difference
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.scan import Scan, ScanConfig
 
@@ -73,7 +73,7 @@ def by_pairs(model: Scan, image: Encoded, caption: Encoded) -> Tensor:
     "options", [{"pooling": p} for p in ("mean", "max", "sum")] + [{"first_norm": n} for n in NORMS]
 )
 def test_scores_and_gradients_are_those_of_the_equations(direction, options, monkeypatch) -> None:
-    monkeypatch.setitem(differences.TILE_NODES, "cpu", 60)  # several tiles a batch
+    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 60)  # several tiles a batch
     model = made(direction=direction, **options)
     ours = model.scores(*encoded(model))
     found = gradients(model, ours)
@@ -99,7 +99,7 @@ def test_scores_of_a_gallery_do_not_depend_on_tiles(direction, monkeypatch) -> N
     model = made(direction=direction).eval()
     whole = model.scores(*encoded(model))
     monkeypatch.setattr(scan, "EVAL_IMAGES", 2)
-    monkeypatch.setitem(differences.TILE_NODES, "cpu", 1)
+    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 1)
     close(model.scores(*encoded(model)), whole, 1e-9)
 
 
