@@ -234,7 +234,7 @@ def stand_ins(captions: Captions) -> np.ndarray:
 def statistics(captions: Captions) -> dict[str, float]:
     """What decides the cost of the kernels: n-grams and their document frequencies, lengths, likeness."""
     ngrams = count_ngrams(captions)
-    found: dict[str, float] = {"images": captions.n_images, "words a caption": float(ngrams.words.mean())}
+    found: dict[str, float] = {"images": captions.n_images, "words per caption": float(ngrams.words.mean())}
     found["longest 1 %"] = float(np.quantile(ngrams.words, 0.99))
     images = document_frequencies(captions, ngrams).images
     occurring = np.bincount(ngrams.gram, minlength=len(images))

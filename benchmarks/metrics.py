@@ -159,7 +159,7 @@ def bench_total(task: Task) -> dict[str, Any]:
 
 
 def growth(vectors: Array, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Milliseconds a query as the gallery grows, image queries, 200 of them, five captions an image."""
+    """Milliseconds per query as the gallery grows, image queries, 200 of them, five captions per image."""
     random = np.random.default_rng(0)
     for images in sizes:
         count = 5 * images

@@ -64,7 +64,7 @@ class Clock:
 def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool = False) -> dict[str, Any]:
     """images_per_s, steps, peer and ratio over the first `limit` pictures; with `effect` what fewer proposals change.
 
-    A step has ms an image, gmac an image, and share_of_limit: its multiply-adds a second over those of a large
+    A step has ms per image, gmac an image, and share_of_limit: its multiply-adds a second over those of a large
     product in the same precision. InputError for a detector that is not the bottom-up model.
     """
     detector = make_detector(params)
@@ -266,7 +266,7 @@ def show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     title = f"{result['detector']}, {result['precision']} on {result['device']}, {result['images_per_s']:.3g} images/s"
-    table = Table("step", "ms an image", "images/s", "GMAC an image", "share of the limit", title=title)
+    table = Table("step", "ms per image", "images/s", "GMAC an image", "share of the limit", title=title)
     for name, row in result["steps"].items():
         counted = (f"{row['gmac']:.1f}", f"{row['share_of_limit']:.0%}") if "gmac" in row else ("", "")
         table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)

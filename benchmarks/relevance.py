@@ -31,7 +31,7 @@ BUDGET = 20.0  # seconds of a pass over the matrix; a slower measure is timed on
 
 @dataclass(frozen=True)
 class Peer:
-    """A peer's name, speed in image-caption pairs a second, and values float64 [n] on `pairs` int64 [n, 2]."""
+    """A peer's name, speed in image-caption pairs per second, and values float64 [n] on `pairs` int64 [n, 2]."""
 
     name: str
     pairs_per_s: float

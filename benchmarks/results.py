@@ -81,7 +81,7 @@ def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]
 
 
 def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seeds: int) -> str:
-    """Markdown: a row a run, mean ± standard deviation over seeds, sums of percent and percent."""
+    """Markdown: a row per run, mean ± standard deviation over seeds, sums of percent and percent."""
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
     lines = ["| | run | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
     for comparison in comparisons:

@@ -1,4 +1,4 @@
-"""`capgrade shards` on a corpus of any size: pairs a second, peak memory, output; and its samples against brute force.
+"""`capgrade shards` on a corpus of any size: pairs per second, peak memory, output; its samples against brute force.
 
 The stage runs in a process of its own, whose largest resident set is read when it ends. Then random images are taken
 up again the slow way: whole rows of every measure, every sample chosen from them by sorting, and the values of what is
@@ -100,7 +100,7 @@ def _embeddings(
     captions: Captions, names: Sequence[str], vectors: Path | None, scratch: Path
 ) -> Iterator[dict[str, float]]:
     """Embeddings in the cache that the stage reads: stand-ins in a cache of their own, or real ones. Yields the rate of
-    the encoder, captions a second."""
+    the encoder, captions per second."""
     if "sbert" not in names:
         yield {}
         return

@@ -1,4 +1,4 @@
-"""Training steps in pairs a second: each model, each loss; models beside the plain way to write them (SCAN, SAF and SGR
+"""Training steps in pairs per second: each model, each loss; models beside the plain way to write them (SCAN, SAF, SGR
 a loop over captions), at equal output and in the same run.
 
 Region features and captions are random, sizes the papers' (VSRN at a quarter of its width): 36 regions of 2048

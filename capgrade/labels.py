@@ -41,7 +41,7 @@ class Labels:
 
         `measures` are those wanted (None: all); `split` is of a published dataset; `captions`, the folder of
         `capgrade captions`, gives shards and dense relevance the ids of captions; `revision` is of the hub: a tag,
-        branch or commit. Arrow files are mapped into memory; of a published dataset 4 bytes a pair and as many a
+        branch or commit. Arrow files are mapped into memory; of a published dataset 4 bytes per pair and as many a
         measure are read. Raises InputError for what is damaged, unfinished, of another kind, or made for other
         captions.
 

@@ -22,7 +22,7 @@ from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards
 
-TOP, UNIFORM = 16, 16  # captions an image, where pairs are sampled here
+TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
 
 
 @dataclass(frozen=True)

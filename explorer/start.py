@@ -36,7 +36,7 @@ class Folders:
     split: str | None = None
     measures: Sequence[str] = ("cider", "rouge_l", "sbert")  # where no labels are given
     runs: Sequence[Path] = ()
-    indexes: Sequence[Path] = ()  # one a run, or none
+    indexes: Sequence[Path] = ()  # one per run, or none
     images: Path | None = None
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)

@@ -23,7 +23,7 @@ BATCH = 65_536
 
 
 def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
-    """Read a source and write `captions.arrow`, one row a caption in the order of the source; for `scenes` also the
+    """Read a source and write `captions.arrow`, one row per caption in the order of the source; for `scenes` also the
     images and the truth behind them. Returns the manifest.
 
     Raises InputError, naming file and row, for whatever the source cannot vouch for: duplicate caption ids, an image

@@ -47,7 +47,7 @@ def relevance(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compute the relevance of every caption of a split to every image and write one Arrow file a measure.
+    """Compute the relevance of every caption of a split to every image and write one Arrow file per measure.
 
     Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
     table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and

@@ -1,4 +1,4 @@
-"""The captions table: one row a caption, in the order of the source, with its tokens."""
+"""The captions table: one row per caption, in the order of the source, with its tokens."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class SceneGraphParams(Block):
 
 
 class SpiceParams(Block):
-    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs a run."""
+    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
 
     memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
     cache: str | None = None  # a folder; None: references are parsed again in every run

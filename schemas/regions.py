@@ -103,7 +103,7 @@ def _list_problems(name: str, values: np.ndarray | None, dtype: str, n: int) -> 
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """One row an image, features of `dim` numbers a region. Their list has 64-bit offsets: no shard is too large."""
+    """One row per image, features of `dim` numbers a region. Their list has 64-bit offsets: no shard is too large."""
     feature = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), dim)
     fields = [
         pa.field("image_id", pa.string(), nullable=False),

@@ -1,4 +1,4 @@
-"""Dense relevance: one Arrow file a measure, one row an image, a fixed-size list over all captions."""
+"""Dense relevance: one Arrow file per measure, one row per image, a fixed-size list over all captions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Relevance:
     def require(self, captions: Captions) -> None:
         """Refuse a file made for other captions: InputError when sizes, image ids or the digest differ."""
         if self.n_captions != captions.n_captions:
-            problem = f"{self.n_captions} captions a row, where the captions table has {captions.n_captions}"
+            problem = f"{self.n_captions} captions per row, where the captions table has {captions.n_captions}"
         elif self.image_ids != captions.image_ids:
             problem = "its image ids are not those of the captions table, in the same order"
         elif self.metadata.get("captions", captions.digest) != captions.digest:

@@ -23,7 +23,7 @@ _OBJECTS = pa.list_(
         ]
     )
 )  # fmt: skip
-# A row an image; boxes in pixels, relations between positions in `objects`.
+# A row per image; boxes in pixels, relations between positions in `objects`.
 SCENES = pa.schema(
     [
         ("image_id", pa.string()), ("split", pa.string()), ("background", pa.string()),
@@ -39,7 +39,7 @@ _MENTIONS = pa.list_(
     )
 )  # fmt: skip
 _SPANS = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32()), ("objects", pa.list_(pa.int32()))]))
-# A row a caption; relations between positions in `mentions`, spans over the words of caption.split().
+# A row per caption; relations between positions in `mentions`, spans over the words of caption.split().
 MEANINGS = pa.schema(
     [
         ("caption_id", pa.string()), ("mentions", _MENTIONS), ("relations", _RELATIONS),

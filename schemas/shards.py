@@ -1,4 +1,4 @@
-"""Sampled shards: one row an image, the captions it keeps as list columns."""
+"""Sampled shards: one row per image, the captions it keeps as list columns."""
 
 from __future__ import annotations
 

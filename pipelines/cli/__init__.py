@@ -1,4 +1,4 @@
-"""The `capgrade` command: one subcommand a stage; each builds its parameters, calls the stage and prints."""
+"""The `capgrade` command: one subcommand per stage; each builds its parameters, calls the stage and prints."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def bench_train(
     models: Annotated[str | None, typer.Option(help="Names of models to time, as scan,vsrn. Default: all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Training steps of each model in pairs a second, beside the plain way to write them; and each loss."""
+    """Training steps of each model in pairs per second, beside the plain way to write them; and each loss."""
     from capgrade.benchmarks.train import MODELS, bench, show
 
     chosen = list(MODELS) if models is None else models.split(",")
@@ -142,7 +142,7 @@ def bench_scale(
     out: Annotated[Path | None, typer.Option(help="Keep the shards here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sampled shards of all image-caption pairs: pairs a second, peak memory, output, and equality with brute force."""
+    """Sampled shards of all image-caption pairs: pairs per second, memory, output, and equality with brute force."""
     from capgrade.benchmarks.scale import bench, show
 
     result = bench(captions, names_of(measures, None), split, check, vectors, out)

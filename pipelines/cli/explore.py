@@ -20,7 +20,7 @@ Shards = Annotated[Path | None, typer.Option(help="With --captions: folder of `c
 Relevance = Annotated[Path | None, typer.Option(help="With --captions: folder of `capgrade relevance`.")]
 Runs = Annotated[list[Path] | None, typer.Option("--run", help="Folder of `capgrade train`; repeat for several.")]
 Indexes = Annotated[
-    list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`, one a run. Default: index in each.")
+    list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`, one per run. Default: index in each.")
 ]
 Reviews = Annotated[Path, typer.Option(help="Folder of a review.")]
 

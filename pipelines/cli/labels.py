@@ -93,7 +93,7 @@ def relevance(
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file a measure.
+    """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per measure.
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """

@@ -20,7 +20,9 @@ app = typer.Typer()
 @app.command()
 def publish(
     captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
-    shards: Annotated[list[Path] | None, typer.Option(help="Folder that `capgrade shards` wrote; one a split.")] = None,
+    shards: Annotated[
+        list[Path] | None, typer.Option(help="Folder that `capgrade shards` wrote; one per split.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; with --push alone, the one to upload.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
     version: Annotated[str | None, typer.Option(help="Version, and its tag on the hub. Default: 1.0.0.")] = None,

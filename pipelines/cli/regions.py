@@ -22,7 +22,7 @@ def regions(
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     detector: Annotated[str | None, typer.Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
     weights: Annotated[str | None, typer.Option(help="Checkpoint; or `random`, to try the speed.")] = None,
-    boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions an image, e.g. 10-100. Default: 36.")] = None,
+    boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
     proposals: Annotated[int | None, typer.Option(help="Regions to choose from. Default: as the checkpoint.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bf16. Default: float32.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N. Default: auto.")] = None,
@@ -91,8 +91,8 @@ def export_regions(
 def convert_weights(
     weights: Annotated[Path, typer.Option(help="Checkpoint in a published layout: .pth, .pkl, .safetensors.")],
     out: Annotated[Path, typer.Option(help="FILE.safetensors to write.")],
-    classes: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
-    attributes: Annotated[Path | None, typer.Option(help="Names of the attributes, one a line.")] = None,
+    classes: Annotated[Path | None, typer.Option(help="Names of the classes, one per line.")] = None,
+    attributes: Annotated[Path | None, typer.Option(help="Names of the attributes, one per line.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """A published checkpoint of the bottom-up model as safetensors, every tensor checked."""

@@ -34,7 +34,7 @@ def agreement_table(result: dict[str, Any]) -> None:
 
 def bench_table(result: dict[str, Any]) -> None:
     """Speed of each measure beside its peer's."""
-    table = Table(title="Image-caption pairs a second")
+    table = Table(title="Image-caption pairs per second")
     for column in ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference"):
         table.add_column(column, justify="left" if column in ("measure", "peer") else "right")
     for name, row in result.items():

@@ -1,4 +1,4 @@
-"""One npz file an image: MILVLG's layout, and TERN's and TERAN's folders."""
+"""One npz file per image: MILVLG's layout, and TERN's and TERAN's folders."""
 
 from __future__ import annotations
 

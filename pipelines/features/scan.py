@@ -17,7 +17,7 @@ from capgrade.schemas.regions import Regions
 
 REPEAT = 5  # SCAN's dev and test files hold every image once a caption
 SUFFIX = "_ims.npy"
-LARGEST = 2**28  # numbers an image: far beyond any, and a damaged shape asks for more memory than there is
+LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
 
 
 def read_scan(path: Path) -> Iterator[Regions]:
@@ -107,8 +107,8 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
 def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
     """One id an image, and how many rows in turn it has: 1 or 5.
 
-    The file has an id a row, with every id five times in turn when rows are repeated; or one an image for repeated
-    rows; or one a caption, five in turn, for rows that are not. InputError for any other count and for an id that
+    The file has an id a row, with every id five times in turn when rows are repeated; or one per image for repeated
+    rows; or one per caption, five in turn, for rows that are not. InputError for any other count and for an id that
     comes again.
     """
     ids = _lines(path)
@@ -131,7 +131,7 @@ def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
     captions = ids_path.with_name(f"{split}_caps.txt")
     if not captions.is_file():
         problem = f"no such file, and no {captions.name} that says how many rows are one image"
-        raise InputError(problem, file=ids_path, remedy="give the image ids, one a row of features")
+        raise InputError(problem, file=ids_path, remedy="give the image ids, one per row of features")
     count = captions.read_bytes().removesuffix(b"\n").count(b"\n") + 1
     if rows not in (count, count / REPEAT) or count % REPEAT:
         problem = f"{count} captions for {rows} rows of features"

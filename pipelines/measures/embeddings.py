@@ -1,6 +1,6 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 500 captions a second on 2 cores), so embeddings are stored by model, texts
+Encoding is by far the slowest step (about 500 captions per second on 2 cores), so embeddings are stored by model, texts
 and what computes them, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same
 ones. A chunk that is damaged is encoded again.
 """

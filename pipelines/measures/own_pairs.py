@@ -1,4 +1,4 @@
-"""Own pairs of a split, one a caption: as a measure scores them, and without the caption among its references."""
+"""Own pairs of a split, one per caption: as a measure scores them, and without the caption among its references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEFT_OUT = "_left_out"  # after a measure's name
 def write_own_pairs(
     out: Path, captions: Captions, chosen: Mapping[str, Measure], own: Mapping[str, np.ndarray], schema: pa.Schema
 ) -> int:
-    """A row a caption, in the captions' order: caption_id; of each measure its value with the own image float32, and
+    """A row per caption, in the captions' order: caption_id; of each measure its value with the own image float32, and
     the same as `self_reference: left_out` gives it. The latter is null where the image has no other caption, and the
     column missing for a matrix that was imported, or a mixture with one. Returns the rows.
     """

@@ -59,7 +59,7 @@ def _one_blas_thread_each() -> Iterator[Executor]:
 
 @dataclass(frozen=True)
 class FittedSbert(ArrayState):
-    """Unit embeddings of captions; for `mean` and `first` one query vector an image."""
+    """Unit embeddings of captions; for `mean` and `first` one query vector per image."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]

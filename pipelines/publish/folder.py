@@ -30,7 +30,7 @@ def publish(
 ) -> dict[str, Any]:
     """Write a folder that `datasets.load_dataset(out, "captions" or "relevance")` reads, one split a shards folder.
 
-    Config `captions` has one row a caption; `relevance` one row a kept image-caption pair with every measure, the
+    Config `captions` has one row per caption; `relevance` one row a kept image-caption pair with every measure, the
     reasons it was kept and its sampling weight, and unless `params.left_out` is false the values of own pairs without
     the caption among its references. `agreement` (from `agree`) goes into the card, the distributions of
     `relevance_dir` (from `relevance`) into its picture. The same input gives the same bytes. Returns the manifest.

@@ -1,4 +1,4 @@
-"""The tables of a published dataset as parquet: config `captions`, a row a caption; `relevance`, a row a kept pair."""
+"""The tables of a published dataset as parquet: config `captions`, a row per caption; `relevance`, one per pair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from capgrade.schemas.files import atomic
 from capgrade.schemas.shards import Shards, pair_columns
 
 ROW_GROUP = 128 * 1024
-PARQUET_ROWS = 4_000_000  # pairs a file, about 60 MB
+PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 CAPTIONS = pa.schema([SCHEMA.field(n) for n in ("image_id", "caption_id", "caption", "tokens", "image_file")])
 
 

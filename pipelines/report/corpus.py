@@ -35,7 +35,7 @@ def _words(captions: Captions) -> np.ndarray:
 
 
 def _table(splits: list[Captions]) -> Table:
-    heads = ("split", "images", "captions", "captions an image", "words a caption", "different words")
+    heads = ("split", "images", "captions", "captions per image", "words per caption", "different words")
     lines = []
     for one in splits:
         words, vocabulary = _words(one), len(pc.unique(one.words()[0]))

@@ -12,17 +12,17 @@ from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 
-PER_IMAGE = 5  # rows of captions an image, in this layout always
-TABLE = "use --source tsv, which takes any number of captions an image"
+PER_IMAGE = 5  # rows of captions per image, in this layout always
+TABLE = "use --source tsv, which takes any number of captions per image"
 
 
 def read_precomp(params: CaptionsParams) -> Iterator[Caption]:
     """Captions of `{params.split}_caps.txt` in file order, five an image; caption ids are `<image id>#<k>`. Of several
     splits joined by `+`, one after the other.
 
-    `{split}_ids.txt`, where it exists, holds image ids, one a row of image features: SCAN's
-    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one a caption, repeated five
-    times, or one an image; SCAN's data.py tells the two apart by the count too (`im_div`). They are COCO's image
+    `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
+    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption, repeated five
+    times, or one per image; SCAN's data.py tells the two apart by the count too (`im_div`). They are COCO's image
     ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never sentence ids. Without the file,
     images are called `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them.
     Raises InputError for a missing split, a count of rows that fits neither form, and five rows that do not

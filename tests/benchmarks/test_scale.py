@@ -51,7 +51,7 @@ def test_vocabulary_grows_and_lengths_stay(real: Captions, tmp_path: Path) -> No
         corpus(real, images, tmp_path / str(images), seed=0, vectors=False)
         sizes[images] = statistics(read_captions(tmp_path / str(images)))
     assert sizes[400]["4-grams"] > 3 * sizes[40]["4-grams"]
-    assert sizes[400]["words a caption"] == pytest.approx(sizes[40]["words a caption"], rel=0.2)
+    assert sizes[400]["words per caption"] == pytest.approx(sizes[40]["words per caption"], rel=0.2)
     assert "| 1-grams |" in check(real, read_captions(tmp_path / "40"), 0)
 
 

@@ -64,5 +64,5 @@ def test_folders_that_do_not_belong_together(made: tuple[Path, Path], tmp_path: 
         captions(tmp_path / name, CaptionsParams(scenes=ScenesParams(train=0, val=0, test=n, size=64, seed=seed)))
     with pytest.raises(InputError, match="cider.arrow: computed for another version of the captions table"):
         matches(tmp_path / "other", made[1], None, None, 3)
-    with pytest.raises(InputError, match="cider.arrow: 60 captions a row, where the captions table has 45"):
+    with pytest.raises(InputError, match="cider.arrow: 60 captions per row, where the captions table has 45"):
         matches(tmp_path / "fewer", made[1], None, None, 3)

@@ -28,7 +28,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, WORK, digest
 
 WORDS = [f"word{k}" for k in range(20)]
-BLOCKS = {"relevance": 8, "shards": 4}  # images a block, so that a run has many parts
+BLOCKS = {"relevance": 8, "shards": 4}  # images per block, so that a run has many parts
 TWO = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 LONGEST = 60.0  # seconds that a run may take; one that hangs is counted and killed
 Stamps = dict[Path, tuple[int, int]]

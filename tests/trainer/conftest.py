@@ -20,7 +20,7 @@ DIM = 16
 
 
 def sets_of(n: int, seed: int) -> tuple[list[list[str]], list[list[int]]]:
-    """Two captions an image, naming its one to three objects."""
+    """Two captions per image, naming its one to three objects."""
     rng = np.random.default_rng(seed)
     objects = [rng.choice(len(KINDS), rng.integers(1, 4), replace=False).tolist() for _ in range(n)]
     texts = [[" and ".join(f"a {KINDS[k]}" for k in found), " ".join(KINDS[k] for k in found)] for found in objects]

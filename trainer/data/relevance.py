@@ -51,7 +51,7 @@ def _look_up(images, captions, start, kept, stored, values, known):
 class SampledRelevance:
     """The pairs that `capgrade shards` kept, with one of its measures; an image's own captions are always among them.
 
-    Relevance is to all captions of an image. 9 bytes a pair in memory. InputError for shards of other captions, and a
+    Relevance is to all captions of an image. 9 bytes per pair in memory. InputError for shards of other captions, and a
     measure they do not have.
     """
 

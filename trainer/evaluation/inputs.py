@@ -21,7 +21,7 @@ INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetens
 def read_similarity(path: Path, captions: Captions) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
-    An Arrow file has a column `image_id`, checked, and one fixed-size list a row. One of `capgrade embed` must be
+    An Arrow file has a column `image_id`, checked, and one fixed-size list per row. One of `capgrade embed` must be
     finished, of these captions, and of the model of the run that it lies in.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
@@ -62,7 +62,7 @@ def _require_current(path: Path, captions: Captions) -> None:
 def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
     """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
 
-    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list a row.
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
     """
     left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
     right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)

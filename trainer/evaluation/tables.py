@@ -53,7 +53,7 @@ def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, f
 
 
 def table(evaluation: Evaluation) -> Table:
-    """One evaluation: a row a metric, a column a direction."""
+    """One evaluation: a row per metric, a column per direction."""
     counts = evaluation.counts
     title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
     made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
@@ -98,7 +98,7 @@ def _read_run(path: Path) -> dict[str, Any]:
 
 
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
-    """A table of several runs (label -> evaluation folder or metrics.json), one row a run, the best in bold.
+    """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
 
     `metrics` such as recall@1 or ndcg@25 give a column a direction each; rsum and nsum one column.
     """

@@ -130,7 +130,7 @@ def _open(run: Run) -> None:
 
 
 def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
-    """Train an epoch; its mean loss, validation and pairs a second, as the first process has them."""
+    """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
     plan, batch_size, history = run.setup.plan, run.params.batch_size, run.history
     run.scorer.train()
     start = time.perf_counter()

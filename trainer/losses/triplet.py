@@ -38,7 +38,7 @@ def _one_way(way: Way, allowed: Tensor, margin: float, negatives: Negatives) -> 
 
 
 def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """int64 [P]: one allowed column a row; any where none is allowed. Random ones by torch's generator."""
+    """int64 [P]: one allowed column per row; any where none is allowed. Random ones by torch's generator."""
     if negatives == "random":
         order = torch.rand(scores.shape, device="cpu").to(scores.device)
         return order.masked_fill(~allowed, -1).argmax(dim=1)

@@ -1,4 +1,4 @@
-"""Retrieval metrics over plain arrays: queries as rows, candidates as columns, one float64 value a query."""
+"""Retrieval metrics over plain arrays: queries as rows, candidates as columns, one float64 value per query."""
 
 from capgrade.trainer.metrics.asp import asp, asp_average, asp_ceiling
 from capgrade.trainer.metrics.base import Positives, Queries, own_positives

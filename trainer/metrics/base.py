@@ -132,7 +132,7 @@ def _check_relevance(name: str, matrix: Array, shape: tuple[int, ...]) -> None:
 def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> None:
     if (len(queries), len(candidates)) != shape:
         given = (len(queries), len(candidates))
-        raise InputError(f"images are given for {given}, similarity is {shape}", remedy="give one a row and column")
+        raise InputError(f"images are given for {given}, similarity is {shape}", remedy="give one per row and column")
     missing = ~np.isin(queries, candidates)
     if missing.any():
         where = int(np.argmax(missing))
@@ -145,7 +145,7 @@ def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> 
 def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
     if len(positives.indptr) != shape[0] + 1:
         count = len(positives.indptr) - 1
-        raise InputError(f"{count} lists of positives for {shape[0]} queries", remedy="give one list a query")
+        raise InputError(f"{count} lists of positives for {shape[0]} queries", remedy="give one list per query")
     if positives.indices.size and not 0 <= positives.indices.min() <= positives.indices.max() < shape[1]:
         raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
 

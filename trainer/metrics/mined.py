@@ -101,7 +101,7 @@ def mined_precision_classes(
 ) -> MinedCurve:
     """The class-based curve beside `mined_precision`: the pairs within Hamming distance 0, 1, 2, ...
 
-    codes 0/1, one row a query or candidate. Images without annotation are dropped, as PMRP drops them. Thresholds
+    codes 0/1, one row per query or candidate. Images without annotation are dropped, as PMRP drops them. Thresholds
     are the distances.
     """
     mined, overlap = np.zeros((2, query_codes.shape[1] + 1), np.int64)

@@ -86,7 +86,7 @@ def pmrp(
 ) -> Array:
     """PMRP = mean over zeta of R-Precision, a candidate being positive if its classes differ in at most zeta places.
 
-    similarity (n_queries, n_candidates); codes 0/1, one row a query or candidate, (., n_classes); per query, in
+    similarity (n_queries, n_candidates); codes 0/1, one row per query or candidate, (., n_classes); per query, in
     [0, 1]. As evaluate_pmrp_coco.py of PCME (Chun et al. 2021): images without annotation (a row of zeros) are
     dropped, as queries (NaN) and from the gallery; own items stay and always match.
     """

@@ -130,7 +130,7 @@ def recall(similarity: Array, positives: Positives, *, k: int, ties: Ties = "exp
 def recall_share(similarity: Array, positives: Positives, *, k: int, ties: Ties = "expected") -> Array:
     """R@K: the share of the positives that is among the first K, |G ∩ Q_k| / |G|, per query, in [0, 1].
 
-    At most K/|G|: R@1 cannot exceed 0.2 with five captions an image. Biten et al. 2022, eq. 1.
+    At most K/|G|: R@1 cannot exceed 0.2 with five captions per image. Biten et al. 2022, eq. 1.
     """
     k = check_k(k)
     return per_query(with_positives(similarity, positives, ties), lambda block: share_in_top(block, k, ""))

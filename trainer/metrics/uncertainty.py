@@ -1,4 +1,4 @@
-"""Intervals and paired tests over queries, for any metric that gives one value a query."""
+"""Intervals and paired tests over queries, for any metric that gives one value per query."""
 
 from __future__ import annotations
 
@@ -118,5 +118,5 @@ def _flipped_means(gaps: Array, samples: int, seed: int) -> Array:
 def _known(values: Array) -> Array:
     known = values[~np.isnan(values)]
     if values.ndim != 1 or not len(known):
-        raise InputError("no query has a value", remedy="give one value a query, not all NaN")
+        raise InputError("no query has a value", remedy="give one value per query, not all NaN")
     return known

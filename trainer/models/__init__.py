@@ -1,4 +1,4 @@
-"""Retrieval models: one a file, by name."""
+"""Retrieval models: one per file, by name."""
 
 from __future__ import annotations
 

@@ -126,11 +126,11 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
 def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
     """bool [vocabulary] twice: the piece is a stop word; the piece goes on with the word before.
 
-    `words` is "english" (our list) or a file of one word a line; words of several pieces stop nothing.
+    `words` is "english" (our list) or a file of one word per line; words of several pieces stop nothing.
     """
     path = STOP_WORDS if words == "english" else Path(words)
     if not path.is_file():
-        raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word a line")
+        raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word per line")
     tokenizer, _ = load_tokenizer(model)
     stop, inner = torch.zeros(2, len(tokenizer), dtype=torch.bool)
     for word in path.read_text(encoding="utf-8").split():

@@ -1,4 +1,4 @@
-"""VSE++ (Faghri et al. 2018): one vector an image, one a caption, cosine."""
+"""VSE++ (Faghri et al. 2018): one vector per image, one per caption, cosine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npz files an image, made with numpy as MILVLG's and the self-critical scripts make them."""
+"""npz files per image, made with numpy as MILVLG's and the self-critical scripts make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCAN's folders: five captions an image, ids one a caption or one an image."""
+"""SCAN's folders: five captions per image, ids one per caption or one per image."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.metrics import ndcg, own_positives, recall
 
 IMAGES = 12
-OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions an image
+OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions per image
 RANDOM = np.random.default_rng(0)
 SIMILARITY = RANDOM.uniform(-1, 1, (IMAGES, len(OWNER))).astype(np.float32)
 LABELS = RANDOM.random(SIMILARITY.shape).astype(np.float32)
@@ -163,7 +163,7 @@ def test_embeddings_arrow_and_torch_give_the_same_similarity(folders, tmp_path):
 
 
 def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
-    """Two captions an image: the first stands for the image, the second is its only own candidate."""
+    """Two captions per image: the first stands for the image, the second is its only own candidate."""
     owner = np.repeat(np.arange(4), 2)
     vectors = np.random.default_rng(2).random((8, 5)).astype(np.float32)
     monkeypatch.setattr("capgrade.pipelines.measures.embeddings.embed", lambda texts, model: vectors)
@@ -200,7 +200,7 @@ def test_errors(folders, tmp_path):
     fails("image_ids are not those", similarity=tmp_path / "others.arrow")
     fails("not a finished relevance folder", similarity=similarity, relevance=tmp_path)
     other = relevance_folder(tmp_path / "other", labels=LABELS[:, 1:])
-    fails("captions a row", similarity=similarity, relevance=other)
+    fails("captions per row", similarity=similarity, relevance=other)
     np.save(tmp_path / "zero.npy", np.zeros((IMAGES, 3)))
     zero = tmp_path / "zero.npy"
     fails("embedding is zero", image_embeddings=zero, caption_embeddings=zero)

@@ -121,7 +121,7 @@ def test_image_without_captions_is_named():
 
 
 def test_groups_of_other_sizes_are_refused():
-    with pytest.raises(InputError, match="one a row and column"):
+    with pytest.raises(InputError, match="one per row and column"):
         Queries(S, np.arange(3), np.arange(8))
 
 
