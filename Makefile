@@ -23,7 +23,7 @@ core: .venv/installed
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(CORE) $(CORE)/source
 	$(BIN)/python -m venv $(CORE)/env
 	$(CORE)/env/bin/pip install --quiet --disable-pip-version-check $(CORE)/*.whl pytest
-	cd $(CORE) && CAPGRADE_CORE_ALONE=1 NUMBA_OPT=0 env/bin/python -m pytest -c /dev/null --rootdir source/tests/core source/tests/core
+	cd $(CORE) && CAPGRADE_CORE_ALONE=1 NUMBA_OPT=0 env/bin/python -m pytest -c /dev/null --import-mode=importlib --rootdir source/tests/core source/tests/core
 
 lint: .venv/installed
 	$(BIN)/ruff check .

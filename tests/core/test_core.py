@@ -81,7 +81,7 @@ def test_a_measure_scores_in_memory(name: str, scores: dict[str, np.ndarray], ca
 
 def test_metrics_score_a_matrix(scores: dict[str, np.ndarray], captions: Captions) -> None:
     assert ndcg(scores["cider"], scores["cider"], k=5) == pytest.approx(1)
-    assert (ndcg(scores["cider"], scores["rouge_l"], k=5) < 1).any()
+    assert (ndcg(scores["cider"], scores["rouge_l"], k=20) < 1).any()  # own captions alone fill the first five
     own = Positives.from_lists([np.flatnonzero(captions.owner == i) for i in range(captions.n_images)])
     assert recall(scores["cider"], own, k=5).mean() > 0.9 > recall(-scores["cider"], own, k=5).mean()
 
