@@ -89,7 +89,7 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     found, more = scores(model, images, words)
     own = torch.eye(len(found), dtype=torch.bool, device=found.device)
     (make_loss([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
-    return torch.cat([found.detach().flatten(), torch.as_tensor(more).detach().reshape(1)])
+    return torch.cat([found.detach().flatten(), torch.as_tensor(more, device=found.device).detach().reshape(1)])
 
 
 def as_trained(model: RetrievalModel, images: Images, words: Texts) -> tuple[Tensor, Tensor | float]:

@@ -98,7 +98,7 @@ def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> Non
 def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) -> None:
     """Forked while the folder is held, it says its number and waits for the end of its input."""
     program = HOLD.replace(
-        "print('held', flush=True); sys.stdin.read()", "print(os.fork(), flush=True); sys.stdin.read()"
+        "print('held', flush=True); sys.stdin.read()", "os.write(1, b'%d\\n' % os.fork()); sys.stdin.read()"
     )
     command = [sys.executable, "-c", f"import os\n{program}", str(tmp_path / "out")]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -182,11 +182,15 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytes
     from capgrade.trainer.search import index
 
     (tmp_path / index.MODEL).write_bytes(b"one model")
+    (tmp_path / index.VOCABULARY).write_bytes(b"its words")
+    words = digest(tmp_path / index.VOCABULARY)
     write_json(tmp_path / index.ITEMS, {})
     for at, sha in (("right", digest(tmp_path / index.MODEL)), ("wrong", "0" * 64)):
         (tmp_path / at).mkdir()
         write_json(tmp_path / at / index.ITEMS, {})
-        write_manifest(tmp_path / at, index.KIND, params={}, inputs={"model": sha}, rows={index.ITEMS: 0})
+        write_manifest(
+            tmp_path / at, index.KIND, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
+        )
     monkeypatch.setattr(index, "load_run", lambda run: (None, None, {"feature_dim": 4}))
     monkeypatch.setattr(index, "read_index", lambda folder: None)
     assert index.open_search(tmp_path, tmp_path / "right").feature_dim == 4

@@ -16,9 +16,10 @@ from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, ne
 from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BROUGHT = packages_distributions()  # seconds, so once
 LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "tensorboard", "dask")
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
-BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "atheris", "playwright"}
+BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "atheris", "playwright", "ranx", "ir_measures"}
 
 
 def named(requirements: list[str]) -> set[str]:
@@ -27,7 +28,7 @@ def named(requirements: list[str]) -> set[str]:
 
 def distribution(module: str) -> str:
     """The distribution that brings a module, by what is installed, else its own name."""
-    found = packages_distributions().get(module, [module.replace("_", "-")])
+    found = BROUGHT.get(module, [module.replace("_", "-")])
     return found[0].lower().replace("_", "-")
 
 

@@ -93,8 +93,10 @@ def test_what_changes_embeddings_changes_the_name(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(embeddings, "_processor", lambda: "another")
     names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA Something")
-    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda place: "NVIDIA Something")
+    assert embeddings.cache_name(TEXTS, embeddings.EMBEDDED) == names[-1]  # a GPU that is not asked for
+    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED, "cuda"))
     monkeypatch.setattr(embeddings, "version", lambda name: "0.0")
     names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
     assert len(set(names)) == 7

@@ -94,7 +94,8 @@ def test_cache_folder_and_saved_state(folder: Path, monkeypatch: pytest.MonkeyPa
     fitted(cache=str(folder / "cache")).save(folder / "state")
     FittedSpice.load(folder / "state").score(np.array([0]))
     options = json.loads(log.read_text())
-    assert options[options.index("-cache") + 1] == str(folder / "cache") and (folder / "cache").is_dir()
+    cache = Path(options[options.index("-cache") + 1])
+    assert cache.parent == folder / "cache" and cache.is_dir()  # one per version of the jars
 
 
 def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

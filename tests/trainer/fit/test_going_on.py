@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
+from tests.conftest import call
 from tests.trainer.fit.runs import params, run
 
 RANDOM = "train.loss=[{name: triplet, negatives: random}]"  # draws from the random state
@@ -153,12 +154,14 @@ def test_other_data_under_the_same_path_are_another_run(small, tmp_path, name):
 
 
 def test_other_document_frequencies_under_the_same_path_are_another_run(small, tmp_path):
-    folder = Path(shutil.copytree(small.data.captions, tmp_path / "corpus"))
-    given = measures(f"cider.document_frequency={folder}#train")
-    run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
-    _append(folder / "manifest.json")
+    counted = tmp_path / "frequencies.arrow"
+    count = ["frequencies", "--captions", str(small.data.captions), "--out", str(counted), "--split"]
+    assert call(*count, "train") == 0
+    given = measures(f"cider.document_frequency={counted}")
+    run(small.data, tmp_path / "run", "train.measure=cider", preset="sam", epochs=1, measures=given)
+    assert call(*count, "val") == 0
     with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
+        run(small.data, tmp_path / "run", "train.measure=cider", preset="sam", epochs=1, measures=given)
 
 
 def test_another_matrix_under_the_same_path_is_another_run(small, tmp_path):
@@ -177,7 +180,7 @@ def test_the_manifest_names_every_input(small, tmp_path):
     given = measures(f"cider.document_frequency={folder}#train")
     run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
     inputs = json.loads((tmp_path / "run/manifest.json").read_text())["inputs"]
-    assert inputs.keys() == {"captions", "regions", f"cider: {folder}"}
+    assert inputs.keys() == {"captions", "regions", "measures.cider.document_frequency"}
     assert all(len(value) == 64 for value in inputs.values())
 
 
