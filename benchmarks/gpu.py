@@ -121,7 +121,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
             for precision in ("float32", "bf16")
         }
         if name in LOOPS:
-            loop = partial(_step, model, *batch, "float32", LOOPS[name])
+            loop = partial(_step, model, *batch, "float32", training.encoded(LOOPS[name]))
             found[name]["caption_loop"] = sizes.batch / seconds_of(loop, device, sizes.rounds)
     return found
 

@@ -60,8 +60,8 @@ class OnGpu(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__getitem__ and isinstance(args[1], list):  # torch would make this index on a real GPU
-            args = (args[0], torch.tensor(args[1]))
+        if func is Tensor.__getitem__:  # torch would make an index of a list on a real GPU
+            args = (args[0], _index(args[1]))
         if func is Tensor.new_tensor:
             return torch.tensor(args[1], dtype=args[0].dtype).to(DEVICE)
         if func is Tensor.tolist:
@@ -75,6 +75,13 @@ class OnGpu(Tensor):
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return run(op, args, kwargs or {})
+
+
+def _index(index: Any) -> Any:
+    """Lists as tensors, also among several indices."""
+    if isinstance(index, tuple):
+        return tuple(_index(one) for one in index)
+    return torch.tensor(index) if isinstance(index, list) else index
 
 
 def run(op: Any, args: Any, kwargs: Any) -> Any:
