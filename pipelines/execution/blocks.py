@@ -311,12 +311,13 @@ def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -
     return kinds
 
 
-def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
-    """Score every unfinished block on a Beam runner. `options` are Beam's own; the default runs in this process.
+def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:
+    """Score every unfinished block, of all or of `blocks`, on a Beam runner. `options` are Beam's own; the default runs
+    in this process.
 
     Raises the InputError that a worker raised, if it did.
     """
-    missing = [block for block in range(job.n_blocks) if not job.finished(block)]
+    missing = [block for block in (range(job.n_blocks) if blocks is None else blocks) if not job.finished(block)]
     if job.remote:
         elsewhere = job.done_elsewhere()
         missing = fetch(job, [block for block in missing if job.name(job.receipt(block)) in elsewhere]) + [
@@ -402,7 +403,7 @@ def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) ->
 def _watch(job: Job, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts receipts: it works for any runner."""
     stop = threading.Event()
-    before = job.n_blocks - total
+    before = len(list((job.work / "parts").glob("??????-.json")))
     with progress(what, total) as advance:
 
         def count() -> None:
