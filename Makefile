@@ -1,10 +1,11 @@
 # Two commands do everything on a fresh machine: `make repro` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+CORE := .venv/core
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
-.PHONY: repro test lint screenshots clean
+.PHONY: repro test core lint screenshots clean
 
 repro: .venv/installed
 	mkdir -p data/.times
@@ -15,6 +16,15 @@ repro: .venv/installed
 test: .venv/installed lint
 	$(BIN)/pytest
 
+# The wheel with its core dependencies and pytest, and none of the extras.
+core: .venv/installed
+	rm -rf $(CORE) && mkdir $(CORE)
+	git archive --prefix=source/ HEAD | tar -x -C $(CORE)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(CORE) $(CORE)/source
+	$(BIN)/python -m venv $(CORE)/env
+	$(CORE)/env/bin/pip install --quiet --disable-pip-version-check $(CORE)/*.whl pytest
+	cd $(CORE) && CAPGRADE_CORE_ALONE=1 NUMBA_OPT=0 env/bin/python -m pytest -c /dev/null --rootdir source/tests/core source/tests/core
+
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -22,7 +32,7 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 
 screenshots: .venv/installed
-	$(BIN)/python -m capgrade.benchmarks.screenshots --report data/report.html --dataset data/dataset --out docs/screenshots
+	$(BIN)/python -m tests.tools.screenshots --report data/report.html --dataset data/dataset --out docs/screenshots
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

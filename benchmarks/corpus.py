@@ -294,6 +294,8 @@ def check(source: Captions, generated: Captions, seed: int) -> str:
 
 
 def _number(value: float) -> str:
+    if value != value:  # not defined on so small a corpus
+        return "–"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
 
 

@@ -1,8 +1,26 @@
-"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those of the project."""
+"""Graded relevance labels for image-text retrieval. The folders beside this file are links to those of the project.
+
+Public names are imported when they are asked for: `import capgrade` alone loads neither numpy nor torch.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
+
+# Name -> module that has it, imported when it is first asked for.
+PUBLIC = {
+    "score": "capgrade.scoring",
+    "Scores": "capgrade.scoring",
+    "CaptionScores": "capgrade.caption_scores",
+    "CiderReward": "capgrade.reward",
+    "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
+    "Labels": "capgrade.labels",
+    "Qrels": "capgrade.rankings",
+    "Run": "capgrade.rankings",
+    "evaluate": "capgrade.evaluation",
+}
+MODULES = ("coco", "losses", "metrics")
 
 
 def __getattr__(name: str) -> Any:
@@ -10,4 +28,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("capgrade")
+    if name in MODULES:
+        return import_module(f"capgrade.{name}")
+    if name in PUBLIC:
+        return getattr(import_module(PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "__version__", *PUBLIC, *MODULES])

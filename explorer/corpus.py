@@ -10,25 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from capgrade.explorer.pairs import Pairs, joined
 from capgrade.pipelines.measures import choose
+from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
-from capgrade.schemas.captions import SCHEMA, Captions, read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards
 
-CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
-PAIR_COLUMNS = ["image_id", "caption_id", "original"]
 TOP, UNIFORM = 16, 16  # captions an image, where pairs are sampled here
-NOT_MEASURES = {*PAIR_COLUMNS, "reasons", "weight"}
 
 
 @dataclass(frozen=True)
@@ -52,17 +46,9 @@ def read_dataset(folder: Path, split: str | None = None) -> Corpus:
 
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
     """
-    manifest = read_manifest(folder, "publish")
-    if "tokenizer" not in manifest:
-        raise InputError("its manifest has no tokenizer", file=folder, remedy="publish it again: capgrade publish")
-    splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
-    split = _chosen(split, splits, folder)
-    table = _parquet(folder, manifest, f"captions/{split}", CAPTION_COLUMNS)
-    split_column = pa.array([split] * table.num_rows, pa.string())
-    table = table.append_column("split", split_column).select(SCHEMA.names)
-    captions = _captions(table, split, manifest, folder)
-    pairs = joined(_published_pairs(folder, manifest, split, captions))
-    return Corpus(captions, pairs, _params(manifest["measures"], folder), folder)
+    manifest, captions = published_captions(folder, split)
+    pairs = joined(_published_pairs(folder, manifest, captions))
+    return Corpus(captions, pairs, params_of(manifest["measures"], folder), folder)
 
 
 def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None) -> Corpus:
@@ -76,7 +62,7 @@ def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None)
         image, caption = batch["image"].to_numpy()[row], columns["captions"].to_numpy()
         values = {name: columns[name].to_numpy() for name in shards.measures}
         parts.append(Pairs(image, caption, values, captions.owner[caption] == image))
-    params = _params(shards.metadata["params"]["measures"], shards_dir)
+    params = params_of(shards.metadata["params"]["measures"], shards_dir)
     return Corpus(captions, joined(parts), params, captions_dir)
 
 
@@ -121,71 +107,6 @@ def sampled(captions: Captions, scorers: Mapping[str, Callable[[np.ndarray], np.
     return joined(parts)
 
 
-def _chosen(split: str | None, known: list[str], folder: Path) -> str:
-    if split is None and len(known) > 1:
-        raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
-    if not known or (split is not None and split not in known):
-        raise InputError(f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}")
-    return known[0] if split is None else split
-
-
-def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:
-    return [folder / name for name in sorted(manifest["files"]) if name.rsplit("-", 3)[0] == prefix]
-
-
-def _parquet(folder: Path, manifest: dict[str, Any], prefix: str, columns: list[str]) -> pa.Table:
-    tables = []
-    for path in _files(folder, manifest, prefix):
-        try:
-            tables.append(pq.read_table(path, columns=columns))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            problem = f"not a whole Parquet file ({' '.join(str(error).split())})"
-            raise InputError(problem, file=path, remedy="publish it again: capgrade publish") from error
-        missing = set(columns) - set(tables[-1].column_names)
-        if missing:
-            raise InputError(f"no column '{min(missing)}'", file=path, remedy="publish it again: capgrade publish")
-    return pa.concat_tables(tables).combine_chunks()
-
-
-def _captions(table: pa.Table, split: str, manifest: dict[str, Any], folder: Path) -> Captions:
-    try:
-        table = table.cast(SCHEMA)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
-    if not table.num_rows:
-        raise InputError("no captions", file=folder / "captions")
-    return Captions(table, split, str(manifest["tokenizer"]), manifest["inputs"]["captions"])
-
-
-def _published_pairs(folder: Path, manifest: dict[str, Any], split: str, captions: Captions) -> Iterator[Pairs]:
-    image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
-    for path in _files(folder, manifest, f"relevance/{split}"):
-        names = [name for name in manifest["measures"] if name not in NOT_MEASURES]
-        table = _parquet(
-            folder, {"files": {str(path.relative_to(folder)): None}}, f"relevance/{split}", [*PAIR_COLUMNS, *names]
-        )
-        image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
-        if image.null_count or caption.null_count:
-            raise InputError("a pair of an image or caption that the captions lack", file=path)
-        values = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in names}
-        yield Pairs(image.to_numpy(), caption.to_numpy(), values, table["original"].to_numpy())
-
-
-def _params(measures: dict[str, Any], folder: Path) -> MeasuresParams:
-    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
-    in the pairs."""
-    found: dict[str, Any] = {"mixtures": {}}
-    _collect(measures, found)
-    return validated(MeasuresParams, found, file=folder)
-
-
-def _collect(measures: dict[str, Any], found: dict[str, Any]) -> None:
-    for name, values in measures.items():
-        if "weights" in values:
-            if not any("imported" in part for part in values["measures"].values()):
-                found["mixtures"][name] = values["weights"]
-            _collect(values["measures"], found)
-        elif name == "sbert_mean":  # not a block of its own: `sbert` with another `references`
-            found.setdefault("sbert", {**values, "references": "max"})
-        elif "imported" not in values:
-            found[name] = values
+def _published_pairs(folder: Path, manifest: dict[str, Any], captions: Captions) -> Iterator[Pairs]:
+    for part in published_pairs(folder, manifest, captions, list(manifest["measures"])):
+        yield Pairs(part.image, part.caption, part.values, part.original)

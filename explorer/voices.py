@@ -14,7 +14,7 @@ from capgrade.pipelines.measures.typed import Typed, typed
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 
-SLOW = ("meteor_java", "spice")  # a Java process scores their pairs one by one
+SLOW = ("spice",)  # a Java process scores their pairs one by one
 
 
 class Voice(Protocol):

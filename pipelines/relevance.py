@@ -10,24 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.blocks import (
-    Batches,
-    Job,
-    Opened,
-    fit_measures,
-    forget,
-    ids_of,
-    joined,
-    place,
-    run_blocks,
-    save_ids,
-)
+from capgrade.pipelines.execution.blocks import joined, run_blocks
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.shared import fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.devices import device_of
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
@@ -68,7 +61,8 @@ def relevance(
     files = read_by(params.measures, measures)
     inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "relevance", [made_with, inputs]) as work:
-        where = place(params.device, params.exchange, work)
+        device_of(params.device)
+        remote = run_url(params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
         schemas = {
@@ -80,9 +74,10 @@ def relevance(
             for name in chosen
         }
         save_ids(captions.image_ids, work)
-        tables = _Dense(schemas)
-        sizes = captions.n_images, params.block_images, captions.n_captions
-        job = Job(work, kinds, tables, *sizes, None, *where)
+        job = Job(
+            work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
+            block_images=params.block_images, n_captions=captions.n_captions, device=params.device, remote=remote,
+        )  # fmt: skip
         run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():

@@ -11,25 +11,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.blocks import (
-    Batches,
-    Job,
-    Opened,
-    fit_measures,
-    forget,
-    ids_of,
-    joined,
-    place,
-    run_blocks,
-    save_ids,
-)
+from capgrade.pipelines.execution.blocks import joined, run_blocks
+from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
+from capgrade.pipelines.execution.shared import fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.measures import Measure, choose
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, reason_names
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.devices import device_of
 from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
@@ -154,7 +147,8 @@ class _Made:
     def job(self, chosen: Mapping[str, Measure], work: Path) -> Job:
         """What workers need, with the fitted measures and keys in the work folder."""
         params, captions = self.params, self.captions
-        where = place(params.device, params.exchange, work)
+        device_of(params.device)
+        remote = run_url(params.exchange, work)
         kinds = fit_measures(dict(chosen), captions, work)
         save_ids(captions.image_ids, work)
         keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
@@ -164,9 +158,11 @@ class _Made:
             tuple(m.low for m in chosen.values()), tuple(m.high for m in chosen.values()), params.top,
             params.windows.width, params.windows.stride, params.windows.per_window, params.uniform, params.seed,
         )  # fmt: skip
-        tables = _Sampled(tuple(params.measures), plan, self.schema)
-        counts = captions.n_images, params.block_images, captions.n_captions, params.group_captions
-        return Job(work, kinds, tables, *counts, *where)
+        return Job(
+            work=work, kinds=kinds, tables=_Sampled(tuple(params.measures), plan, self.schema),
+            n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
+            group_captions=params.group_captions, device=params.device, remote=remote,
+        )  # fmt: skip
 
     def require_unchanged(self) -> None:
         require_unchanged(self.files, read_by(self.params.measures, self.measures))

@@ -75,7 +75,7 @@ def holder(out: Path) -> int | None:
             except BlockingIOError:
                 text = f.read(20).strip()
                 return int(text) if text.isdigit() else 0
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     return None
 

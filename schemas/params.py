@@ -141,13 +141,6 @@ class SpiceParams(Block):
     self_reference: SelfReference = "included"
 
 
-class MeteorJavaParams(Block):
-    """METEOR by its jar: how many processes of it."""
-
-    processes: Positive | None = None  # None: one a core
-    self_reference: SelfReference = "included"
-
-
 class SbertParams(Block):
     """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
 
@@ -173,7 +166,6 @@ class MeasuresParams(Block):
     tfidf_cosine: TfidfParams = TfidfParams()
     rouge_l: RougeParams = RougeParams()
     meteor: MeteorParams = MeteorParams()
-    meteor_java: MeteorJavaParams = MeteorJavaParams()
     sbert: SbertParams = SbertParams()
     scene_graph: SceneGraphParams = SceneGraphParams()
     spice: SpiceParams = SpiceParams()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
+collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,7 +32,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Continuous integration fails without one; elsewhere its tests are skipped."""
-    from capgrade.benchmarks.browser import chromium, executable
+    from tests.tools.browser import chromium, executable
 
     if executable() is None:
         reason = "no chromium on this machine (Debian: apt-get install chromium)"

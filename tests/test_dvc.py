@@ -16,9 +16,9 @@ import pytest
 import typer
 import yaml
 
-from capgrade.benchmarks.dvc_lock import stale
 from capgrade.pipelines.cli import app
 from tests.conftest import ROOT
+from tests.tools.dvc_lock import stale
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 CLI = ROOT / "pipelines" / "cli"

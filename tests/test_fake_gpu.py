@@ -24,9 +24,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("test_*.py")))
 def test_on_the_fake_gpu(file: str, library: Path) -> None:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, LIBRARY: str(library), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "fake_gpu.device", str(FOLDER / file)]
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.fake_gpu.device", str(FOLDER / file)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and "failed" not in done.stdout

@@ -1,4 +1,4 @@
-"""The project has one import name: nothing imports its folders by their own, and the wheel holds `capgrade/` alone."""
+"""The project has one import name: nothing imports its folders by their own (the wheel: test_wheel.py)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 import tokenize
-import zipfile
 from pathlib import Path
 
 import pytest
 
 import capgrade
+from capgrade.schemas.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipelines", "trainer", "schemas", "explorer", "benchmarks")
@@ -65,29 +65,28 @@ def test_links_lead_to_the_folders() -> None:
         assert (package / name / "__init__.py").samefile(ROOT / name / "__init__.py")
 
 
+def imported_by(code: str) -> set[str]:
+    """The top-level modules that a fresh process has loaded after some code."""
+    code = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HEAVY = {*EXTRAS, "numba", "numpy", "pyarrow", "scipy"}
+
+
 def test_importing_the_package_imports_nothing_else() -> None:
-    heavy = "('torch', 'apache_beam', 'gradio', 'numpy')"
-    code = f"import sys, capgrade; capgrade.__version__; sys.exit(any(m in sys.modules for m in {heavy}))"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert not imported_by("import capgrade; capgrade.__version__") & HEAVY
 
 
-def test_the_wheel_holds_one_package(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        names = wheel.namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"capgrade"}
-    for name in FOLDERS:
-        here = {p.relative_to(ROOT).as_posix() for p in (ROOT / name).rglob("*.py")}
-        assert {f"capgrade/{p}" for p in here} <= set(names)
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["regions", "--help"]], ids=" ".join)
+def test_help_is_shown_without_what_commands_need(words: list[str]) -> None:
+    """In a fraction of a second, which loading numpy alone would take, and torch or Beam many times over."""
+    code = f"""
+from contextlib import suppress
+from capgrade.pipelines.cli import main
+sys.argv = {["capgrade", *words]}
+with suppress(SystemExit):
+    main()
+"""
+    assert not imported_by(code) & HEAVY

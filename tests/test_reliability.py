@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.benchmarks.kill import Case, descendants, is_worker, kill_often
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import files, lock
@@ -23,6 +22,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest, write_arrow, write_manifest, write_text
 from capgrade.schemas.lock import LOCK, holder, only_run
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.tools.kill import Case, descendants, is_worker, kill_often
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.lock import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"

@@ -18,11 +18,11 @@ import pytest
 
 from tests.conftest import ROOT
 
-PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
+FOLDERS = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")  # links in capgrade/ lead to them
 BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 # One process for all commands, as each would import Beam and torch anew.
 RUN = """
-import json, sys, pipelines
+import json, sys, capgrade.pipelines as pipelines
 from pathlib import Path
 from typer.testing import CliRunner
 from capgrade.pipelines.cli import app
@@ -48,11 +48,17 @@ LINES = [
 
 
 def tracked() -> list[str]:
-    """The files of the packages, by git."""
+    """The files of the package, by git."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout: nothing to compare with")
-    done = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["git", "ls-files", "capgrade", *FOLDERS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def installed() -> set[str]:
+    """The same as they are named in the wheel: nothing is at its top but `capgrade`."""
+    return {name if name.startswith("capgrade/") else f"capgrade/{name}" for name in tracked()}
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +68,34 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in [*tracked(), "pyproject.toml", "README.md", "LICENSE"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
-    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for name in FOLDERS:
+        (source / "capgrade" / name).symlink_to((ROOT / "capgrade" / name).readlink())
+    _build(source, out)
     return out
 
 
-def test_the_wheel_has_every_file_of_the_packages(built: Path) -> None:
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert names == set(tracked())
+def _build(source: Path, out: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_the_sdist_has_what_the_wheel_is_made_of(built: Path) -> None:
+def wheel_names(folder: Path) -> set[str]:
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Path) -> None:
+    assert wheel_names(built) == installed()
+
+
+def test_the_sdist_has_what_the_wheel_is_made_of(built: Path, tmp_path: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = {member.name.split("/", 1)[-1] for member in sdist.getmembers()}
-    assert {*tracked(), "pyproject.toml", "README.md", "LICENSE"} <= names
+        assert {*installed(), "pyproject.toml", "README.md", "LICENSE"} <= names
+        assert not {name for name in names if name.split("/")[0] in (*FOLDERS, "tests", "docs")}
+        sdist.extractall(tmp_path, filter="data")
+    _build(next(tmp_path.iterdir()), tmp_path)
+    assert wheel_names(tmp_path) == installed()
 
 
 def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Path) -> None:

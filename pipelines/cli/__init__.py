@@ -6,14 +6,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import bench, explore, labels, publishing, regions, report, training
+from capgrade.pipelines.cli import bench, explore, labels, publishing, regions, report, score, training
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.times import timed
+from capgrade.schemas.extras import missing_extra
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +28,7 @@ app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
 app.add_typer(report.app)
+app.add_typer(score.app)
 app.add_typer(explore.app)
 app.add_typer(bench.app, name="bench")
 
@@ -39,14 +41,17 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:
-        out = _out(sys.argv[1:])
-        with timed(" ".join(sys.argv[1:2]), out) if out else nullcontext():
+        with _timed(sys.argv[1:]):
             _run()
+    except ModuleNotFoundError as error:
+        told = missing_extra(error)
+        if told is None or os.environ.get("CAPGRADE_DEBUG"):
+            raise
+        _say_error(told)
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         if os.environ.get("CAPGRADE_DEBUG"):
             raise
-        typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
-        sys.exit(2)
+        _say_error(error)
     except BaseException as error:
         if not _interrupted(error):
             raise
@@ -61,6 +66,16 @@ def _run() -> None:
     except SystemExit as done:
         if done.code:
             raise
+
+
+def _timed(arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """Where the command writes a folder, what it took is recorded."""
+    out = _out(arguments)
+    if out is None:
+        return nullcontext()
+    from capgrade.schemas.times import timed
+
+    return timed(" ".join(arguments[:1]), out)
 
 
 def _out(arguments: Sequence[str]) -> Path | None:
@@ -83,6 +98,11 @@ def _interrupted(error: BaseException) -> bool:
     """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
     stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
     return stopped or str(error).startswith("KeyboardInterrupt")
+
+
+def _say_error(error: InputError | OSError) -> NoReturn:
+    typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
+    sys.exit(2)
 
 
 def _one_line(error: InputError | OSError) -> str:

@@ -21,7 +21,6 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import load_params
 
 app = typer.Typer(no_args_is_help=True, help="Time us beside a peer, in one process run.")
 
@@ -60,6 +59,16 @@ def bench_relevance(
     say(result, True, "") if as_json else bench_table(result)
 
 
+@app.command("score")
+def bench_score(captions: CaptionsDir, split: Split = None, as_json: AsJson = False) -> None:
+    """Scores of captions beside pycocoevalcap: the first caption of each image with the others as references."""
+    from capgrade.benchmarks.score import bench
+    from capgrade.pipelines.cli.score_tables import bench_score_table
+
+    result = bench(captions, split)
+    say(result, True, "") if as_json else bench_score_table(result)
+
+
 @app.command("regions")
 def bench_regions(
     images: Annotated[Path, typer.Option(help="Folder of pictures, captions folder, or list.")],
@@ -73,6 +82,7 @@ def bench_regions(
 ) -> None:
     """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
     from capgrade.benchmarks.regions import bench, show
+    from capgrade.schemas.params import load_params
 
     weights = weights or ("random" if detector == "bottom_up" else None)
     options = overrides("regions", {"detector": detector, "weights": weights, "precision": precision})

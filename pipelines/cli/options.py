@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json
-from capgrade.schemas.params import Block, Params, load_params, validated
+
+if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
+    from capgrade.schemas.params import Block, Params
 
 ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
 Sets = Annotated[
@@ -34,7 +35,7 @@ Imports = Annotated[
     typer.Option("--import", help="NAME=FILE: a relevance matrix of someone else's (Arrow, .npy, TERAN) as a measure."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-_B = TypeVar("_B", bound=Block)
+_B = TypeVar("_B", bound="Block")
 COEFFICIENTS = ("pearson", "spearman")
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 
@@ -53,6 +54,8 @@ def names_of(measures: str | None, imports: list[str] | None, default: Sequence[
 
 
 def load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
+    from capgrade.schemas.params import load_params
+
     loaded = load_params(params, sets or [])
     imported = {**loaded.measures.imported, **pairs(imports, "--import")}
     return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
@@ -73,6 +76,8 @@ def beam_options(context: typer.Context) -> list[str]:
 
 def agreement_of(path: Path) -> dict[str, Any]:
     """What `capgrade agree --out` wrote. InputError when it is something else."""
+    from capgrade.schemas.files import read_json
+
     found = read_json(path)
     if not are_agreement(found):
         raise InputError("not agreement figures", file=path, remedy="give what capgrade agree --out wrote")
@@ -90,6 +95,8 @@ def are_agreement(found: Any) -> bool:
 
 def with_given(block: _B, **given: Any) -> _B:
     """The block with the options that were given on the command line, checked again."""
+    from capgrade.schemas.params import validated
+
     values = {k: v for k, v in given.items() if v is not None}
     return validated(type(block), {**block.model_dump(), **values})
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import PublishParams
+
+if TYPE_CHECKING:
+    from capgrade.schemas.params import PublishParams
 
 app = typer.Typer()
 

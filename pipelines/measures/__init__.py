@@ -11,7 +11,6 @@ from capgrade.pipelines.measures.cider import Cider, CiderPlain
 from capgrade.pipelines.measures.imported import Imported
 from capgrade.pipelines.measures.kinds import KINDS
 from capgrade.pipelines.measures.meteor import Meteor
-from capgrade.pipelines.measures.meteor.java import MeteorJava
 from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.measures.sbert import Sbert
@@ -28,7 +27,6 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "cider": lambda params: Cider(params.cider),
     "cider_plain": lambda params: CiderPlain(params.cider_plain),
     "meteor": lambda params: Meteor(params.meteor),
-    "meteor_java": lambda params: MeteorJava(params.meteor_java),
     "rouge_l": lambda params: RougeL(params.rouge_l),
     "sbert": lambda params: Sbert(params.sbert),
     "scene_graph": lambda params: SceneGraph(params.scene_graph),

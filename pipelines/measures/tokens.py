@@ -46,7 +46,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
         raise InputError("tokenizer ptb needs Java", remedy=remedy)
     command = [java, "-Dfile.encoding=UTF-8", "-cp", str(ptb_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
     command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
-    text = "\n".join(_one_line(caption) for caption in captions) + "\n"
+    text = "\n".join(one_line(caption) for caption in captions) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     lines = run.stdout.decode().split("\n")[:-1]
     if run.returncode or len(lines) != len(captions):
@@ -62,13 +62,13 @@ def ptb_jar() -> Path:
     return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR
 
 
-def _one_line(caption: str) -> str:
+def one_line(caption: str) -> str:
     return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
     """The same tokens without Java, each caption by itself; docs/tokenizers.md has how equal they are."""
-    return [ptb_tokens(_one_line(caption)) for caption in captions]
+    return [ptb_tokens(one_line(caption)) for caption in captions]
 
 
 def lower_split(captions: Sequence[str]) -> list[list[str]]:

@@ -110,6 +110,11 @@ class Repository:
             )
         return made.oid
 
+    def download(self, revision: str) -> Path:
+        """A folder with the files of a commit, in the client's cache: what is there is not asked for again."""
+        with self._asking():
+            return Path(self._api.snapshot_download(**self._at, revision=revision, etag_timeout=ANSWER))
+
     def tag(self, name: str, commit: str) -> None:
         with self._asking():
             self._api.create_tag(**self._at, tag=name, revision=commit)

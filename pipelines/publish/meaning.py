@@ -46,7 +46,6 @@ MEASURES: dict[str, Callable[[Used], str]] = {
     "cider": lambda used: f"CIDEr-D, 0..10: {OVER['mean']}, {_idf(used)}",
     "cider_plain": lambda used: f"CIDEr without clipping and length penalty, 0..10: {OVER['mean']}, {_idf(used)}",
     "meteor": lambda _: f"METEOR 1.5, 0..1: {OVER['max']}",
-    "meteor_java": lambda _: f"METEOR 1.5 by its jar, 0..1: {OVER['max']}",
     "rouge_l": _rouge,
     "sbert": _sbert,
     "sbert_mean": _sbert,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from capgrade.benchmarks.browser import open_file
+from tests.tools.browser import open_file
 
 
 def opened(browser: Browser, folder: Path, body: str) -> list[str]:

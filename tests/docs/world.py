@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import shlex
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.files import read_arrow
 from tests.conftest import call
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
@@ -25,6 +22,7 @@ TERAN = (
 PIPELINE = f"""
 capgrade captions {SCENES} --out data/captions
 capgrade regions --images data/captions --boxes 4-8 --out data/regions
+capgrade regions export --format npz --regions data/regions --out features
 capgrade relevance --captions data/captions --split test --out data/relevance
 capgrade shards --captions data/captions --split train --top 4 --uniform 4 --out data/shards
 capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agreement.json --pairs data/judged.arrow
@@ -47,7 +45,6 @@ def make_world() -> None:
     _flickr(captions)
     _precomp(captions)
     _judgements(captions)
-    _pictures()
     np.save("sims.npy", np.load("data/embeddings/scenes_sam/similarity.npy"))
     one = "--source tsv --input captions.tsv --split test --out one"
     assert call("captions", *one.split()) == 0
@@ -114,10 +111,3 @@ def _judgements(captions: Captions) -> None:
     for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv"):
         with Path(name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("image_id", "caption_id", "score"), *rows])
-
-
-def _pictures() -> None:
-    Path("pictures").mkdir()
-    for row in read_arrow(Path("data/captions/images.arrow")).slice(0, 2).to_pylist():
-        data = next(value for value in row.values() if isinstance(value, bytes))
-        Image.open(io.BytesIO(data)).save(f"pictures/{row['image_id']}.png")

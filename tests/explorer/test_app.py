@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from capgrade.benchmarks.browser import listen
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import Corpus, sampled
 from capgrade.explorer.pictures import Thumbnails
@@ -25,6 +24,7 @@ from capgrade.pipelines.measures import choose
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
+from tests.tools.browser import listen
 
 HOSTILE = [
     "<script>window.hacked = 1</script> a dog",

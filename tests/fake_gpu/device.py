@@ -3,7 +3,7 @@
 A mixed device, `.numpy()` of a device tensor, lengths of packed captions on the device and wrong dtypes under
 `autocast("cuda")` become errors; what makes the processor wait for a GPU is counted. PyTorch's FakeTensorMode does not
 serve: it stops at data-dependent steps and misses processor tensors indexed by device ones. Import this before torch,
-which looks its hooks up once: `pytest -p fake_gpu.device`, with the library of `build` named in the environment.
+which looks its hooks up once: `pytest -p tests.fake_gpu.device`, with the library of `build` named in the environment.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class OnGpu(Tensor):
 
     def __repr__(self, **_: Any) -> str:
         return f"OnGpu({self.inside})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """In a file it is a plain tensor; a real one would be so too, read with `map_location`."""
+        return self.inside.detach().__reduce_ex__(protocol)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -137,6 +141,19 @@ def _made_here(make: Callable) -> Callable:
     return lambda data, *, dtype=None, device="cpu": make(data, dtype=dtype).to(device or "cpu")
 
 
+def _loading(load: Callable) -> Callable:
+    """Values are copied into the parameters, as on a GPU; those of a GRU, which it holds weakly, cannot be swapped."""
+
+    def loaded(*args: Any, **kwargs: Any) -> Any:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return load(*args, **kwargs)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return loaded
+
+
 class FakeGpu(TorchDispatchMode):
     """Within it `.to("cuda:0")`, `device="cuda:0"` and autocast serve, on the calling thread; one GPU is there."""
 
@@ -150,6 +167,7 @@ class FakeGpu(TorchDispatchMode):
             self.patch.setattr(torch, name, _made_here(getattr(torch, name)))
         # its tensors take no version counter, which a wrapper sets
         self.patch.setattr(torch._C, "_InferenceMode", lambda mode: torch.set_grad_enabled(not mode))
+        self.patch.setattr(torch.nn.Module, "load_state_dict", _loading(torch.nn.Module.load_state_dict))
         torch.autograd.set_multithreading_enabled(False)
         torch.__future__.set_swap_module_params_on_conversion(True)
         return super().__enter__()
@@ -171,6 +189,7 @@ CUDA: dict[str, Callable] = {
     "current_device": lambda: 0,
     "set_device": lambda *_: None,
     "synchronize": lambda *_: None,
+    "get_device_name": lambda *_: "fake GPU",
     "is_bf16_supported": lambda *_, **__: True,
     "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
     "set_rng_state": lambda *_: None,

@@ -13,7 +13,6 @@ from tests.tiny_detector import TINY
 
 def test_everything_runs_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "FEATURES", 16)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "none")
     monkeypatch.setattr(gpu, "SIDES", (48, 64))
     small = {"embed": 16, "similarity": 8, "dropout": 0.0}
     monkeypatch.setattr(train, "MODELS", {"vse": {"embed": 16}, "saf": small, "sgr": small})

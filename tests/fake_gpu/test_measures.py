@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measures.test_on_device import FORMS
 
 from capgrade.pipelines.measures import choose, embeddings, on_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
+from tests.pipelines.measures.test_on_device import FORMS
 
 
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=str)

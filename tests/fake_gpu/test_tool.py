@@ -74,7 +74,8 @@ def rouge(module: ModuleType) -> object:
 
 def losses(module: ModuleType) -> object:
     scores = torch.rand(4, 4).to(DEVICE).requires_grad_()
-    return module.off_diagonal(module.ScoredBatch(scores, torch.eye(4, dtype=torch.bool).to(DEVICE))) & (scores > 0)
+    batch = module.ScoredBatch(scores, torch.eye(4, dtype=torch.bool).to(DEVICE))
+    return scores.gather(1, batch.at[1][:, None])
 
 
 def anchors(module: ModuleType) -> object:
@@ -89,7 +90,7 @@ MUTATIONS = [
         "lengths.astype(np.float32))",
         rouge,
     ),
-    ("capgrade.trainer.losses.base", ", device=batch.scores.device)", ")", losses),
+    ("capgrade.trainer.losses.base", ", device=self.scores.device)", ")", losses),
     ("capgrade.pipelines.detectors.rpn", "torch.arange(n, device=anchors.device, ", "torch.arange(n, ", anchors),
 ]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.pipelines.execution import blocks, work
+from capgrade.pipelines.execution import blocks, work, workers
 from capgrade.pipelines.measures.cider import Cider
 from capgrade.pipelines.measures.ngrams import document_frequencies
 from capgrade.pipelines.measures.rouge import RougeL
@@ -131,10 +131,10 @@ def test_blocks_do_not_change_the_values(captions_dir: Path, tmp_path: Path) -> 
 def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path) -> None:
     """kill -9 between two blocks; the next run computes only what is missing and gives the same bytes."""
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom capgrade.pipelines.execution import blocks\n"
+        "import sys, time\nfrom pathlib import Path\nfrom capgrade.pipelines.execution import job\n"
         "from capgrade.pipelines.shards import shards\nfrom capgrade.schemas.params import *\n"
-        "write = blocks.write_json\n"
-        "blocks.write_json = lambda path, value: (write(path, value), print('block', flush=True), time.sleep(0.5))\n"
+        "write = job.write_json\n"
+        "job.write_json = lambda path, value: (write(path, value), print('block', flush=True), time.sleep(0.5))\n"
         f"shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
         f"ShardsParams.model_validate({SAMPLED.model_dump()!r}), MeasuresParams())\n"
     )
@@ -148,14 +148,14 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
     assert 2 <= len(receipts) < 5
     before = {path: path.stat().st_mtime_ns for path in receipts}
     seen: list[int] = []
-    score = blocks.ScoreBlock.process
+    score = workers.ScoreBlock.process
 
     def watched(self, block: int):
         seen.append(block)
         yield from score(self, block)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks.ScoreBlock, "process", watched)
+        patch.setattr(workers.ScoreBlock, "process", watched)
         patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
@@ -248,7 +248,7 @@ def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path
         raise InputError("cannot be", file="there", row=3)
         yield
 
-    monkeypatch.setattr(blocks.ScoreBlock, "process", refuse)
+    monkeypatch.setattr(workers.ScoreBlock, "process", refuse)
     with pytest.raises(InputError, match="there row 3: cannot be"):
         relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
 

@@ -96,11 +96,14 @@ def test_where_nothing_may_be_written_each_process_compiles(monkeypatch, caplog)
 
 def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
     """`semantic_map` calls `top_sum` of ncs.py: as an installed package does, kept code beside the sources."""
-    for name in ("schemas", "trainer"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    package = tmp_path / "capgrade"
+    package.mkdir()
+    shutil.copy(ROOT / "capgrade" / "__init__.py", package)
+    for name in ("schemas", "pipelines", "trainer"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
     assert said(tmp_path, REAL) == "1.0"
-    assert list((tmp_path / "trainer" / "metrics" / "__pycache__").glob("semantic_map._kernel*.nbi"))
-    with (tmp_path / "trainer" / "metrics" / "ncs.py").open("a") as f:
+    assert list((package / "trainer" / "metrics" / "__pycache__").glob("semantic_map._kernel*.nbi"))
+    with (package / "trainer" / "metrics" / "ncs.py").open("a") as f:
         f.write(CHANGED)
     assert said(tmp_path, REAL) == "1234.0"
 
@@ -117,7 +120,7 @@ def kernels_of(module: str) -> dict[str, FunctionType]:
 def modules_with_kernels() -> list[str]:
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     found = [path for path in files if re.search(r"^@njit", path.read_text(), re.M)]
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in found]
+    return [".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)) for path in found]
 
 
 def test_every_kernel_is_stamped_with_every_file_it_calls(monkeypatch) -> None:

@@ -16,7 +16,6 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.curves import curves
 from capgrade.trainer.evaluation.task import DIRECTIONS, Task, queries_of
-from capgrade.trainer.metrics.asp import asp_ceiling
 from capgrade.trainer.metrics.catalogue import Metric, asp_a, extension_name, metric, score_all
 from capgrade.trainer.metrics.ndcg import zero_ideal
 from capgrade.trainer.metrics.ranking import Array, Ties
@@ -284,14 +283,6 @@ def write(
     write_json(out / "metrics.json", as_json(found))
     names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
     write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
-
-
-def ceilings(task: Task) -> dict[str, dict[str, float]]:
-    """ASP of a perfect model, by relevance and direction: under 1 where labels tie."""
-    return {
-        name: {"i2t": float(asp_ceiling(matrix).mean()), "t2i": float(asp_ceiling(matrix.T).mean())}
-        for name, matrix in task.relevance.items()
-    }
 
 
 def _require_same(manifests: Sequence[Mapping[str, Any]], second: Path) -> None:

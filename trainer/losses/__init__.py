@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -19,10 +19,11 @@ from capgrade.trainer.losses.info_nce import info_nce
 from capgrade.trainer.losses.kendall import kendall, kendall_windows, windows
 from capgrade.trainer.losses.ladder import check_rungs, ladder
 from capgrade.trainer.losses.sam import sam
+from capgrade.trainer.losses.sigmoid import sigmoid
 from capgrade.trainer.losses.soft_negative import triplet_sn
 from capgrade.trainer.losses.triplet import triplet
 
-__all__ = ["LOSSES", "ScoredBatch", "check_scale", "make_loss", "needs"]
+__all__ = ["LOSSES", "ScoredBatch", "check_scale", "checked", "make_loss", "needs"]
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 ROUNDING = 1e-5  # by which a measure may leave its range
@@ -51,6 +52,7 @@ LOSSES: dict[str, Loss] = {
     "centre": Loss(centre, "vectors"),
     "classify": Loss(classify, "logits"),
     "info_nce": Loss(info_nce, "relevance"),
+    "sigmoid": Loss(sigmoid, "relevance"),
 }
 
 
@@ -84,7 +86,9 @@ def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, hi
 
 
 def _asks(term: Mapping[str, Any]) -> bool:
-    return term.get("name") != "info_nce" or term.get("targets") == "relevance"
+    """Not with the pairs alone as targets: the default of info_nce, by choice of sigmoid."""
+    default = {"info_nce": "own"}.get(str(term.get("name")), "relevance")
+    return term.get("name") not in ("info_nce", "sigmoid") or term.get("targets", default) == "relevance"
 
 
 def _known(term: Mapping[str, Any]) -> Loss:
@@ -95,6 +99,13 @@ def _known(term: Mapping[str, Any]) -> Loss:
 
 
 def _term(term: Mapping[str, Any]) -> Callable[[ScoredBatch], Tensor]:
+    return partial(_known(term).function, **checked(term))
+
+
+def checked(term: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a term, each as its type has it; tensors, such as a learned temperature, as they are.
+
+    Raises InputError for an unknown loss or option, listing the known ones, and for a value that does not fit."""
     loss = _known(term)
     hints = get_type_hints(loss.function, include_extras=True)
     known = [name for name in inspect.signature(loss.function).parameters if name != "batch"]
@@ -106,13 +117,18 @@ def _term(term: Mapping[str, Any]) -> Callable[[ScoredBatch], Tensor]:
         options[key] = _converted(key, hints[key], term[key], term)
     if loss.check is not None:
         loss.check(**options)
-    return partial(loss.function, **options)
+    return options
+
+
+_adapter = lru_cache(TypeAdapter)
 
 
 def _converted(key: str, kind: Any, value: Any, term: Mapping[str, Any]) -> Any:
     """The value as the option's type has it: YAML reads 1e-3 as text."""
+    if isinstance(value, Tensor):
+        return value
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return _adapter(kind).validate_python(value)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
         raise InputError(f"option '{key}' of loss '{term.get('name')}' is {value!r}: {said}") from error

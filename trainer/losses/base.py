@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -16,35 +17,70 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that so
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """B pairs of an image and one of its captions, scored against each other; pair i is row i and column i.
+    """B images and C captions scored against each other, with the pairs that a loss sums over.
 
-    With several processes this is the gathered batch. What nobody asked for is None. Raises InputError when shapes
-    do not fit: a matrix of B images and 5 B captions is no batch of pairs.
+    B = C: pair i is row i and column i, whatever else `own` holds; so the trainer's batches are, gathered over its
+    processes. Otherwise the pairs are the True cells of `own`, in row order: an image may have several captions, and
+    what belongs to nothing is a candidate only. What nobody asked for is None. Raises InputError when shapes do not
+    fit each other, and for a batch without pairs.
     """
 
-    scores: Tensor  # float [B, B], similarity of image i and caption j
-    own: Tensor  # bool [B, B], caption j is one of image i's; the diagonal always is
-    relevance: Tensor | None = None  # float [B, B], of caption j to image i (train.relevance_of says to what of it)
-    known: Tensor | None = None  # bool [B, B], where `relevance` is known; None: everywhere
-    images: Tensor | None = None  # float [B, D], one vector an image, of models that have one
-    captions: Tensor | None = None  # float [B, D]
-    image_logits: Tensor | None = None  # float [B, C], of models with a classifier
+    scores: Tensor  # float [B, C], similarity of image i and caption j
+    own: Tensor  # bool [B, C], caption j is one of image i's; of a square batch the diagonal always is
+    relevance: Tensor | None = None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
+    known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
+    images: Tensor | None = None  # float [P, D], one vector for each pair's image, of models that have one
+    captions: Tensor | None = None  # float [P, D]
+    image_logits: Tensor | None = None  # float [P, K], of models with a classifier
     caption_logits: Tensor | None = None
-    labels: Tensor | None = None  # int64 [B], the class of each pair: its image
+    labels: Tensor | None = None  # int64 [P], the class of each pair: its image
 
     def __post_init__(self) -> None:
-        pairs = len(self.scores)
-        for names, shape in (
-            (("scores", "own", "relevance", "known"), (pairs, pairs)),
-            (("images", "captions"), (pairs, _width(self.images))),
-            (("image_logits", "caption_logits"), (pairs, _width(self.image_logits))),
-            (("labels",), (pairs,)),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                if value is not None and tuple(value.shape) != shape:
-                    problem = f"{name} of a batch is {list(value.shape)}, and {list(shape)} fits {pairs} pairs"
-                    raise InputError(problem, remedy="give one caption an image, as many rows as columns")
+        self._fit(("own", "relevance", "known"), tuple(self.scores.shape))
+        pairs = len(self.at[0])
+        self._fit(("images", "captions"), (pairs, _width(self.images)))
+        self._fit(("image_logits", "caption_logits"), (pairs, _width(self.image_logits)))
+        self._fit(("labels",), (pairs,))
+        if not pairs:
+            raise InputError("a batch without pairs", remedy="mark each image's own captions in `own`")
+
+    def _fit(self, names: tuple[str, ...], shape: tuple[int | None, ...]) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != shape:
+                size = f"{shape[0]} pairs" if len(self.scores) == shape[0] else f"the {list(self.scores.shape)} scores"
+                problem = f"{name} of a batch is {list(value.shape)}, and {list(shape)} fits {size}"
+                raise InputError(problem, remedy="give one row for each image, one column for each caption")
+
+    @cached_property
+    def at(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the pairs, int64 [P] each."""
+        rows, columns = self.scores.shape
+        if rows == columns:
+            diagonal = torch.arange(rows, device=self.scores.device)
+            return diagonal, diagonal
+        found = self.own.nonzero()
+        return found[:, 0], found[:, 1]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One direction of a batch: P queries in rows, one for each pair, over N candidates; `at` is the own one."""
+
+    scores: Tensor  # float32 [P, N]
+    own: Tensor  # bool [P, N]
+    at: Tensor  # int64 [P]
+    relevance: Tensor | None = None  # [P, N]
+    known: Tensor | None = None  # bool [P, N]; None: everywhere
+
+    def paired(self, values: Tensor) -> Tensor:
+        """Of values [P, N] those of the pairs, [P]."""
+        return values.gather(1, self.at[:, None])[:, 0]
+
+    @property
+    def itself(self) -> Tensor:
+        """bool [P, N]: True at the pair's own candidate."""
+        return torch.zeros_like(self.own).scatter(1, self.at[:, None], True)
 
 
 def _width(vectors: Tensor | None) -> int | None:
@@ -61,32 +97,49 @@ def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
     return found
 
 
-def asked(batch: ScoredBatch) -> tuple[Tensor, Tensor]:
-    """Relevance [B, B] and where it is known, for losses that need it."""
-    (relevance,) = required(batch, "relevance")
-    known = torch.ones_like(batch.own) if batch.known is None else batch.known
-    return relevance, known
-
-
 def all_known(batch: ScoredBatch, loss: str) -> Tensor:
     """Relevance [B, B] for the authors' forms, which have no place for an unknown one; InputError for sampled ones."""
     (relevance,) = required(batch, "relevance")
     if batch.known is not None:
         problem = f"loss '{loss}', form authors, needs the relevance of every pair"
         raise InputError(problem, remedy="set train.relevance=exact, or form: paper")
+    if relevance.shape[0] != relevance.shape[1]:
+        problem = f"loss '{loss}', form authors, is written for square batches, this one is {list(relevance.shape)}"
+        raise InputError(problem, remedy="give one caption for each image, or form: paper")
     return relevance
 
 
-def off_diagonal(batch: ScoredBatch) -> Tensor:
-    """bool [B, B]: True but for the pairs themselves."""
-    return ~torch.eye(len(batch.scores), dtype=torch.bool, device=batch.scores.device)
+def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
+    """Images over captions, and captions over images: the rows (columns) of the pairs."""
+    rows, columns = batch.at
+    square = len(batch.scores) == batch.scores.shape[1]
+
+    def taken(values: Tensor | None, which: Tensor) -> Tensor | None:
+        return values if values is None or square else values[which]
+
+    def turned(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values.T
+
+    ways = []
+    for turn, which, at in ((lambda x: x, rows, columns), (turned, columns, rows)):
+        scores, own, relevance, known = (
+            taken(turn(x), which) for x in (batch.scores.float(), batch.own, batch.relevance, batch.known)
+        )
+        assert scores is not None and own is not None
+        ways.append(Way(scores, own, at, relevance, known))
+    return ways[0], ways[1]
 
 
-def both_ways(batch: ScoredBatch) -> tuple[ScoredBatch, ScoredBatch]:
-    """Queries in rows: images over captions, and captions over images."""
+def graded_ways(batch: ScoredBatch) -> tuple[tuple[Way, Tensor, Tensor], ...]:
+    """Each way with its relevance [P, N] and where that is known, for losses that need it."""
+    required(batch, "relevance")
+    found = []
+    for way in both_ways(batch):
+        assert way.relevance is not None
+        found.append((way, way.relevance, torch.ones_like(way.own) if way.known is None else way.known))
+    return tuple(found)
 
-    def turned(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.T
 
-    other = ScoredBatch(batch.scores.T, batch.own.T, turned(batch.relevance), turned(batch.known))
-    return batch, other
+def nothing(batch: ScoredBatch) -> Tensor:
+    """A sum of no terms: float32, on the batch's device."""
+    return batch.scores.new_zeros((), dtype=torch.float32)

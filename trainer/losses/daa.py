@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, asked, both_ways
+from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, both_ways, graded_ways, nothing
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
@@ -31,26 +31,23 @@ def daa(batch: ScoredBatch, *, temperature: Above0 = 0.001, form: Literal["paper
     relevance. Their weight is 25 on COCO, 10 on Flickr30K. `authors`: InputError unless every relevance is known.
     Source: Yang et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
     """
-    relevance, known = asked(batch)
     if form == "authors":
         all_known(batch, "daa")
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
-        assert way.relevance is not None
-        by_score = soft_ranks(way.scores.float(), seen, temperature, form)
-        by_relevance = soft_ranks(way.relevance.float(), seen, temperature, form).detach()
+    total = nothing(batch)
+    for way, relevance, known in graded_ways(batch):
+        by_score = soft_ranks(way.scores, known, temperature, form)
+        by_relevance = soft_ranks(relevance.float(), known, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
-        total = total + 1 - (share * seen).sum() / seen.sum().clamp(min=1)
+        total = total + 1 - (share * known).sum() / known.sum().clamp(min=1)
     return total
 
 
 def smooth_ap(batch: ScoredBatch, *, temperature: Above0 = 0.01) -> Tensor:
     """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over positives c of
     rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6)."""
-    total = batch.scores.new_zeros((), dtype=torch.float32)
+    total = nothing(batch)
     for way in both_ways(batch):
-        scores = way.scores.float()
         everything = torch.ones_like(way.own)
-        precision = soft_ranks(scores, way.own, temperature) / soft_ranks(scores, everything, temperature)
+        precision = soft_ranks(way.scores, way.own, temperature) / soft_ranks(way.scores, everything, temperature)
         total = total + 1 - ((precision * way.own).sum(dim=1) / way.own.sum(dim=1)).mean()
     return total

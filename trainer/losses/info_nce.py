@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways
+from capgrade.trainer.losses.base import Above0, ScoredBatch, Way, both_ways, graded_ways, nothing
 
 
 def info_nce(
@@ -20,20 +21,21 @@ def info_nce(
     """Mean cross-entropy of softmax(S / temperature) in both directions (CLIP).
 
     own: the pair itself is right, everything else wrong. relevance: the target is softmax(r / softness) over
-    candidates of known relevance, and the softmax of scores is over these too.
+    candidates of known relevance, and the softmax of scores is over these too (SoftCLIP's idea).
     """
-    if targets == "own":
-        known = torch.ones_like(batch.own)
-        wanted = [torch.eye(len(batch.scores), device=batch.scores.device)] * 2
-    else:
-        relevance, known = asked(batch)
-        known = known | torch.eye(len(known), dtype=torch.bool, device=known.device)
-        wanted = [
-            (r.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1)
-            for r, seen in ((relevance, known), (relevance.T, known.T))
-        ]
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, seen, target in zip(both_ways(batch), (known, known.T), wanted, strict=True):
-        log = (way.scores.float() / temperature).masked_fill(~seen, -torch.inf).log_softmax(dim=1)
+    total = nothing(batch)
+    for way, target, seen in _own(batch) if targets == "own" else _soft(batch, softness):
+        log = (way.scores / temperature).masked_fill(~seen, -torch.inf).log_softmax(dim=1)
         total = total - (target * log.masked_fill(~seen, 0)).sum(dim=1).mean()
     return total / 2
+
+
+def _own(batch: ScoredBatch) -> Iterator[tuple[Way, Tensor, Tensor]]:
+    for way in both_ways(batch):
+        yield way, way.itself.float(), torch.ones_like(way.own)
+
+
+def _soft(batch: ScoredBatch, softness: float) -> Iterator[tuple[Way, Tensor, Tensor]]:
+    for way, relevance, known in graded_ways(batch):
+        seen = known | way.itself
+        yield way, (relevance.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1), seen

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways
+from capgrade.trainer.losses.base import Above0, ScoredBatch, graded_ways, nothing
 
 TOLERANCE = 1e-6  # a pair's relevance to itself is 1 up to rounding
 
@@ -16,11 +16,9 @@ def kendall(batch: ScoredBatch, *, alpha: float = 0.2) -> Tensor:
 
     j and k are candidates of known relevance.
     """
-    relevance, known = asked(batch)
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
-        assert way.relevance is not None
-        for scores, r, ok in zip(way.scores.float(), way.relevance, seen, strict=True):  # one query at a time: [B, B]
+    total = nothing(batch)
+    for way, relevance, known in graded_ways(batch):
+        for scores, r, ok in zip(way.scores, relevance, known, strict=True):  # one query at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
             total = total + ((scores[None, :] - scores[:, None]).clamp(min=0) * above).sum()
     return total
@@ -33,15 +31,12 @@ def kendall_windows(batch: ScoredBatch, *, alpha: Above0 = 0.2, beta: Above0 = 0
     relevance >= lo + alpha, negatives <= lo. The paper draws the windows and does not write their bounds; these give
     its M = 18 (formulas of the docs). A window without either adds nothing. For relevance in -1..1.
     """
-    relevance, known = asked(batch)
-    count = windows(alpha, beta)
+    count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
-        assert way.relevance is not None
-        scores, r = way.scores.float()[None], way.relevance[None]  # windows before queries: [M, B, B]
-        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & seen
-        negative = (r <= low[:, None, None] + TOLERANCE) & seen
+    for way, relevance, known in graded_ways(batch):
+        scores, r = way.scores[None], relevance[None]  # windows before queries: [M, P, N]
+        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & known
+        negative = (r <= low[:, None, None] + TOLERANCE) & known
         nearest = scores.masked_fill(~positive, torch.inf).amin(dim=2)
         farthest = scores.masked_fill(~negative, -torch.inf).amax(dim=2)
         both = positive.any(dim=2) & negative.any(dim=2)

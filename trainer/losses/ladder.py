@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses.base import ScoredBatch, asked, both_ways
+from capgrade.trainer.losses.base import ScoredBatch, graded_ways, nothing
 
 THRESHOLDS, MARGINS, WEIGHTS = (0.63,), (0.2, 0.01), (1.0, 0.25)
 
@@ -23,18 +23,15 @@ def ladder(
     too, and those of less below. Rungs one side of which is empty add nothing; unknown relevance is on neither side.
     Hardest pairs as CVSE++ takes them (eq. 6 and 7); its relevance is a BERT score learnt for the purpose.
     """
-    relevance, known = asked(batch)
-    itself = torch.eye(len(relevance), dtype=torch.bool, device=relevance.device)
-    total = batch.scores.new_zeros((), dtype=torch.float32)
-    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
-        assert way.relevance is not None
-        rungs = [itself, *((way.relevance >= threshold) & seen | itself for threshold in thresholds)]
-        scores = way.scores.float()
+    total = nothing(batch)
+    for way, relevance, known in graded_ways(batch):
+        itself = way.itself
+        rungs = [itself, *((relevance >= threshold) & known | itself for threshold in thresholds)]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):
-            below = seen & ~above
+            below = known & ~above
             rows = below.any(dim=1)
-            worst = scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
-            best = scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
+            worst = way.scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
+            best = way.scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
             total = total + weight * (margin + worst - best).clamp(min=0).sum()
     return total
 

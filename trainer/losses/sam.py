@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, asked, off_diagonal
+from capgrade.trainer.losses.base import Above0, ScoredBatch, Way, all_known, graded_ways
 from capgrade.trainer.losses.triplet import Negative, choose
 
 LARGEST = 1.0  # of a margin in the authors' code
@@ -23,23 +23,28 @@ def sam(
     """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
     phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
-    image of caption p: both margins are of G_p, towards images too, where caption k stands for image k.
+    image of caption p: both margins are of G_p, towards images too, where caption k stands for image k (its first one, in
+    a batch that has several).
     paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
     margin may be negative. authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
     `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, SPICE 1.
     """
     if form == "authors":
         return _authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
-    relevance, known = asked(batch)
-    scores, margin = batch.scores.float(), (relevance.diagonal()[:, None] - relevance).float() / tau
-    allowed = off_diagonal(batch) & known & known.diagonal()[:, None]
-    return _one_way(scores, margin, allowed, negatives) + _one_way(scores.T, margin, allowed, negatives)
+    (way, relevance, known), (other, *_) = graded_ways(batch)
+    own = way.paired(relevance)[:, None]
+    margin, ok = (own - relevance).float() / tau, known & way.paired(known)[:, None]
+    total = _one_way(way, margin, ok & ~way.itself, negatives)
+    rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
+    pairs = Way(other.scores[:, rows], other.own[:, rows], torch.arange(len(rows), device=rows.device))
+    others = pairs.itself if len(batch.scores) == batch.scores.shape[1] else rows[:, None] == rows[None, :]
+    return total + _one_way(pairs, margin[:, columns], ok[:, columns] & ~others, negatives)
 
 
-def _one_way(scores: Tensor, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """Anchors in rows of `scores`; row p of `margin` and `allowed` belongs to the pair p in both directions."""
-    chosen = choose(scores.detach(), allowed, negatives)[:, None]
-    cost = (margin.gather(1, chosen) + scores.gather(1, chosen))[:, 0] - scores.diagonal()
+def _one_way(way: Way, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
+    """Anchors in rows of the scores; row p of `margin` and `allowed` belongs to the pair p in both directions."""
+    chosen = choose(way.scores.detach(), allowed, negatives)[:, None]
+    cost = (margin.gather(1, chosen) + way.scores.gather(1, chosen))[:, 0] - way.paired(way.scores)
     return cost.clamp(min=0)[allowed.any(dim=1)].sum()
 
 

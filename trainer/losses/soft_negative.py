@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, asked, both_ways, off_diagonal
+from capgrade.trainer.losses.base import Above0, ScoredBatch, graded_ways, nothing
 
 TOLERANCE = 1e-6  # of a relevance of size 1: rounding
 
@@ -18,14 +18,12 @@ def triplet_sn(batch: ScoredBatch, *, margin: float = 0.2, gamma: Above0 = 50.0)
     The sum is not normalised: s exceeds the maximum by at most log(B - 1) / gamma.
     Source: BCLS, eq. 14 and 15; the paper gives no margin, this is its host's (SGRAF).
     """
-    relevance, known = asked(batch)
-    total = batch.scores.new_zeros(()).float()
-    for way, seen in zip(both_ways(batch), (known, known.T), strict=True):
-        assert way.relevance is not None
-        own = way.relevance.diagonal()[:, None]
-        negative = seen & off_diagonal(batch) & (way.relevance < own - TOLERANCE * own.abs().clamp(min=1))
-        scores = way.scores.float()
+    total = nothing(batch)
+    for way, relevance, known in graded_ways(batch):
+        own = way.paired(relevance)[:, None]
+        negative = known & ~way.itself & (relevance < own - TOLERANCE * own.abs().clamp(min=1))
         rows = negative.any(dim=1)
-        some = scores[rows].masked_fill(~negative[rows], -float("inf"))
-        total = total + ((gamma * some).logsumexp(dim=1) / gamma - scores.diagonal()[rows] + margin).clamp(min=0).sum()
+        some = way.scores[rows].masked_fill(~negative[rows], -float("inf"))
+        cost = (gamma * some).logsumexp(dim=1) / gamma - way.paired(way.scores)[rows] + margin
+        total = total + cost.clamp(min=0).sum()
     return total

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import ScoredBatch, both_ways, off_diagonal
+from capgrade.trainer.losses.base import ScoredBatch, Way, both_ways, nothing
 
 Negative = Literal["hard", "random", "soft"]
 Negatives = Literal["hard", "random", "soft", "sum"]
@@ -22,22 +22,23 @@ def triplet(
     As in the authors' code other captions of the same image count as negatives, unless `spare_own`.
     Source: Faghri et al. 2018, eq. 5 and 6; model.py of vsepp, ContrastiveLoss.
     """
-    allowed = ~batch.own if spare_own else off_diagonal(batch)
-    ways = zip(both_ways(batch), (allowed, allowed.T), strict=True)
-    return sum((_one_way(way.scores.float(), ok, margin, negatives) for way, ok in ways), batch.scores.new_zeros(()))
+    total = nothing(batch)
+    for way in both_ways(batch):
+        total = total + _one_way(way, ~way.own if spare_own else ~way.itself, margin, negatives)
+    return total
 
 
-def _one_way(scores: Tensor, allowed: Tensor, margin: float, negatives: Negatives) -> Tensor:
-    cost = (margin + scores - scores.diagonal()[:, None]).clamp(min=0)
+def _one_way(way: Way, allowed: Tensor, margin: float, negatives: Negatives) -> Tensor:
+    cost = (margin + way.scores - way.paired(way.scores)[:, None]).clamp(min=0)
     if negatives == "sum":
         return cost.masked_fill(~allowed, 0).sum()
     rows = allowed.any(dim=1)
-    chosen = choose(scores.detach(), allowed, negatives)
+    chosen = choose(way.scores.detach(), allowed, negatives)
     return cost.gather(1, chosen[:, None])[:, 0][rows].sum()
 
 
 def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """int64 [B]: one allowed column a row; any where none is allowed. Random ones by torch's generator."""
+    """int64 [P]: one allowed column a row; any where none is allowed. Random ones by torch's generator."""
     if negatives == "random":
         order = torch.rand(scores.shape, device="cpu").to(scores.device)
         return order.masked_fill(~allowed, -1).argmax(dim=1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import zipfile
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.pipelines.measures.meteor.stem import stem
 from capgrade.schemas.errors import InputError
 
 JAR = "meteor-1.5.jar"
@@ -37,6 +37,24 @@ def meteor_folder() -> Path:
     return folder
 
 
+class Word(NamedTuple):
+    """What METEOR knows of one word."""
+
+    key: int  # words of one hash are one word
+    stem_key: int
+    synsets: tuple[int, ...]
+    is_function: bool
+
+
+def java_hash(word: str) -> int:
+    """Java's String.hashCode: METEOR takes words of one hash for one word."""
+    h = 0
+    units = np.frombuffer(word.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
+    for unit in units:
+        h = (31 * h + unit) & 0xFFFFFFFF
+    return h
+
+
 @dataclass(frozen=True)
 class Lexicon:
     """What METEOR knows of English words."""
@@ -46,6 +64,17 @@ class Lexicon:
     exceptions: dict[str, list[str]]  # irregular form -> base forms
     synsets: dict[str, tuple[int, ...]]  # WordNet's synonym sets of each base form
     paraphrases: Path
+
+    words: dict[str, Word] = field(default_factory=dict)  # those asked for
+
+    def known(self, word: str) -> Word:
+        """What there is to know of a word, found out once."""
+        found = self.words.get(word)
+        if found is None:
+            synsets = tuple(self.synsets_of(word))
+            found = Word(java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words)
+            self.words[word] = found
+        return found
 
     def synsets_of(self, word: str) -> set[int]:
         """Synonym sets of a word as it stands and of its base forms."""
@@ -59,14 +88,6 @@ class Lexicon:
             return word
         bases = (word[: -len(end)] + new for end, new in _INFLECTIONS if word.endswith(end))
         return next((base for base in bases if base in self.synsets), "")
-
-    @cached_property
-    def table(self) -> np.ndarray:
-        """The paraphrase table's text, uint8: probability, phrase and paraphrase on three lines each."""
-        try:
-            return np.frombuffer(gzip.decompress(self.paraphrases.read_bytes()), np.uint8)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"cannot be read: {error}", file=self.paraphrases, remedy=_AGAIN) from error
 
 
 _AGAIN = "install pycocoevalcap again"
@@ -88,6 +109,12 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
         folder / PARAPHRASES,
     )
+
+
+@cache
+def kept_lexicon() -> Lexicon:
+    """The installed jar's data, read once a process."""
+    return read_lexicon()
 
 
 _NAMES = (

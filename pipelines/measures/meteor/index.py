@@ -6,15 +6,15 @@ match it are listed with the stage that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
-from capgrade.pipelines.measures.meteor.data import Lexicon
-from capgrade.pipelines.measures.meteor.phrases import hash_of, occurrences, phrase_pairs
-from capgrade.pipelines.measures.meteor.stem import stem
+from capgrade.pipelines.measures.meteor.data import Lexicon, Word
+from capgrade.pipelines.measures.meteor.paraphrases import read_paraphrases
+from capgrade.pipelines.measures.meteor.phrases import hash_runs, occurring_pairs
 from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.schemas.errors import InputError
 
@@ -47,6 +47,12 @@ def build_index(lines: Sequence[str], lexicon: Lexicon) -> Index:
     vocabulary: dict[str, int] = {}
     word = np.array([vocabulary.setdefault(w, len(vocabulary)) for words in split for w in words], np.int32)
     ptr = np.concatenate([[0], np.cumsum([len(words) for words in split])]).astype(np.int64)
+    return index_words(ptr, word, list(vocabulary), lexicon)
+
+
+def index_words(ptr: np.ndarray, word: np.ndarray, words: list[str], lexicon: Lexicon) -> Index:
+    """Index captions of METEOR's words: numbers `word` of `words`, split by `ptr`. InputError for a caption of more
+    words than the kernels can count."""
     longest = int(np.diff(ptr).max(initial=0))
     if longest > LONGEST_CAPTION:
         where = int(np.argmax(np.diff(ptr)))
@@ -54,35 +60,22 @@ def build_index(lines: Sequence[str], lexicon: Lexicon) -> Index:
             f"a caption of {longest} words; meteor takes {LONGEST_CAPTION} at most",
             row=f"captions[{where}]", remedy="shorten it",
         )  # fmt: skip
-    words = list(vocabulary)
-    key = np.array([java_hash(w) for w in words], np.int64)
-    phrases, phrase_ranks, known, unit = _paraphrases(lexicon, words, ptr, word)
-    unit_ptr, start, length, units = occurrences(ptr, word, known[unit >= len(words)], unit[unit >= len(words)])
-    matches = [_word_matches(words, key, lexicon), *_paraphrase_matches(phrases, phrase_ranks)]
-    function = np.array([w.lower() in lexicon.function_words for w in words], np.uint8)[word]
+    known = [lexicon.known(w) for w in words]
+    key = np.array([one.key for one in known], np.int64)
+    at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), words, ptr, word)
+    unit, n_units = _phrase_units(at, pairs, word, len(words))
+    matches = [_word_matches(known, key), *_paraphrase_matches(pairs, unit)]
+    function = np.array([one.is_function for one in known], np.uint8)[word]
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
-    n_units = max(int(unit.max(initial=-1)), len(words) - 1) + 1
     return Index(
         ptr=ptr,
         function=function,
         function_bits=_as_bits(function, ptr),
         weight=DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function,
         same=_alike(key[word], ptr),
-        unit_ptr=unit_ptr,
-        unit_start=start,
-        unit_length=length,
-        unit=units,
+        **_units(at, unit, word, ptr),
         **_by_reference_unit(np.concatenate(matches), n_units),
     )
-
-
-def java_hash(word: str) -> int:
-    """Java's String.hashCode: METEOR takes words of one hash for one word."""
-    h = 0
-    units = np.frombuffer(word.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
-    for unit in units:
-        h = (31 * h + unit) & 0xFFFFFFFF
-    return h
 
 
 def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
@@ -93,65 +86,66 @@ def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
-    numbers: dict[bytes, int] = {}
-    each = [keys[a:b].tobytes() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
-    return np.array([numbers.setdefault(k, len(numbers)) for k in each], np.int32)
+    hashes = np.empty(len(ptr) - 1, np.uint64)
+    hash_runs(keys, ptr, hashes)
+    return np.unique(hashes, return_inverse=True)[1].astype(np.int32)
 
 
-def _paraphrases(
-    lexicon: Lexicon, words: list[str], ptr: np.ndarray, word: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Paraphrase pairs as units int32 [n, 2], their ranks int32 [n] by the phrase's size and place in the table; the
-    sorted hashes of all phrases and the unit of each."""
-    try:
-        hashes, sizes, rows = phrase_pairs(lexicon.table, words, ptr, word)
-    except ValueError as error:
-        raise InputError(str(error), file=lexicon.paraphrases, remedy="install pycocoevalcap again") from error
-    known = np.unique(hashes)
-    unit = np.full(len(known), -1, np.int32)
-    of_words = np.array([hash_of(w) for w in range(len(words))], np.uint64)
-    single = np.minimum(np.searchsorted(known, of_words), max(len(known) - 1, 0))
-    for w in range(len(words) if len(known) else 0):
-        if known[single[w]] == of_words[w]:
-            unit[single[w]] = w
-    longer = unit < 0
-    unit[longer] = len(words) + np.arange(longer.sum())
-    rank = np.empty(len(rows), np.int32)
-    rank[np.lexsort((rows, sizes[:, 0]))] = np.arange(len(rows))
-    return unit[np.searchsorted(known, hashes)], rank, known, unit
+def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int) -> tuple[np.ndarray, int]:
+    """The unit of each phrase of the table, int32, -1 for those without a paraphrase here: a single word's is the
+    word, those of several words follow. And how many units there are."""
+    unit = np.full(int(at.max(initial=-1)) + 2, -1, np.int32)  # the last, of phrase -1, stays -1
+    paired = np.unique(pairs[:, :2])
+    unit[paired] = n_words + np.arange(len(paired))
+    single = np.flatnonzero(at[:, 0] >= 0) if len(at) else np.empty(0, np.int64)
+    unit[at[single, 0]] = word[single]
+    return unit, n_words + len(paired)
 
 
-def _paraphrase_matches(pairs: np.ndarray, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> dict[str, np.ndarray]:
+    """Every word, and every phrase of several words that has a paraphrase here, by place, then length."""
+    found = unit[at]
+    found[:, 0] = word
+    place, length = np.nonzero(found >= 0)
+    unit_ptr = np.searchsorted(place, ptr)
+    start = place - np.repeat(ptr[:-1], np.diff(unit_ptr))
+    return {
+        "unit_ptr": unit_ptr,
+        "unit_start": start.astype(np.int32),
+        "unit_length": (length + 1).astype(np.int32),
+        "unit": found[place, length],
+    }
+
+
+def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows of (reference's unit, caption's unit, stage, rank), the table read in both directions."""
-    forward = np.stack([pairs[:, 0], pairs[:, 1], np.full(len(rank), FORWARD), rank], axis=1)
-    backward = np.stack([pairs[:, 1], pairs[:, 0], np.full(len(rank), BACKWARD), rank], axis=1)
+    first, second, rank = unit[pairs[:, 0]], unit[pairs[:, 1]], pairs[:, 2]
+    forward = np.stack([first, second, np.full(len(rank), FORWARD), rank], axis=1)
+    backward = np.stack([second, first, np.full(len(rank), BACKWARD), rank], axis=1)
     return forward, backward
 
 
-def _word_matches(words: list[str], key: np.ndarray, lexicon: Lexicon) -> np.ndarray:
+def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
     """Rows of (reference's unit, caption's unit, stage, 0) of single words that match exactly, by stem or synonym."""
-    stems: dict[int, list[int]] = {}
-    synsets: dict[int, list[int]] = {}
-    exact: dict[int, list[int]] = {}
-    for w, text in enumerate(words):
-        exact.setdefault(int(key[w]), []).append(w)
-        stems.setdefault(java_hash(stem(text)), []).append(w)
-        for synset in lexicon.synsets_of(text):
-            synsets.setdefault(synset, []).append(w)
-    pairs = [_pairs(exact.values()), _pairs(stems.values()), _pairs(synsets.values())]
+    every = np.arange(len(known))
+    synsets = np.array([s for one in known for s in one.synsets], np.int64)
+    stems = np.array([one.stem_key for one in known], np.int64)
+    owners = np.repeat(every, [len(one.synsets) for one in known])
+    pairs = [_pairs(key, every), _pairs(stems, every), _pairs(synsets, owners)]
     pairs[1:] = [p[key[p[:, 0]] != key[p[:, 1]]] for p in pairs[1:]]
-    return np.concatenate(
-        [
-            np.pad(p, ((0, 0), (0, 2)), constant_values=((0, 0), (0, 0))) + [0, 0, stage, 0]
-            for stage, p in enumerate(pairs)
-        ]
-    )
+    return np.concatenate([np.pad(p, ((0, 0), (0, 2))) + [0, 0, stage, 0] for stage, p in enumerate(pairs)])
 
 
-def _pairs(groups: Iterable[list[int]]) -> np.ndarray:
+def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
     """Every pair of members of one group, once: int64 [n, 2]."""
-    grids = [np.stack(np.meshgrid(g, g, indexing="ij"), axis=-1).reshape(-1, 2) for g in groups]
-    return np.unique(np.concatenate(grids), axis=0) if grids else np.empty((0, 2), np.int64)
+    order = np.argsort(group, kind="stable")
+    _, start, size = np.unique(group[order], return_index=True, return_counts=True)
+    left = np.repeat(np.arange(len(order)), np.repeat(size, size))
+    turn = np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)
+    right = np.repeat(start, size**2) + turn % np.repeat(size, size**2)
+    n = int(member.max(initial=0)) + 1
+    codes = np.unique(member[order][left] * n + member[order][right])
+    return np.stack([codes // n, codes % n], axis=1)
 
 
 def _by_reference_unit(matches: np.ndarray, n_units: int) -> dict[str, np.ndarray]:

@@ -1,23 +1,24 @@
-"""METEOR's paraphrase table, cut down to the phrases that occur in a set of captions.
+"""METEOR's paraphrase table as arrays, and what of it occurs in a set of captions.
 
-The table has five million pairs of phrases of one to seven words. One pass over its bytes keeps the pairs all of
-whose words the captions have; of those, the pairs whose two phrases both occur in some caption. Phrases are known
-by a 64-bit hash of their word numbers.
+The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit hash of its words'
+hashes; the paraphrases of each are listed, so that those of a set of captions are found without a pass over the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numba import prange
 
 from capgrade.schemas.compiled import njit
 
 LONGEST = 7  # words of a phrase
+BITS = 20  # of a hash that choose a bucket
 
 
 @njit(cache=True)
-def _mixed(h, x):
+def mixed(h, x):
     """A step of a 64-bit hash (the finaliser of splitmix64)."""
     z = h + np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -25,158 +26,130 @@ def _mixed(h, x):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
-def _number_words(text, start, slots):
-    """Put the words text[start[w]:start[w + 1]] into an open hash table of word numbers."""
-    mask = np.uint64(slots.shape[0] - 1)
-    for w in range(start.shape[0] - 1):
-        h = np.uint64(0)
-        for k in range(start[w], start[w + 1]):
-            h = _mixed(h, text[k])
-        at = h & mask
-        while slots[at] >= 0:
-            at = (at + np.uint64(1)) & mask
-        slots[at] = w
+class Paraphrases(NamedTuple):
+    """Phrases by ascending hash, and the paraphrases of each."""
+
+    phrase: np.ndarray  # uint64 [phrases]
+    bucket: np.ndarray  # int32 [2^BITS + 1]: where the phrases start whose hash begins with these bits
+    ptr: np.ndarray  # int64 [phrases + 1]
+    other: np.ndarray  # int32 [pairs]: a paraphrase of the phrase
+    rank: np.ndarray  # int32 [pairs]: order in which METEOR tries them: size of the phrase, then place in the table
 
 
 @njit(cache=True)
-def _word_at(data, begin, end, text, start, slots):
-    """Number of the word data[begin:end], -1 if unknown."""
-    mask, h = np.uint64(slots.shape[0] - 1), np.uint64(0)
-    for k in range(begin, end):
-        h = _mixed(h, data[k])
-    at = h & mask
-    while slots[at] >= 0:
-        w = slots[at]
-        if start[w + 1] - start[w] == end - begin:
-            k = 0
-            while k < end - begin and text[start[w] + k] == data[begin + k]:
-                k += 1
-            if k == end - begin:
-                return w
-        at = (at + np.uint64(1)) & mask
-    return -1
-
-
-@njit(cache=True)
-def _read_phrase(data, at, text, start, slots):
-    """Hash and number of words of the line at `at`, and where the next begins; 0 words if one is unknown."""
-    h, size, known = np.uint64(0), 0, True
+def _hash_line(data, at):
+    """Hash and number of words of the line at `at`, and where the next begins."""
+    h, size = np.uint64(0), 0
     while data[at] != 10:
-        end = at
-        while data[end] != 10 and data[end] != 32:
-            end += 1
-        if known and end > at:
-            w = _word_at(data, at, end, text, start, slots)
-            known = w >= 0
-            h, size = _mixed(h, w), size + 1
-        at = end + (data[end] == 32)
-    return h, size if known else 0, at + 1
+        word, start = np.uint64(0), at
+        while data[at] != 10 and data[at] != 32:
+            word = mixed(word, data[at])
+            at += 1
+        if at > start:
+            h, size = mixed(h, word), size + 1
+        at += data[at] == 32
+    return h, size, at + 1
 
 
 @njit(cache=True)
-def _scan(data, text, start, slots, phrases, sizes, rows):
-    """Phrase hashes uint64 [n, 2], their sizes and table rows of the entries made of known words; how many, or -1 - row
-    of a broken entry."""
-    at, n, row = 0, 0, 0
+def _read(data, phrases, sizes):
+    """Both phrases of every entry: how many entries, or -1 - row of a broken one."""
+    at, row = 0, 0
     while at < data.shape[0]:
         while data[at] != 10:
             at += 1
         if at + 1 >= data.shape[0]:
             return -1 - row
-        h, size, at = _read_phrase(data, at + 1, text, start, slots)
+        phrases[row, 0], sizes[row], at = _hash_line(data, at + 1)
         if at >= data.shape[0]:
             return -1 - row
-        h2, size2, at = _read_phrase(data, at, text, start, slots)
-        if size > 0 and size2 > 0:
-            phrases[n, 0], phrases[n, 1], rows[n] = h, h2, row
-            sizes[n, 0], sizes[n, 1] = size, size2
-            n += 1
+        phrases[row, 1], _, at = _hash_line(data, at)
         row += 1
-    return n
+    return row
 
 
-@njit(cache=True)
-def _find(known, wanted):
-    """Place of a hash in the sorted `known`, -1 if it is not there."""
-    low, high = 0, known.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if known[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < known.shape[0] and known[low] == wanted else -1
-
-
-@njit(cache=True)
-def _mark(ptr, word, known, longest, seen):
-    """Mark the phrases that occur in some caption."""
-    for c in range(ptr.shape[0] - 1):
-        for i in range(ptr[c], ptr[c + 1]):
-            h = np.uint64(0)
-            for k in range(i, min(i + longest, ptr[c + 1])):
-                h = _mixed(h, word[k])
-                at = _find(known, h)
-                if at >= 0:
-                    seen[at] = True
-
-
-@njit(cache=True)
-def _occurrences(ptr, word, known, unit, longest, write, start, length, found, out_ptr):
-    """Where phrases of two or more words stand in each caption, by place, then length; single words among them."""
-    n = 0
-    for c in range(ptr.shape[0] - 1):
-        out_ptr[c] = n
-        for i in range(ptr[c], ptr[c + 1]):
-            h = np.uint64(0)
-            for k in range(i, min(i + longest, ptr[c + 1])):
-                h = _mixed(h, word[k])
-                at = -1 if k == i else _find(known, h)
-                if k == i or at >= 0:
-                    if write:
-                        start[n], length[n] = i - ptr[c], k - i + 1
-                        found[n] = word[i] if k == i else unit[at]
-                    n += 1
-    out_ptr[ptr.shape[0] - 1] = n
-    return n
-
-
-def phrase_pairs(
-    data: np.ndarray, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries of the table `data` whose phrases both occur in the captions: phrase hashes uint64 [n, 2], sizes int8
-    [n, 2] and table rows int64 [n]. Captions are word numbers `word`, split by `ptr`."""
-    encoded = [w.encode() for w in words]
-    text = np.frombuffer(b"".join(encoded), np.uint8)
-    start = np.concatenate([[0], np.cumsum([len(w) for w in encoded])]).astype(np.int64)
-    slots = np.full(1 << int(4 * len(words) + 1).bit_length(), -1, np.int32)
-    _number_words(text, start, slots)
+def compiled(data: np.ndarray) -> Paraphrases:
+    """From the table's text, uint8: probability, phrase and paraphrase on three lines each. ValueError for a broken
+    entry."""
     room = int(np.count_nonzero(data == 10)) // 3 + 1
-    phrases, sizes, rows = np.empty((room, 2), np.uint64), np.empty((room, 2), np.int8), np.empty(room, np.int64)
-    n = _scan(data, text, start, slots, phrases, sizes, rows)
+    phrases, sizes = np.empty((room, 2), np.uint64), np.empty(room, np.int8)
+    n = _read(data, phrases, sizes)
     if n < 0:
         raise ValueError(f"entry {-1 - n} of the paraphrase table is cut short")
-    known = np.unique(phrases[:n])
-    seen = np.zeros(len(known), bool)
-    _mark(ptr, word, known, LONGEST, seen)
-    kept = seen[np.searchsorted(known, phrases[:n])].all(axis=1)
-    return phrases[:n][kept], sizes[:n][kept], rows[:n][kept]
+    known, number = np.unique(phrases[:n], return_inverse=True)
+    number = number.reshape(n, 2).astype(np.int32)
+    rank = np.empty(n, np.int32)
+    rank[np.argsort(sizes[:n], kind="stable")] = np.arange(n)
+    order = np.argsort(number[:, 0], kind="stable")
+    ptr = np.searchsorted(number[order, 0], np.arange(len(known) + 1))
+    tops = np.arange(1 << BITS, dtype=np.uint64) << np.uint64(64 - BITS)
+    bucket = np.append(np.searchsorted(known, tops), len(known)).astype(np.int32)
+    return Paraphrases(known, bucket, ptr, number[order, 1].copy(), rank[order])
 
 
-def occurrences(
-    ptr: np.ndarray, word: np.ndarray, known: np.ndarray, unit: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every word and every phrase of several words in `known` (sorted hashes, numbered by `unit`) in each caption:
-    int64 [n_captions + 1] splits, int16 place, int8 length, int32 number."""
-    out_ptr = np.empty(len(ptr), np.int64)
-    none = np.empty(0, np.int32)
-    n = _occurrences(ptr, word, known, unit, LONGEST, False, none, none, none, out_ptr)
-    start, length, found = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
-    _occurrences(ptr, word, known, unit, LONGEST, True, start, length, found, out_ptr)
-    return out_ptr, start, length, found
+@njit(cache=True, forceinline=True)
+def _find(h, phrase, bucket):
+    """Number of a phrase, -1 if it is not there."""
+    top = h >> np.uint64(64 - BITS)
+    for at in range(bucket[top], bucket[top + np.uint64(1)]):
+        if phrase[at] == h:
+            return at
+    return -1
 
 
-def hash_of(word: int) -> np.uint64:
-    """The hash of a phrase of one word."""
-    return np.uint64(_mixed(np.uint64(0), word))
+@njit(parallel=True, cache=True)
+def _occurring(ptr, word, word_hash, phrase, bucket, out):
+    for s in prange(ptr.shape[0] - 1):
+        for i in range(ptr[s], ptr[s + 1]):
+            h = np.uint64(0)
+            for k in range(out.shape[1]):
+                out[i, k] = -1
+                if i + k < ptr[s + 1]:
+                    h = mixed(h, word_hash[word[i + k]])
+                    out[i, k] = _find(h, phrase, bucket)
+
+
+@njit(cache=True)
+def _pairs(present, seen, ptr, other, rank, out):
+    """Paraphrases among the phrases seen, as (phrase, paraphrase, rank) into out: how many."""
+    n = 0
+    for p in present:
+        for k in range(ptr[p], ptr[p + 1]):
+            if seen[other[k]]:
+                if n < out.shape[0]:
+                    out[n, 0], out[n, 1], out[n, 2] = p, other[k], rank[k]
+                n += 1
+    return n
+
+
+@njit(cache=True)
+def hash_runs(data, ptr, out):
+    """A hash of each run data[ptr[k]:ptr[k + 1]] into out uint64."""
+    for r in range(out.shape[0]):
+        h = np.uint64(0)
+        for k in range(ptr[r], ptr[r + 1]):
+            h = mixed(h, data[k])
+        out[r] = h
+
+
+def occurring_pairs(
+    table: Paraphrases, words: list[str], ptr: np.ndarray, word: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The table's phrase that starts at each word with each number of words, int32 [words, LONGEST], -1 for none; and
+    the pairs both of whose phrases occur, as (phrase, paraphrase, rank) int32 [n, 3]. Sentences are word numbers
+    `word`, split by `ptr`."""
+    encoded = [w.encode("utf-8", "surrogatepass") for w in words]
+    start = np.concatenate([[0], np.cumsum([len(w) for w in encoded])]).astype(np.int64)
+    hashes, at = np.empty(len(words), np.uint64), np.empty((len(word), LONGEST), np.int32)
+    hash_runs(np.frombuffer(b"".join(encoded), np.uint8), start, hashes)
+    _occurring(ptr, word, hashes, table.phrase, table.bucket, at)
+    seen = np.zeros(len(table.phrase) + 1, bool)
+    seen[at.ravel()] = True
+    seen[-1] = False
+    present = np.flatnonzero(seen)
+    pairs = np.empty((32 * len(present), 3), np.int32)
+    n = _pairs(present, seen, table.ptr, table.other, table.rank, pairs)
+    if n > len(pairs):
+        pairs = np.empty((n, 3), np.int32)
+        _pairs(present, seen, table.ptr, table.other, table.rank, pairs)
+    return at, pairs[:n]

@@ -26,7 +26,7 @@ def ptb_tokens(caption: str) -> list[str]:
     """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes."""
     tokens: list[str] = []
     for chunk in caption.split(" "):
-        words = _alone(chunk)
+        words = alone(chunk)
         if words is None:
             return kept(" ".join(_lex(caption)))
         tokens += words
@@ -34,7 +34,7 @@ def ptb_tokens(caption: str) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _alone(chunk: str) -> tuple[str, ...] | None:
+def alone(chunk: str) -> tuple[str, ...] | None:
     """Tokens of a chunk that is read alike everywhere; None for any other."""
     return tuple(kept(" ".join(_lex(chunk)))) if _ALONE.fullmatch(chunk) else None
 

@@ -323,7 +323,7 @@ BAD = {
     ),
     "a folder where a file goes": (
         "frequencies --captions {w}/c --out {t}/one",
-        "{t}/one: Is a directory",
+        "{t}/one: a folder where a file is to be written",
     ),
     "regions of nothing": (
         "regions --out {t}/o",

@@ -14,8 +14,11 @@ import apache_beam as beam
 import pytest
 
 from capgrade.pipelines.execution import blocks
-from capgrade.pipelines.execution.blocks import Job, MergeBlock, ScoreBlock
 from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.execution.graph import _elements, _runs, graph
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.shared import share
+from capgrade.pipelines.execution.workers import MergeBlock, ScoreBlock
 from capgrade.pipelines.relevance import _Dense
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import _Sampled, shards
@@ -38,7 +41,7 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (
-        "capgrade.pipelines.execution.blocks",
+        "capgrade.pipelines.execution.job",
         "capgrade.pipelines.shards",
         "capgrade.pipelines.measures.base",
         "capgrade.pipelines.measures.rouge",
@@ -66,17 +69,11 @@ def made(captions_dir: Path, out: Path, params: ShardsParams, run: Run | None = 
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-def put(job: Job) -> None:
-    if job.remote:
-        shared = [job.name(f) for folder in blocks.SHARED for f in (job.work / folder).rglob("*") if f.is_file()]
-        Remote(job.remote).put(job.work, shared)
-
-
 def by_hand(times: int, again: Callable[[beam.DoFn, object], None]) -> Run:
     """Every element `times` times, each by a worker of its own: scored, scored again, merged, merged again."""
 
     def run(job: Job, what: str, todo: list[int], options: object) -> None:
-        put(job)
+        share(job)
         for block in todo:
             for group in range(len(job.groups)):
                 for _ in range(times):
@@ -183,11 +180,11 @@ def test_a_killed_run_goes_on(captions_dir: Path, tmp_path: Path, grouped: Shard
     grouped = grouped.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from capgrade.pipelines.execution import blocks, exchange as remote\n"
+        "from capgrade.pipelines.execution import exchange as remote, job\n"
         "from capgrade.pipelines.measures import base, rouge\n"
         "from capgrade.pipelines import shards as stage\n"
         "from capgrade.schemas.params import *\n"
-        f"for one in (base, rouge, blocks, stage): one.CHUNK = {CHUNK}\n"
+        f"for one in (base, rouge, job, stage): one.CHUNK = {CHUNK}\n"
         "do, left = remote.Remote._do, [12]\n"
         "def dying(*given, **options):\n"
         "    left[0] -= '/parts/' in str(given)\n"
@@ -244,22 +241,25 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
     sampled = _Sampled(("a",), plan, shard_schema(("a",), {}))
     for tables, group in ((dense, None), (sampled, 250_000)):
-        job = Job(tmp_path, {"a": "FittedRougeL"}, tables, n, 64, 5 * n, group)
+        job = Job(
+            work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64, n_captions=5 * n,
+            group_captions=group,
+        )  # fmt: skip
         pipeline = beam.Pipeline()
-        blocks.graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
+        graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
         assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
 
 
 def test_blocks_of_the_graph_are_all_that_are_left() -> None:
     todo = [0, 1, 2, 7, 9, 10]
-    assert blocks._runs(todo) == [(0, 3), (7, 8), (9, 11)]
-    assert [e for run in blocks._runs(todo) for e in blocks._elements(run, 2)] == [(b, g) for b in todo for g in (0, 1)]
-    assert blocks._runs([]) == []
+    assert _runs(todo) == [(0, 3), (7, 8), (9, 11)]
+    assert [e for run in _runs(todo) for e in _elements(run, 2)] == [(b, g) for b in todo for g in (0, 1)]
+    assert _runs([]) == []
 
 
 def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
-    job = Job(tmp_path, {}, _Dense({}), 1, 1, 1)
+    job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1, n_captions=1)
     worker = ScoreBlock(job, 2)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     assert worker._threads() == 16

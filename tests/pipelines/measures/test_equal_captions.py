@@ -18,7 +18,7 @@ FORMS = {
     "bleu_1": ("bleu", {"n": 1}),
     "bleu_3": ("bleu", {"n": 3}),
 }
-NAMES = [name for name in (*MEASURES, "people", "daa_average") if name not in ("spice", "meteor_java")]
+NAMES = [name for name in (*MEASURES, "people", "daa_average") if name != "spice"]
 PLAIN = ["a red dog runs on the beach", "the woman rides a bike", "two cats sit under a big table near the street"]
 
 

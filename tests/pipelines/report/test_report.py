@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from capgrade.benchmarks.browser import open_file
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.relevance import relevance
@@ -28,6 +27,7 @@ from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.tools.browser import open_file
 
 HOSTILE = [
     "<script>document.title='owned'</script> a dog",

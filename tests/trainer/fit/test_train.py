@@ -249,7 +249,7 @@ def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
     run(small, tmp_path / "a", "train.tensorboard=true", epochs=2)
     assert ("loss", 1) in written and ("rsum", 2) in written
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match="TensorBoard is not installed"):
+    with pytest.raises(InputError, match=r"tensorboard is not installed -> pip install 'capgrade\[tensorboard\]'"):
         run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
 
 

@@ -202,3 +202,22 @@ def info_nce(batch, temperature=0.05, targets="own", softness=0.1):
                 wanted = float(j == i) if targets == "own" else math.exp(r / softness) / whole
                 total += wanted * (log - s / temperature) / len(S) / 2
     return total
+
+
+def sigmoid_loss(batch, temperature=0.1, bias=-10.0, targets="relevance", low=0.0, high=1.0):
+    """SigLIP's loss, section 3.2, with the label z in -1, 1 written as y in 0, 1, and y anything between."""
+    S, R, known, own = lists(batch)
+    total = 0.0
+    for i in range(len(S)):
+        for j in range(len(S[0])):
+            if targets == "own":
+                y = float(own[i][j])
+            elif own[i][j]:
+                y = 1.0
+            elif known[i][j]:
+                y = min(1.0, max(0.0, (R[i][j] - low) / (high - low)))
+            else:
+                continue
+            x = S[i][j] / temperature + bias
+            total -= y * -math.log1p(math.exp(-x)) + (1 - y) * -math.log1p(math.exp(x))
+    return total / len(S)

@@ -56,6 +56,9 @@ CASES = [
     ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}, equations.ladder),
     ("info_nce", {}, equations.info_nce),
     ("info_nce", {"targets": "relevance"}, equations.info_nce),
+    ("sigmoid", {"temperature": 0.5, "bias": -1.0}, equations.sigmoid_loss),
+    ("sigmoid", {"targets": "own"}, equations.sigmoid_loss),
+    ("sigmoid", {"low": -0.5, "high": 5.0}, equations.sigmoid_loss),
 ]
 
 
@@ -259,7 +262,7 @@ def test_a_batch_of_other_shapes_is_refused(name):
     batch = batch_of(0, masked=True)
     value = getattr(batch, name)
     wide = torch.cat([value] * 5, dim=-1 if value.ndim == 2 and name not in ("images", "captions") else 0)
-    with pytest.raises(InputError, match=r"of a batch is \[.*30.*\], and .* fits 6 pairs"):
+    with pytest.raises(InputError, match=r"of a batch is \[.*\], and \[.*\] fits (6 pairs|the \[6, 30\] scores)"):
         replace(batch, **{name: wide})
 
 

@@ -75,6 +75,6 @@ def _within_made(name: str, made: dict[str, tuple[str, str]]) -> bool:
 
 
 if __name__ == "__main__":
-    found = stale(Path(__file__).resolve().parents[1])
+    found = stale(Path(__file__).resolve().parents[2])
     print("\n".join(found) or "dvc.lock is of this code")
     sys.exit(1 if found else 0)

@@ -1,6 +1,6 @@
 """Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
 
-python -m capgrade.benchmarks.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+python -m tests.tools.screenshots --report report.html --dataset data/dataset --out docs/screenshots
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from capgrade.benchmarks.browser import chromium
+from tests.tools.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of a reader with atheris (`pip install -e '.[fuzz]'`); what it finds is written to a folder.
 
-    python -m capgrade.benchmarks.fuzz captions.coco -- -max_total_time=60
+    python -m tests.tools.fuzz captions.coco -- -max_total_time=60
 
 Options after `--` go to libFuzzer. A reader may raise InputError and nothing else; any other exception, a crash, or an
 input that takes longer than 10 s ends the run with status 77 and leaves the input as a file.

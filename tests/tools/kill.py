@@ -1,6 +1,6 @@
 """Runs killed with -9 at random moments: does what they leave hold, and is the end as if nothing had happened?
 
-    python -m capgrade.benchmarks.kill --moments 50 --seed 0
+    python -m tests.tools.kill --moments 50 --seed 0
 
 `capgrade relevance` and `capgrade shards` run on a small generated corpus, in this process's children; one in four runs
 works on two processes, where a worker or the whole run is killed. After each kill: every finished part has its digest,

@@ -1,0 +1,74 @@
+"""`capgrade.CaptionScores`: scores of captions gathered batch by batch, for validation loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from capgrade.pipelines.measures.scores.frequencies import Frequencies
+from capgrade.pipelines.measures.scores.given import Captions, given
+from capgrade.pipelines.measures.scores.measures import DEFAULT
+from capgrade.schemas.errors import InputError
+from capgrade.scoring import Scores, score
+
+
+class CaptionScores:
+    """`update` with each batch, `compute` at the end, `reset` before the next epoch: as torchmetrics' metrics.
+
+    measures, tokenizer, frequencies: as of `capgrade.score`. Several processes: `merge_state` what the others gathered
+    (`torch.distributed.all_gather_object` carries the object as it is).
+
+    >>> meter = CaptionScores(measures=["rouge_l"])
+    >>> meter.update(["a dog runs"], [["a dog is running", "the dog runs fast"]])
+    >>> meter.update(["two men talk"], [["two men are talking"]])
+    >>> round(meter.compute().corpus["rouge_l"], 4)
+    0.5627
+    """
+
+    def __init__(
+        self,
+        measures: Sequence[str] = DEFAULT,
+        *,
+        tokenizer: str = "ptb_py",
+        frequencies: Frequencies | str | Path | None = None,
+    ) -> None:
+        self.measures, self.tokenizer, self.frequencies = measures, tokenizer, frequencies
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every batch."""
+        self._ids: list[object] = []
+        self._candidates: list[str | Sequence[str]] = []
+        self._references: list[str | Sequence[str]] = []
+
+    def update(self, candidates: Captions, references: Captions) -> None:
+        """Add a batch: two dicts (id -> captions), or two lists in one order. InputError as of `capgrade.score`; a batch
+        with an error is not added, and an id of an earlier batch is one."""
+        given(candidates, references)
+        if isinstance(candidates, Mapping) and isinstance(references, Mapping):
+            new = list(candidates)
+            self._add(new, [candidates[i] for i in new], [references[i] for i in new])
+        else:
+            start = len(self._ids)
+            self._add(list(range(start, start + len(candidates))), list(candidates), list(references))  # type: ignore[arg-type]
+
+    def merge_state(self, other: CaptionScores) -> None:
+        """Add what another has gathered; images of lists, which have no ids, go on being numbered."""
+        numbered = other._ids == list(range(len(other._ids)))
+        ids = [len(self._ids) + k for k in range(len(other._ids))] if numbered else other._ids
+        self._add(ids, other._candidates, other._references)
+
+    def _add(self, ids: list, candidates: list, references: list) -> None:
+        known = set(self._ids)
+        again = [image for image in ids if image in known]
+        if again:
+            raise InputError(f"image {again[0]!r} was in an earlier batch", remedy="reset() before another epoch")
+        self._ids += ids
+        self._candidates += candidates
+        self._references += references
+
+    def compute(self) -> Scores:
+        """Scores of everything since `reset`. InputError where nothing was added."""
+        candidates = dict(zip(self._ids, self._candidates, strict=True))
+        references = dict(zip(self._ids, self._references, strict=True))
+        return score(candidates, references, self.measures, tokenizer=self.tokenizer, frequencies=self.frequencies)

@@ -1,0 +1,226 @@
+"""pycocoevalcap's classes without Java: change the import line of a program and it prints the same numbers.
+
+`compute_score(gts, res)` takes tokenised captions, dicts of id -> list with one candidate in each list of `res`, and
+returns what pycocoevalcap returns, equal within 1e-6. What it refuses with an assertion, or passes over, is an
+InputError that says what is wrong. Corpus METEOR and BLEU are of summed counts, the others means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
+from capgrade.pipelines.measures.scores.cider import cider_scores
+from capgrade.pipelines.measures.scores.corpus import NO_TOKENIZER, Corpus
+from capgrade.pipelines.measures.scores.frequencies import Frequencies
+from capgrade.pipelines.measures.scores.given import Given, given
+from capgrade.pipelines.measures.scores.grams import count_grams, number_grams
+from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, meteor, rouge_l
+from capgrade.pipelines.measures.scores.words import split_at_spaces, split_at_white_space, tokenized
+from capgrade.pipelines.measures.spice import Spice as SpiceMeasure
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import SpiceParams
+from capgrade.schemas.say import warn
+
+__all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
+
+Gts = Mapping[Any, Sequence[str]]
+Array = NDArray[np.float64]
+
+
+class PTBTokenizer:
+    """Stanford's PTB tokens in lower case without punctuation, as pycocoevalcap's `PTBTokenizer`, without Java."""
+
+    def tokenize(self, captions_for_image: Mapping[Any, Sequence[Mapping[str, Any]]]) -> dict[Any, list[str]]:
+        """id -> [{"caption": text}, ...] to id -> [tokens with a space between], in the same order.
+
+        >>> PTBTokenizer().tokenize({1: [{"caption": "A man's dog, running."}]})
+        {1: ["a man 's dog running"]}
+        """
+        texts = [_text(one, image, k) for image, found in captions_for_image.items() for k, one in enumerate(found)]
+        words = tokenized(texts, "ptb_py")
+        lines = iter([" ".join(words.sentence(k)) for k in range(len(texts))])
+        return {image: [next(lines) for _ in found] for image, found in captions_for_image.items()}
+
+
+def _text(one: Any, image: Any, k: int) -> str:
+    text = one.get("caption") if isinstance(one, Mapping) else None
+    if not isinstance(text, str):
+        raise InputError('no {"caption": text}', row=f"captions[{image!r}][{k}]", remedy="give COCO's annotations")
+    return text
+
+
+def _given(gts: Gts, res: Gts) -> Given:
+    """One candidate for each image. InputError for any other number, for ids that differ, for what is not text."""
+    for image, found in res.items():
+        if isinstance(found, str) or len(found) != 1:
+            problem = f"{1 if isinstance(found, str) else len(found)} candidates"
+            raise InputError(problem, row=f"res[{image!r}]", remedy="give a list of one caption")
+    in_order = {image: res[image] for image in gts if image in res}
+    return given({**in_order, **res}, gts)
+
+
+class Cider:
+    """CIDEr-D, 0..10. `n` and `sigma` as pycocoevalcap's; document frequencies are counted on `gts` unless
+    `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
+
+    def __init__(
+        self,
+        test: Any = None,
+        refs: Any = None,
+        n: int = 4,
+        sigma: float = SIGMA,
+        frequencies: Frequencies | None = None,
+    ) -> None:
+        if n != 4:
+            raise InputError(f"CIDEr-D of n-grams of {n} words", remedy="leave n at 4")
+        self._sigma, self._frequencies = sigma, frequencies
+
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
+        """Mean, and float64 [images] in the order of `gts`.
+
+        >>> gts = {1: ["a dog runs", "the dog is running"], 2: ["two men talk", "men talking"]}
+        >>> score, scores = Cider().compute_score(gts, {1: ["a dog runs"], 2: ["two men talk"]})
+        >>> round(float(score), 4), scores.shape
+        (4.0838, (2,))
+        """
+        corpus = Corpus(_given(gts, res), NO_TOKENIZER, self._frequencies)
+        values = cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, self._sigma)
+        return values.mean(), values
+
+    def method(self) -> str:
+        return "CIDEr"
+
+
+class Bleu:
+    """BLEU-1..n, 0..1, reference length `closest`."""
+
+    def __init__(self, n: int = 4) -> None:
+        self._n = n
+
+    def compute_score(self, gts: Gts, res: Gts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
+        """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the summed counts."""
+        found = _given(gts, res)
+        words = split_at_white_space(split_at_spaces(found.texts))
+        numbers, _ = number_grams(words, self._n)
+        counts = bleu_statistics(count_grams(words.ptr, numbers), found.owner, found.ref_ptr)
+        total = counts.sum(axis=0)
+        if verbose:
+            words_, closest, *rest = (int(value) for value in total)
+            print({"testlen": words_, "reflen": closest, "guess": rest[self._n :], "correct": rest[: self._n]})
+            print("ratio:", words_ / (closest + 1e-9))
+        return bleu_of(total).tolist(), bleu_of(counts).T.tolist()
+
+    def method(self) -> str:
+        return "Bleu"
+
+
+class Rouge:
+    """ROUGE-L, 0..1."""
+
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
+        """Mean, and float64 [images] in the order of `gts`."""
+        values = _scored(rouge_l, gts, res).sentences
+        return values.mean(), values
+
+    def method(self) -> str:
+        return "Rouge"
+
+
+class Meteor:
+    """METEOR 1.5, 0..1, English, as the jar computes it."""
+
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[float]]:
+        """Score of the summed counts, and a value for each image in the order of `gts`."""
+        found = _scored(meteor, gts, {image: [_one_space(text) for text in texts] for image, texts in res.items()})
+        return found.corpus, found.sentences.tolist()
+
+    def method(self) -> str:
+        return "METEOR"
+
+
+def _one_space(text: str) -> str:
+    return text.replace("|||", "").replace("  ", " ")  # as pycocoevalcap's `_stat`
+
+
+class Spice:
+    """SPICE by its Java scorer, which pycocoevalcap carries without the parser that it needs.
+
+    InputError where a jar of the parser, or a Java of version 8 to 14, is missing.
+    """
+
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[dict[str, Any]]]:
+        """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
+        corpus = Corpus(_given(gts, res), NO_TOKENIZER)
+        fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
+        owner, n = corpus.given.owner, len(corpus.given.texts)
+        values = fitted.regrouped(corpus.given.ref_ptr, np.arange(len(owner), n)).pairs(owner, np.arange(len(owner)))
+        return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
+
+    def method(self) -> str:
+        return "SPICE"
+
+
+def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
+    return next(iter(measure(Corpus(_given(gts, res), NO_TOKENIZER)).values()))
+
+
+class COCOEvalCap:
+    """COCO's caption evaluation: `evaluate()` fills `eval` (metric -> corpus score), `imgToEval` and `evalImgs`.
+
+    `coco` and `cocoRes` are pycocotools' COCO objects, or any with `getImgIds()` and `imgToAnns`. SPICE is left out,
+    with a warning, where its scorer cannot run.
+    """
+
+    def __init__(self, coco: Any, cocoRes: Any) -> None:  # noqa: N803  # pycocoevalcap's name
+        self.evalImgs: list[dict[str, Any]] = []
+        self.eval: dict[str, float] = {}
+        self.imgToEval: dict[Any, dict[str, Any]] = {}
+        self.coco, self.cocoRes = coco, cocoRes
+        self.params = {"image_id": coco.getImgIds()}
+
+    def evaluate(self) -> None:
+        """Score the images of `params["image_id"]`."""
+        images = self.params["image_id"]
+        print("tokenization...")
+        tokenizer = PTBTokenizer()
+        gts = tokenizer.tokenize({image: self.coco.imgToAnns[image] for image in images})
+        res = tokenizer.tokenize({image: self.cocoRes.imgToAnns[image] for image in images})
+        print("setting up scorers...")
+        for scorer, methods in (
+            (Bleu(4), ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4"]),
+            (Meteor(), ["METEOR"]),
+            (Rouge(), ["ROUGE_L"]),
+            (Cider(), ["CIDEr"]),
+            (Spice(), ["SPICE"]),
+        ):
+            print(f"computing {scorer.method()} score...")
+            try:
+                score, scores = scorer.compute_score(gts, res)
+            except InputError as error:
+                if not isinstance(scorer, Spice):
+                    raise
+                warn(f"SPICE is left out: {error}")
+                continue
+            several = isinstance(scorer, Bleu)
+            for name, value, values in zip(
+                methods, score if several else [score], scores if several else [scores], strict=True
+            ):  # type: ignore[arg-type]
+                self.setEval(value, name)
+                self.setImgToEvalImgs(values, gts.keys(), name)
+                print(f"{name}: {value:0.3f}")
+        self.setEvalImgs()
+
+    def setEval(self, score: float, method: str) -> None:  # noqa: N802
+        self.eval[method] = score
+
+    def setImgToEvalImgs(self, scores: Any, imgIds: Any, method: str) -> None:  # noqa: N802, N803
+        for image, score in zip(imgIds, scores, strict=True):
+            self.imgToEval.setdefault(image, {"image_id": image})[method] = score
+
+    def setEvalImgs(self) -> None:  # noqa: N802
+        self.evalImgs = list(self.imgToEval.values())

@@ -1,0 +1,280 @@
+"""Rankings by top-k lists: runs and graded judgements as TREC files have them, and as FAISS and the like give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import atomic
+
+if TYPE_CHECKING:
+    from capgrade.labels import Labels
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a system retrieved: of each query its documents, best first. Made by `from_lists`, `from_dict` or `read`."""
+
+    queries: list[str]
+    documents: pa.StringArray  # those of all queries, one after the other
+    scores: np.ndarray  # float64, never rising within a query
+    start: np.ndarray  # int64 [queries + 1]
+
+    @classmethod
+    def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
+        """One list of documents for each query, best first, as an index returns them.
+
+        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. `scores` [Q, k] never
+        rise; without them the lists' order counts. Raises InputError for lists that do not fit, or hold one twice.
+
+        >>> Run.from_lists(["q"], [[2, 0, -1]], names=["a", "b", "c"]).documents.to_pylist()
+        ['c', 'a']
+        """
+        rows = [list(row) for row in documents]
+        values = [range(0, -len(row), -1) for row in rows] if scores is None else [list(row) for row in scores]
+        if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
+            problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
+            raise InputError(problem, remedy="give one list for each query, one score for each document")
+        ends = [next((k for k, name in enumerate(row) if _nothing(name)), len(row)) for row in rows]
+        flat = [name for row, end in zip(rows, ends, strict=True) for name in row[:end]]
+        texts = [str(names[name]) if names is not None else str(name) for name in flat]
+        numbers = np.array([v for row, end in zip(values, ends, strict=True) for v in row[:end]], np.float64)
+        start = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
+        return _checked(cls([str(q) for q in queries], pa.array(texts, pa.string()), numbers, start))
+
+    @classmethod
+    def from_dict(cls, run: Mapping[str, Mapping[str, float]]) -> Run:
+        """{query: {document: score}}, as ranx and ir_measures take it; ties: the later id first, as trec_eval.
+
+        >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
+        ['b', 'a']
+        """
+        rows = [(str(q), str(d), float(s)) for q, found in run.items() for d, s in found.items()]
+        return _sorted(*_columns(rows), list(map(str, run)))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Run:
+        """A TREC run, "query Q0 document rank score tag" a line, by score and not by rank, as trec_eval reads it;
+        ties: the later id first. Raises InputError with file and row."""
+        table = _read(Path(path), ["query", "q0", "document", "rank", "score", "tag"])
+        return _sorted(table["query"], table["document"], table["score"].to_numpy(), None, Path(path))
+
+    @cached_property
+    def coded(self) -> tuple[np.ndarray, pa.Array]:
+        """The documents as numbers, int32, and the ids that these stand for."""
+        return _coded(self.documents)
+
+    def write(self, path: str | Path, tag: str = "capgrade") -> int:
+        """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
+        may not be written.
+
+        >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).write("a.run")
+        2
+        """
+        texts = self.documents.to_pylist()
+        _no_spaces([*self.queries, tag], "query")
+        _no_spaces(texts, "document")
+        lines = []
+        for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
+            for rank, k in enumerate(range(first, last), 1):
+                lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
+        _write(Path(path), lines)
+        return len(lines)
+
+
+@dataclass(frozen=True)
+class Qrels:
+    """Graded judgements: of each query its documents with their relevance, float, at least 0."""
+
+    queries: list[str]
+    documents: pa.StringArray
+    relevance: np.ndarray  # float64
+    start: np.ndarray  # int64 [queries + 1]
+
+    @classmethod
+    def from_dict(cls, qrels: Mapping[str, Mapping[str, float]]) -> Qrels:
+        """{query: {document: relevance}}, whole numbers or not.
+
+        >>> Qrels.from_dict({"q": {"a": 0.5}}).relevance
+        array([0.5])
+        """
+        rows = [(str(q), str(d), float(r)) for q, found in qrels.items() for d, r in found.items()]
+        return _judged(*_columns(rows), list(map(str, qrels)))
+
+    @classmethod
+    def from_labels(cls, labels: Labels, measure: str | None = None, *, queries: str = "captions") -> Qrels:
+        """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or images.
+
+        >>> import capgrade
+        >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider", queries="images").queries)
+        12
+        """
+        found = _known(labels, measure, queries)
+        return _judged(found[0], found[1], np.maximum(found[2], 0), None)
+
+    @cached_property
+    def coded(self) -> tuple[np.ndarray, pa.Array]:
+        """The documents as numbers, int32, and the ids that these stand for."""
+        return _coded(self.documents)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Qrels:
+        """TREC judgements, "query 0 document relevance" a line; below 0 counts as 0. Raises InputError with file and
+        row."""
+        table = _read(Path(path), ["query", "zero", "document", "relevance"])
+        values = np.maximum(table["relevance"].to_numpy(), 0)
+        return _judged(table["query"], table["document"], values, None, Path(path))
+
+
+def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
+    """As `Labels.to_qrels`."""
+    edges = np.asarray(grades, np.float64)
+    if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any():
+        raise InputError(f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]")
+    query, document, values = _known(labels, measure, queries)
+    found = [query.to_pylist(), document.to_pylist(), np.searchsorted(edges, values, side="right").tolist()]
+    _no_spaces(set(found[0]), "query")
+    _no_spaces(set(found[1]), "document")
+    _write(path, [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)])
+    return len(values)
+
+
+def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+    if queries not in ("captions", "images"):
+        raise InputError(f"queries {queries!r}", remedy="use captions or images")
+    parts = [labels.known_of(k, labels.chosen(measure)) for k in range(len(labels.image_ids))]
+    image = np.repeat(np.arange(len(parts)), [len(captions) for captions, _ in parts])
+    caption, values = (np.concatenate([part[k] for part in parts]) for k in range(2))
+    order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))
+    images = pa.array(labels.image_ids, pa.string()).take(pa.array(image[order]))
+    captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))
+    pair = (captions, images) if queries == "captions" else (images, captions)
+    return *pair, values[order].astype(np.float64)
+
+
+def _nothing(name: Any) -> bool:
+    return isinstance(name, int | np.integer) and name < 0
+
+
+def _columns(rows: list[tuple[str, str, float]]) -> tuple[pa.Array, pa.Array, np.ndarray]:
+    query, document, value = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.array(query, pa.string()), pa.array(document, pa.string()), np.array(value, np.float64)
+
+
+def _grouped(query: Any, names: list[str] | None) -> tuple[list[str], np.ndarray]:
+    """Queries in order of first appearance, and the number of each line's."""
+    if names is not None:
+        return names, pc.index_in(query, pa.array(names, pa.string())).to_numpy(zero_copy_only=False)
+    codes = pc.dictionary_encode(query.combine_chunks() if isinstance(query, pa.ChunkedArray) else query)
+    return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
+
+
+def _sorted(query: Any, document: Any, score: np.ndarray, names: list[str] | None, file: Path | None = None) -> Run:
+    queries, number = _grouped(query, names)
+    document = document.combine_chunks() if isinstance(document, pa.ChunkedArray) else document
+    _numbers(score, "score", file)
+    if len(score) > 1 and ((np.diff(number) < 0) | ((np.diff(number) == 0) & (np.diff(score) >= 0))).any():
+        table = pa.table({"query": number, "score": score, "document": document})
+        keys = [("query", "ascending"), ("score", "descending"), ("document", "descending")]
+        order = pc.sort_indices(table, sort_keys=keys)
+        document, score, number = document.take(order), score[order.to_numpy()], number[order.to_numpy()]
+    start = np.searchsorted(number, np.arange(len(queries) + 1)).astype(np.int64)
+    return _checked(Run(queries, document, score, start), file)
+
+
+def _judged(
+    query: Any, document: Any, relevance: np.ndarray, names: list[str] | None, file: Path | None = None
+) -> Qrels:
+    queries, number = _grouped(query, names)
+    document = document.combine_chunks() if isinstance(document, pa.ChunkedArray) else document
+    _numbers(relevance, "relevance", file)
+    if (relevance < 0).any():
+        raise InputError(f"relevance {relevance.min():g} is below 0", file=file, remedy="clip it: max(0, relevance)")
+    order = np.argsort(number, kind="stable")
+    start = np.searchsorted(number[order], np.arange(len(queries) + 1)).astype(np.int64)
+    found = Qrels(queries, document.take(pa.array(order)), relevance[order], start)
+    _once(found.coded[0], found.start, queries, file)
+    return found
+
+
+def _numbers(values: np.ndarray, what: str, file: Path | None) -> None:
+    if len(values) and not np.isfinite(values).all():
+        raise InputError(f"a {what} is not finite", file=file, row=int(np.argmin(np.isfinite(values))) + 1)
+
+
+def _checked(run: Run, file: Path | None = None) -> Run:
+    _numbers(run.scores, "score", file)
+    rises = np.diff(run.scores) > 0
+    rises[run.start[1:-1][(run.start[1:-1] > 0) & (run.start[1:-1] < len(run.scores))] - 1] = False
+    if rises.any():
+        query = run.queries[int(np.searchsorted(run.start, int(rises.argmax()), side="right")) - 1]
+        raise InputError(f"scores of query '{query}' rise", file=file, remedy="give each list best first")
+    _once(run.coded[0], run.start, run.queries, file)
+    if len(set(run.queries)) < len(run.queries):
+        raise InputError("a query comes twice", file=file, remedy="give each query one list")
+    return run
+
+
+def _coded(documents: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    codes = pc.dictionary_encode(documents)
+    return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
+
+
+def _once(codes: np.ndarray, start: np.ndarray, queries: list[str], file: Path | None) -> None:
+    """InputError where a query has a document twice."""
+    query = np.repeat(np.arange(len(queries)), np.diff(start))
+    width = int(codes.max(initial=0)) + 1
+    key = np.sort(query * width + codes)
+    twice = key[1:][np.diff(key) == 0]
+    if len(twice):
+        name = queries[int(twice[0] // width)]
+        raise InputError(f"query '{name}' has a document twice", file=file, remedy="keep one line of it")
+
+
+def _read(path: Path, columns: list[str]) -> pa.Table:
+    """A table of texts and one number, fields separated by white space."""
+    if not path.is_file():
+        raise InputError("no such file", file=path)
+    number = columns[-2] if columns[-1] == "tag" else columns[-1]
+    lines = path.read_text(encoding="utf-8").split("\n")
+    rows = [line.split() for line in lines]
+    kept = [(k, row) for k, row in enumerate(rows, 1) if row]
+    for k, row in kept:
+        if len(row) != len(columns):
+            problem = f"{len(row)} fields, {len(columns)} are {', '.join(columns)}"
+            raise InputError(problem, file=path, row=k, remedy="write one document a line")
+    place = columns.index(number)
+    try:
+        values = np.array([row[place] for _, row in kept], np.float64) if kept else np.empty(0)
+    except ValueError:
+        k, row = next((k, row) for k, row in kept if not _is_number(row[place]))
+        raise InputError(f"{number} is {row[place]!r}, no number", file=path, row=k) from None
+    names = ("query", "document")
+    texts = {name: pa.array([row[columns.index(name)] for _, row in kept], pa.string()) for name in names}
+    return pa.table({**texts, number: values})
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) is not None
+    except ValueError:
+        return False
+
+
+def _no_spaces(names: Iterable[str], what: str) -> None:
+    for name in names:
+        if len(name.split()) != 1:
+            raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")

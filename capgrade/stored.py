@@ -1,0 +1,211 @@
+"""Where labels lie, and how the cells of a batch are found there: sampled pairs, dense matrices.
+
+Nothing is copied out of Arrow files: a kernel reads them where they are mapped, by the address of each image's run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+import pyarrow as pa
+from numba import carray
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.relevance import Relevance
+
+CELLS = 2**20  # of a dense block, a thread
+
+
+class Stored(Protocol):
+    """Labels of images (rows) and captions (columns) by number; `sampled`: some are not known."""
+
+    measures: Sequence[str]
+    sampled: bool
+
+    def fill(
+        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
+    ) -> None:
+        """Put what is known into values float32 [n, m], zeros before, and known bool [n, m], False before."""
+        ...
+
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The captions whose label is known, int, and their values, float32."""
+        ...
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The images whose label is known, int, and their values, float32."""
+        ...
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), code
+
+
+@njit(nogil=True, cache=True)
+def _fill_sampled(images, captions, runs, sizes, labels, place, values, known):
+    """`place` is -1 for every caption, before and after; a caption that comes twice is chained by `before`."""
+    before = np.empty(len(captions), np.int32)
+    for j in range(len(captions)):
+        before[j] = place[captions[j]]
+        place[captions[j]] = j
+    for i in range(len(images)):
+        size = sizes[images[i]]
+        kept = carray(_pointer(runs[images[i]]), size, np.int32)
+        stored = carray(_pointer(labels[images[i]]), size, np.float32)
+        for k in range(size):
+            j = place[kept[k]]
+            while j >= 0:
+                values[i, j] = stored[k]
+                known[i, j] = True
+                j = before[j]
+    for j in range(len(captions)):
+        place[captions[j]] = -1
+
+
+@njit(nogil=True, cache=True)
+def _fill_dense(images, captions, rows, n_captions, values):
+    for i in range(len(images)):
+        stored = carray(_pointer(rows[images[i]]), n_captions, np.float32)
+        for j in range(len(captions)):
+            values[i, j] = stored[captions[j]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
+    no caption twice in a run; each measure float32 [pairs]. Arrays are contiguous, in memory or mapped."""
+
+    start: np.ndarray
+    captions: np.ndarray
+    values: Mapping[str, np.ndarray]
+
+
+@dataclass
+class Sampled:
+    """The pairs that sampling kept: of every image a run, wherever it lies."""
+
+    measures: Sequence[str]
+    n_captions: int
+    parts: Sequence[Part]
+    sampled: bool = True
+    _local: threading.local = field(default_factory=threading.local)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """int64 [n_images]: captions kept of each image."""
+        return np.concatenate([np.diff(part.start) for part in self.parts])
+
+    @cached_property
+    def _runs(self) -> np.ndarray:
+        return np.concatenate([part.captions.ctypes.data + 4 * part.start[:-1] for part in self.parts])
+
+    @cached_property
+    def _labels(self) -> dict[str, np.ndarray]:
+        return {
+            name: np.concatenate([part.values[name].ctypes.data + 4 * part.start[:-1] for part in self.parts])
+            for name in self.measures
+        }
+
+    def fill(
+        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
+    ) -> None:
+        if not hasattr(self._local, "place"):
+            self._local.place = np.full(self.n_captions, -1, np.int32)
+        _fill_sampled(images, captions, self._runs, self.sizes, self._labels[measure], self._local.place, values, known)
+
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        for part in self.parts:
+            count = len(part.start) - 1
+            if image < count:
+                run = slice(part.start[image], part.start[image + 1])
+                return part.captions[run], part.values[measure][run]
+            image -= count
+        raise IndexError(image)
+
+    @cached_property
+    def _by_caption(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs by caption: where each one's start, int64 [n_captions + 1]; their place among all; their image."""
+        captions = np.concatenate([part.captions for part in self.parts])
+        order = np.argsort(captions, kind="stable")
+        start = np.concatenate([[0], np.cumsum(np.bincount(captions, minlength=self.n_captions))])
+        return start, order, np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)[order]
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        start, order, images = self._by_caption
+        some = slice(start[caption], start[caption + 1])
+        ends = np.cumsum([0, *(len(part.captions) for part in self.parts)])
+        part = np.searchsorted(ends, order[some], side="right") - 1
+        values = [self.parts[p].values[measure][k - ends[p]] for p, k in zip(part, order[some], strict=True)]
+        return images[some], np.array(values, np.float32)
+
+
+@dataclass
+class Dense:
+    """A whole matrix of each measure, mapped."""
+
+    matrices: Mapping[str, Relevance]
+    sampled: bool = False
+
+    @property
+    def measures(self) -> Sequence[str]:
+        return list(self.matrices)
+
+    @cached_property
+    def _rows(self) -> dict[str, np.ndarray]:
+        return {name: _addresses(matrix) for name, matrix in self.matrices.items() if _is_float32(matrix)}
+
+    def fill(
+        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
+    ) -> None:
+        known[:] = True
+        matrix = self.matrices[measure]
+        step = max(1, CELLS // max(1, len(captions)))
+
+        def some(at: int) -> None:
+            here = slice(at, at + step)
+            if measure in self._rows:
+                _fill_dense(images[here], captions, self._rows[measure], matrix.n_captions, values[here])
+            else:  # float16
+                values[here] = matrix.cells(images[here], captions)
+
+        spans = range(0, len(images), step)
+        if len(spans) == 1:
+            some(0)
+            return
+        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+            list(threads.map(some, spans))
+
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        matrix = self.matrices[measure]
+        return np.arange(matrix.n_captions), matrix.rows(np.array([image]))[0]
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        matrix = self.matrices[measure]
+        images = np.arange(sum(batch.num_rows for batch in matrix.batches))
+        return images, matrix.cells(images, np.array([caption]))[:, 0]
+
+
+def _is_float32(matrix: Relevance) -> bool:
+    return matrix.schema.field("relevance").type.value_type == pa.float32()
+
+
+def _addresses(matrix: Relevance) -> np.ndarray:
+    """int64 [n_images]: where each image's row lies."""
+    found = []
+    for batch in matrix.batches:
+        values = batch["relevance"].flatten().to_numpy()
+        found.append(values.ctypes.data + 4 * matrix.n_captions * np.arange(batch.num_rows, dtype=np.int64))
+    return np.concatenate(found)

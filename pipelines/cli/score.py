@@ -1,0 +1,74 @@
+"""The command that scores captions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from capgrade.pipelines.cli.options import AsJson, say
+
+app = typer.Typer()
+
+
+@app.command()
+def score(
+    candidates: Annotated[Path, typer.Option(help='COCO results: [{"image_id": .., "caption": ..}, ...].')],
+    references: Annotated[Path, typer.Option(help='COCO annotations: {"annotations": [..]}.')],
+    compare: Annotated[Path | None, typer.Option(help="Results of another system on the same images.")] = None,
+    measures: Annotated[
+        str, typer.Option(help="Of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
+    ] = "bleu,meteor,rouge_l,cider",
+    tokenizer: Annotated[
+        str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")
+    ] = "ptb_py",
+    frequencies: Annotated[
+        Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade frequencies`.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
+    samples: Annotated[int, typer.Option(min=1, help="Bootstrap draws.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Intervals and p-values follow from it.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no network.
+
+    Only the images of the results are scored, and document frequencies are of their references.
+    """
+    from capgrade.coco_files import read_candidates, read_references, references_of
+    from capgrade.pipelines.cli.score_tables import compared_table, scores_table
+    from capgrade.pipelines.measures.scores.frequencies import Frequencies
+    from capgrade.scoring import score as score_captions
+
+    names = [name.strip() for name in measures.split(",")]
+    known, counted = read_references(references), Frequencies.read(frequencies, tokenizer) if frequencies else None
+
+    def scored(path: Path) -> Any:
+        found = read_candidates(path)
+        own = references_of(found, known, path)
+        return score_captions(
+            dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=tokenizer, frequencies=counted
+        )
+
+    settings: dict[str, Any] = {"level": level, "samples": samples, "seed": seed}
+    first = scored(candidates)
+    intervals = first.intervals(**settings)
+    tests = first.compare(scored(compare), **settings) if compare else None
+    if as_json:
+        result = {
+            "corpus": first.corpus,
+            "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
+            "images": len(first.ids),
+            "of_images": len(known),
+        }
+        say(result | ({"compare": {name: asdict(one) for name, one in tests.items()}} if tests else {}), True, "")
+        return
+    scores_table(intervals, len(first.ids), len(known))
+    if tests:
+        compared_table(tests, candidates, compare)  # type: ignore[arg-type]
+
+
+def _by_id(item: tuple[Any, Any]) -> tuple[bool, Any]:
+    """Two systems' results may be in different orders; numbers before texts."""
+    return isinstance(item[0], str), item[0]

@@ -1,0 +1,94 @@
+"""Candidates and references made ready for every score, each step once and only when a score asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.pipelines.measures.scores.frequencies import Frequencies, own_grams
+from capgrade.pipelines.measures.scores.given import Given
+from capgrade.pipelines.measures.scores.grams import Grams
+from capgrade.pipelines.measures.scores.words import (
+    Words,
+    split_at_spaces,
+    split_at_white_space,
+    tokenized,
+    without_empty_sentences,
+)
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
+
+NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Candidates (the first sentences), references, and how they are tokenised."""
+
+    given: Given
+    tokenizer: str = "ptb_py"
+    frequencies: Frequencies | None = None
+
+    def __post_init__(self) -> None:
+        if self.frequencies is not None and self.frequencies.tokenizer != self.tokenizer:
+            raise InputError(
+                f"document frequencies with tokenizer {self.frequencies.tokenizer}, captions with {self.tokenizer}",
+                remedy="tokenise both alike",
+            )
+
+    @cached_property
+    def tokens(self) -> Words:
+        """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
+        texts = self.given.texts
+        if self.tokenizer == NO_TOKENIZER:
+            return split_at_spaces(texts)
+        return without_empty_sentences(tokenized(texts, self.tokenizer))
+
+    @cached_property
+    def words(self) -> Words:
+        """Words as pycocoevalcap's BLEU and CIDEr-D see them: a token with a no-break space is two."""
+        return split_at_white_space(self.tokens)
+
+    @cached_property
+    def _weighted(self) -> tuple[Grams, np.ndarray]:
+        if self.frequencies is not None:
+            return self.frequencies.grams(self.words)
+        return own_grams(self.words, self.given.ref_ptr, len(self.given.owner))
+
+    @property
+    def grams(self) -> Grams:
+        return self._weighted[0]
+
+    @property
+    def idf(self) -> np.ndarray:
+        """float64, of each n-gram as `grams` lists them: ln N - ln max(1, df). A warning says so where one image makes every value 0."""
+        n_images = self.given.n_images if self.frequencies is None else self.frequencies.n_images
+        if n_images == 1:
+            warn(
+                "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
+                "capgrade.Frequencies.of(references) or capgrade.Frequencies.read(path)"
+            )
+        return self._weighted[1]
+
+    def warn_of_empty(self) -> None:
+        """Say how many captions have no words: their scores are 0."""
+        n, sizes = len(self.given.owner), self.words.sizes
+        for what, empty in (("candidate", sizes[:n] == 0), ("reference", sizes[n:] == 0)):
+            if empty.any():
+                warn(f"{int(empty.sum())} {what}(s) have no words, so measures of common words give 0 with them")
+
+    @cached_property
+    def table(self) -> Captions:
+        """The sentences as a captions table, each an image of its own."""
+        rows = pa.array([str(k) for k in range(len(self.given.texts))])
+        tokens = pa.ListArray.from_arrays(
+            pa.array(self.tokens.ptr, pa.int32()),
+            pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(pa.string()),
+        )
+        split = pa.array([""] * len(rows))
+        columns = [rows, rows, split, pa.array(self.given.texts), tokens, pa.nulls(len(rows), pa.string())]
+        return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")

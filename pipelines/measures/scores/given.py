@@ -1,0 +1,77 @@
+"""Candidates and references as people give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capgrade.schemas.errors import InputError
+
+Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Candidates, and the reference set of each one's image.
+
+    `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references; `owner` int64
+    [candidates]: number of the image; `ref_ptr` int64 [images + 1]: where each image's references start.
+    """
+
+    ids: list[Any]
+    texts: list[str]
+    owner: np.ndarray
+    ref_ptr: np.ndarray
+
+    @property
+    def n_images(self) -> int:
+        return len(self.ref_ptr) - 1
+
+
+def given(candidates: Captions, references: Captions) -> Given:
+    """From two dicts (id -> captions) or two lists in one order; a string stands for one caption.
+
+    Raises InputError for ids or lengths that differ, an image without captions, or what is not text.
+    """
+    if isinstance(candidates, Mapping) != isinstance(references, Mapping):
+        raise InputError("candidates and references are not both dicts or both lists", remedy="give them alike")
+    if isinstance(candidates, Mapping) and isinstance(references, Mapping):
+        _check_ids(candidates, references)
+        images, ours, theirs = list(candidates), list(candidates.values()), [references[i] for i in candidates]
+    else:
+        if len(candidates) != len(references):
+            problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
+            raise InputError(problem, remedy="give one set of references for each image")
+        images, ours, theirs = list(range(len(candidates))), list(candidates), list(references)  # type: ignore[arg-type]
+    if not images:
+        raise InputError("no candidates", remedy="give one image or more")
+    sets = [_captions(one, "candidates", image) for one, image in zip(ours, images, strict=True)]
+    refs = [_captions(one, "references", image) for one, image in zip(theirs, images, strict=True)]
+    owner = np.repeat(np.arange(len(images)), [len(one) for one in sets])
+    ref_ptr = np.concatenate([[0], np.cumsum([len(one) for one in refs])])
+    texts = [text for one in (*sets, *refs) for text in one]
+    return Given([images[k] for k in owner], texts, owner, ref_ptr)
+
+
+def _check_ids(candidates: Mapping, references: Mapping) -> None:
+    for here, there, name in ((candidates, references, "references"), (references, candidates, "candidates")):
+        missing = [image for image in here if image not in there]
+        if missing:
+            raise InputError(
+                f"{len(missing)} image(s) have no {name}, {missing[0]!r} the first",
+                remedy="give candidates and references of the same ids (an id '1' is not the number 1)",
+            )
+
+
+def _captions(captions: Any, what: str, image: Any) -> Sequence[str]:
+    """The captions of one image. InputError for none, or what is not text."""
+    found = [captions] if isinstance(captions, str) else captions
+    if not isinstance(found, Sequence) or not len(found):
+        raise InputError(f"no list of captions: {captions!r}", row=f"{what}[{image!r}]", remedy="give one or more")
+    for k, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(f"not text: {text!r}", row=f"{what}[{image!r}][{k}]", remedy="give captions as strings")
+    return found

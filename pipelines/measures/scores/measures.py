@@ -1,0 +1,111 @@
+"""The scores by name, each from a corpus: values of the candidates, and what the corpus score is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.pipelines.measures.base import ArrayState
+from capgrade.pipelines.measures.pairs import pair_values
+from capgrade.pipelines.measures.sbert import Sbert
+from capgrade.pipelines.measures.scene_graph import SceneGraph
+from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
+from capgrade.pipelines.measures.scores.cider import cider_scores
+from capgrade.pipelines.measures.scores.corpus import Corpus
+from capgrade.pipelines.measures.scores.meteor import added_up, meteor_of, meteor_statistics
+from capgrade.pipelines.measures.scores.rouge import rouge_scores
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import SbertParams, SceneGraphParams
+
+SIGMA = 6.0  # of CIDEr-D
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One measure: `sentences` float64 [candidates]; `statistics` float64 [candidates, k], of whose sums [n, k] `of`
+    makes corpus scores [n]."""
+
+    sentences: np.ndarray
+    statistics: np.ndarray
+    of: Callable[[np.ndarray], np.ndarray]
+
+    @property
+    def corpus(self) -> float:
+        return float(self.of(self.statistics.sum(axis=0, keepdims=True))[0])
+
+
+def mean_of(sums: np.ndarray) -> np.ndarray:
+    return sums[:, 0] / sums[:, 1]
+
+
+def averaged(values: np.ndarray) -> Scored:
+    """A measure whose corpus score is the mean over candidates."""
+    values = np.asarray(values, np.float64)
+    return Scored(values, np.stack([values, np.ones_like(values)], axis=1), mean_of)
+
+
+def bleu(corpus: Corpus) -> dict[str, Scored]:
+    counts = bleu_statistics(corpus.grams, corpus.given.owner, corpus.given.ref_ptr)
+    values = bleu_of(counts)
+    return {
+        f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
+        for k in range(corpus.grams.most)
+    }
+
+
+def cider(corpus: Corpus) -> dict[str, Scored]:
+    return {"cider": averaged(cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, SIGMA))}
+
+
+def rouge_l(corpus: Corpus) -> dict[str, Scored]:
+    return {"rouge_l": averaged(rouge_scores(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr))}
+
+
+def meteor(corpus: Corpus) -> dict[str, Scored]:
+    counts = meteor_statistics(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr)
+    return {"meteor": Scored(meteor_of(counts), added_up(counts), meteor_of)}
+
+
+def scene_graph(corpus: Corpus) -> dict[str, Scored]:
+    fitted = SceneGraph(SceneGraphParams(self_reference="included")).fit(corpus.table)
+    return {"scene_graph": _own_pairs(fitted, corpus)}
+
+
+def sbert(corpus: Corpus) -> dict[str, Scored]:
+    return {"sbert": _own_pairs(Sbert(SbertParams(self_reference="included")).fit(corpus.table), corpus)}
+
+
+def _own_pairs(fitted: ArrayState, corpus: Corpus) -> Scored:
+    """A fitted measure of each candidate with its own references."""
+    owner = corpus.given.owner
+    refs = np.arange(len(owner), len(corpus.given.texts))
+    return averaged(pair_values(fitted.regrouped(corpus.given.ref_ptr, refs), owner, np.arange(len(owner))))
+
+
+MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {
+    "bleu": bleu,
+    "meteor": meteor,
+    "rouge_l": rouge_l,
+    "cider": cider,
+    "scene_graph": scene_graph,
+    "sbert": sbert,
+}
+BLEUS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
+DEFAULT = ("bleu", "meteor", "rouge_l", "cider")  # what pycocoevalcap has without further downloads
+
+
+def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
+    """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4. InputError for an unknown one."""
+    names = list(dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,))))
+    unknown = [name for name in names if name not in MEASURES and name not in BLEUS]
+    if unknown or not names:
+        problem = f"unknown measure '{unknown[0]}'" if unknown else "no measure"
+        raise InputError(problem, remedy=f"choose from: {', '.join((*MEASURES, *BLEUS))}")
+    corpus.warn_of_empty()
+    found: dict[str, Scored] = {}
+    for name in names:
+        if name not in found:
+            found |= MEASURES["bleu" if name in BLEUS else name](corpus)
+    return {name: found[name] for name in names}

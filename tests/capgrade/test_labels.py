@@ -1,0 +1,245 @@
+"""`Labels` from each kind of folder against a plain reading of its tables, exact labels, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capgrade import Labels
+from capgrade.computed import Computed
+from capgrade.pipelines.measures.on_device import SbertOnDevice
+from capgrade.pipelines.publish.push import push
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance
+from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from tests.pipelines.publish.stand_in import Hub
+
+SOURCES = {"dataset": {}, "shards": {"captions": "captions"}, "relevance": {"captions": "captions"}}
+
+
+def load(made: Path, kind: str, **more) -> Labels:
+    captions = {name: made / folder for name, folder in SOURCES[kind].items()}
+    return Labels.load(made / kind, **{**captions, **more})
+
+
+@pytest.fixture(scope="module")
+def pairs(made: Path) -> dict[tuple[str, str], dict]:
+    rows = pq.read_table(made / "dataset" / "relevance").to_pylist()
+    return {(row["image_id"], row["caption_id"]): row for row in rows}
+
+
+@pytest.mark.parametrize("kind", ["dataset", "shards"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_block_holds_what_the_table_holds(made, pairs, kind, data):
+    labels = load(made, kind)
+    measure = data.draw(st.sampled_from(labels.measures))
+    images = data.draw(st.lists(st.sampled_from(labels.image_ids), max_size=5))
+    captions = data.draw(st.lists(st.sampled_from(labels.caption_ids), max_size=12))  # some twice
+    values, known = labels.block(images, captions, measure)
+    assert (values.dtype, known.dtype, values.shape) == (np.float32, np.bool_, (len(images), len(captions)))
+    for i, image in enumerate(images):
+        for j, caption in enumerate(captions):
+            row = pairs.get((image, caption))
+            assert known[i, j] == (row is not None)
+            assert values[i, j] == (0 if row is None else np.float32(row[measure]))
+
+
+def test_every_kind_knows_the_same(made):
+    dataset, shards, dense = (load(made, kind) for kind in SOURCES)
+    assert dataset.image_ids == shards.image_ids == dense.image_ids
+    assert dataset.caption_ids == shards.caption_ids == dense.caption_ids
+    everything = range(12), range(60)
+    for measure in dataset.measures:
+        values, known = dataset.block(*everything, measure)
+        assert 0.1 < known.mean() < 0.9
+        assert np.array_equal(shards.block(*everything, measure)[0], values)
+        matrix = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
+        found, all_known = dense.block(*everything, measure)
+        assert np.array_equal(found, matrix) and all_known.all()
+        assert np.array_equal(values[known], matrix[known])
+    assert np.array_equal(Labels.load(made / "shards").owner, dataset.owner)  # own captions say so in the shards
+
+
+def test_rows_ids_and_tensors_ask_for_the_same(dataset):
+    labels = Labels.load(dataset, measures=["cider"])
+    wanted = labels.block([2, 0], [7, 1, 7])
+    for images, captions in (
+        ([labels.image_ids[k] for k in (2, 0)], [labels.caption_ids[k] for k in (7, 1, 7)]),
+        (torch.tensor([2, 0]), np.array([7, 1, 7], np.int32)),
+        (np.array([labels.image_ids[2], labels.image_ids[0]]), (7, 1, 7)),
+    ):
+        found = labels.block(images, captions)
+        assert np.array_equal(found[0], wanted[0]) and np.array_equal(found[1], wanted[1])
+    values, known = labels.block([2, 0], [7, 1, 7], device="cpu")
+    assert (
+        isinstance(values, torch.Tensor)
+        and torch.equal(values, torch.from_numpy(wanted[0]))
+        and known.dtype == torch.bool
+    )
+    assert labels.block([], [1])[0].shape == (0, 1) and labels.block([], [])[1].shape == (0, 0)
+
+
+def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
+    from tests.conftest import call
+
+    out = tmp_path / "half"
+    options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--out", str(out)]
+    assert call("relevance", *options, "--set", "relevance.dtype=float16") == 0
+    values, _ = Labels.load(out).block([3, 1], [0, 59, 7])
+    whole, _ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
+    assert np.array_equal(values, whole.astype(np.float16).astype(np.float32))
+
+
+def test_a_large_dense_block_is_the_matrix(made):
+    """More cells than one thread takes."""
+    rng = np.random.default_rng(0)
+    images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
+    matrix = read_relevance(made / "relevance" / "cider.arrow").matrix()
+    assert np.array_equal(load(made, "relevance").block(images, captions, "cider")[0], matrix[images][:, captions])
+
+
+@pytest.mark.parametrize("measure", ["cider", "rouge_l", "sbert"])
+@pytest.mark.parametrize("kind", ["dataset", "shards"])
+def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
+    exact = load(made, kind).exact(measure)
+    values, known = exact.block(range(12), range(60))
+    assert known.all() and exact.measures == [measure]
+    assert np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max() < 1e-6
+    again = pickle.loads(pickle.dumps(exact))
+    assert np.array_equal(again.block([1], [2])[0], exact.block([1], [2])[0])
+
+
+def test_sentence_bert_where_the_model_is(made):
+    """The product on a device, here a processor, within the error of float32."""
+    captions = read_captions(made / "captions", "train")
+    computed = Computed.of("sbert", MeasuresParams(), captions, "cpu")
+    computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
+    images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
+    found, known = computed.on_device("cpu", images, rows)
+    assert known.all() and np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
+
+
+def test_labels_go_to_workers(dataset):
+    labels = Labels.load(dataset)
+    again = pickle.loads(pickle.dumps(labels))
+    assert repr(again) == repr(labels) == "Labels(12 images, 60 captions, cider, rouge_l, sbert; sampled)"
+    assert np.array_equal(again.block(range(12), range(60), "sbert")[0], labels.block(range(12), range(60), "sbert")[0])
+
+
+def test_positives_and_neighbours_are_those_of_the_matrix(made):
+    dense, sampled = load(made, "relevance"), load(made, "dataset")
+    matrix, known = sampled.block(range(12), range(60), "cider")
+    for labels, seen in ((sampled, known), (dense, np.ones_like(known))):
+        values = dense.block(range(12), range(60), "cider")[0]
+        for caption in (0, 33):
+            found = labels.positives(labels.caption_ids[caption], above=0.1, measure="cider")
+            wanted = {
+                labels.image_ids[i]: values[i, caption]
+                for i in range(12)
+                if seen[i, caption] and values[i, caption] > 0.1
+            }
+            assert dict(found) == pytest.approx(wanted) and wanted
+            assert [v for _, v in found] == sorted(wanted.values(), reverse=True)
+        found = labels.neighbours(4, top=6, measure="cider")
+        assert [v for _, v in found] == pytest.approx(np.sort(values[4])[::-1][:6].tolist())
+        assert all(values[4, labels.caption_ids.index(name)] == np.float32(v) for name, v in found)
+
+
+def test_batches_bring_graded_neighbours_together(made):
+    labels = load(made, "dataset")
+    values, known = labels.block(range(12), range(60), "sbert")
+    batches = labels.batches(8, measure="sbert", low=0.3, high=0.8, seed=3)
+    first = list(batches)
+    assert list(batches) == first and len(first) == len(batches) == 60 // 4
+    assert all(len(set(batch)) == 8 for batch in first)
+    assert {row for batch in first for row in batch[:4]} == set(
+        range(60)
+    )  # every caption once an epoch, beside what it brings
+
+    def together(chosen):
+        image = labels.owner[chosen]
+        cells = values[image][:, chosen]
+        return (known[image][:, chosen] & (cells >= 0.3) & (cells <= 0.8) & (image[:, None] != image[None, :])).mean()
+
+    rng = np.random.default_rng(0)
+    at_random = np.mean([together(rng.choice(60, 8, replace=False)) for _ in range(200)])
+    assert np.mean([together(np.array(batch)) for batch in first]) > 1.5 * at_random
+    batches.set_epoch(1)
+    assert list(batches) != first
+    loader = torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
+    assert len(next(iter(loader))) == 8
+
+
+def test_processes_share_the_batches_of_one(made):
+    labels = load(made, "shards")
+    whole = list(labels.batches(8, measure="cider", low=0.1))
+    parts = [list(labels.batches(8, measure="cider", low=0.1, process=k, processes=4)) for k in range(4)]
+    assert [len(part) for part in parts] == [len(whole) // 4] * 4
+    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[: len(whole) // 4 * 4]
+
+
+def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
+    labels = load(made, "dataset")
+    for call, message in (
+        (lambda: labels.block(["nobody"], [0], "cider"), "no image 'nobody' -> ask for ids of this split"),
+        (lambda: labels.block([0], [60], "cider"), "no caption row 60: there are 60 -> rows are 0..59"),
+        (lambda: labels.block([-1], [0], "cider"), "no image row -1"),
+        (lambda: labels.block("scene", [0], "cider"), r"image ids are the text 'scene' -> give a list"),
+        (lambda: labels.block([0.5], [0], "cider"), "image ids are float64"),
+        (lambda: labels.block([0], [0]), "no measure chosen -> choose from: cider, rouge_l, sbert"),
+        (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
+        (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
+        (lambda: Labels.load(made / "dataset", split="dev"), "no split 'dev' -> choose from: train"),
+        (lambda: Labels.load(made / "shards", split="train"), "a shards folder is of one split"),
+        (lambda: Labels.load(made / "captions"), "a captions folder -> give a folder of capgrade shards"),
+        (lambda: Labels.load(tmp_path), "no manifest.json: no labels"),
+        (lambda: Labels.load(tmp_path / "gone"), "no such folder, nor a dataset USER/NAME"),
+        (lambda: Labels.load(made / "dataset", revision="1.0.0"), "a folder has no revision"),
+        (lambda: Labels.load(made / "shards").caption_ids, "rows of captions, not ids -> give Labels.load"),
+        (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
+        (lambda: Labels.load(made / "relevance").owner, "whose each caption is stands in the captions table"),
+        (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9..inf"),
+        (lambda: labels.batches(500, measure="cider"), "60 captions fill no batch of 500"),
+        (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message.replace("(", r"\(")):
+            call()
+
+
+def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
+    folder = tmp_path / "dataset"
+    shutil.copytree(made / "dataset", folder)
+    file = next((folder / "relevance").iterdir())
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"bytes where the manifest says"):
+        Labels.load(folder)
+    other = tmp_path / "captions"
+    from tests.conftest import caption_table, random_sets, write_captions_folder
+
+    write_captions_folder(other, [caption_table(random_sets(12), "train")])
+    for kind in ("shards", "relevance"):
+        with pytest.raises(InputError, match="captions"):
+            Labels.load(made / kind, captions=other)
+
+
+def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    push(made / "dataset", "user/labels")
+    for where, revision in (("user/labels", None), ("user/labels", "1.0.0"), ("user/labels@1.0.0", None)):
+        labels = Labels.load(where, revision=revision)
+        assert np.array_equal(
+            labels.block([1], range(60), "cider")[0], load(made, "dataset").block([1], range(60), "cider")[0]
+        )
+    with pytest.raises(InputError, match="has no such repository, revision or file"):
+        Labels.load("user/labels", revision="9.9.9")

@@ -1,0 +1,188 @@
+"""The losses as people call them: batches of any shape against loops over their pairs, dtypes, refusals, modules."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade import losses
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.losses import LOSSES, make_loss
+from capgrade.trainer.losses.base import ScoredBatch
+
+FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if not name[0].isupper()}
+GRADED = [name for name, call in FUNCTIONS.items() if "relevance" in inspect.signature(call).parameters]
+PLAIN = [name for name in FUNCTIONS if name not in GRADED]
+SMOOTH = {"daa": {"temperature": 0.05}, "smooth_ap": {"temperature": 0.1}}
+
+
+def batch_of(seed: int, images: int, captions: int, masked: bool = True):
+    """Every image has a caption or more; some captions are nobody's."""
+    rng = np.random.default_rng(seed)
+    own = np.zeros((images, captions), bool)
+    owner = np.concatenate([np.arange(images), rng.integers(-1, images, captions - images)])
+    own[owner[owner >= 0], np.flatnonzero(owner >= 0)] = True
+    relevance = np.where(own, 1, rng.uniform(-0.5, 0.95, own.shape))
+    known = own | (rng.random(own.shape) < 0.6)
+    scores = torch.tensor(rng.uniform(-1, 1, own.shape))
+    return scores, torch.tensor(relevance), torch.tensor(own), torch.tensor(known) if masked else None
+
+
+def call(name, scores, relevance, own, known, **options):
+    graded = (relevance, own, known) if name in GRADED else (own,)
+    return FUNCTIONS[name](scores, *graded, **{**SMOOTH.get(name, {}), **options})
+
+
+def pairs_of(own):
+    return [(i, j) for i in range(len(own)) for j in range(own.shape[1]) if own[i, j]]
+
+
+def loop_triplet(S, R, own, known, margin=0.2):
+    """VSE++, eq. 6, for every pair of an image and one of its captions."""
+    total = 0.0
+    for i, c in pairs_of(own):
+        total += max([max(0, margin + S[i, j] - S[i, c]) for j in range(S.shape[1]) if j != c], default=0)
+        total += max([max(0, margin + S[k, c] - S[i, c]) for k in range(len(S)) if k != i], default=0)
+    return total
+
+
+def loop_sam(S, R, own, known, tau=3.0):
+    """Biten et al., eq. 7; the first caption of a negative image stands for it."""
+    total, first = 0.0, {i: int(np.flatnonzero(own[i])[0]) for i in range(len(S))}
+    for i, c in pairs_of(own):
+        captions = [j for j in range(S.shape[1]) if j != c and known[i, j]]
+        if captions:
+            m = max(captions, key=lambda j: S[i, j])
+            total += max(0, (R[i, c] - R[i, m]) / tau + S[i, m] - S[i, c])
+        images = [k for k in range(len(S)) if k != i and known[i, first[k]]]
+        if images:
+            k = max(images, key=lambda k: S[k, c])
+            total += max(0, (R[i, c] - R[i, first[k]]) / tau + S[k, c] - S[i, c])
+    return total
+
+
+def loop_soft(S, R, own, known, temperature=0.05, softness=0.1):
+    """Cross-entropy of two softmaxes, each over what is known and the pair; the mean over pairs, of both directions."""
+    total, pairs = 0.0, pairs_of(own)
+    for i, c in pairs:
+        rows = [(R[i, j], S[i, j]) for j in range(S.shape[1]) if known[i, j] or j == c]
+        columns = [(R[k, c], S[k, c]) for k in range(len(S)) if known[k, c] or k == i]
+        for some in (rows, columns):
+            norm = math.log(sum(math.exp(s / temperature) for _, s in some))
+            whole = sum(math.exp(r / softness) for r, _ in some)
+            total -= sum(math.exp(r / softness) / whole * (s / temperature - norm) for r, s in some)
+    return total / len(pairs) / 2
+
+
+@pytest.mark.parametrize(("name", "loop"), [("triplet", loop_triplet), ("soft_info_nce", loop_soft)])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), images=st.integers(1, 5), more=st.integers(1, 6))
+def test_a_batch_of_any_shape_is_the_loop_over_its_pairs(name, loop, seed, images, more):
+    scores, relevance, own, known = batch_of(seed, images, images + more)
+    expected = loop(*(x.numpy() for x in (scores, relevance, own, known)))
+    assert float(call(name, scores, relevance, own, known)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), images=st.integers(1, 5), more=st.integers(1, 6))
+def test_sam_of_any_shape_is_the_loop_over_its_pairs(seed, images, more):
+    """One caption stands for each image: towards images only first captions are asked for, so all are known alike."""
+    scores, relevance, own, _ = batch_of(seed, images, images + more)
+    known = torch.ones_like(own)
+    expected = loop_sam(*(x.numpy() for x in (scores, relevance, own, known)))
+    found = losses.sam(scores, relevance, own, known)
+    assert float(found) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_a_caption_of_unknown_relevance_that_is_nobodys_changes_nothing(name):
+    """The rectangular batch against the square one, which is held against the papers' equations."""
+    scores, relevance, own, known = batch_of(3, 6, 6)
+    wide = [torch.cat([x, x[:, :1]], dim=1) for x in (scores, relevance, own, known)]
+    wide[2][:, -1] = wide[3][:, -1] = False
+    assert float(call(name, *wide)) == pytest.approx(float(call(name, scores, relevance, own, known)), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_order_of_images_and_captions_does_not_matter(name):
+    scores, relevance, own, known = batch_of(5, 5, 9, masked=False)
+    rows, columns = torch.tensor([3, 0, 4, 1, 2]), torch.tensor([8, 1, 0, 5, 2, 4, 3, 7, 6])
+    if name == "sam":  # towards images the first caption of an image counts
+        columns = torch.arange(9)
+    moved = [x[rows][:, columns] for x in (scores, relevance, own)]
+    if name == "sam":
+        assert float(call(name, *moved, None)) > 0
+    assert float(call(name, *moved, None)) == pytest.approx(float(call(name, scores, relevance, own, known)), rel=1e-4)
+
+
+TRAINER = {"soft_info_nce": {"name": "info_nce", "targets": "relevance"}, "sam": {"name": "sam", "tau": 3.0}}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_trainer_computes_the_same(name):
+    scores, relevance, own, known = batch_of(1, 6, 6)
+    term = {**TRAINER.get(name, {"name": name}), **SMOOTH.get(name, {})}
+    assert float(make_loss([term])(ScoredBatch(scores, own, relevance, known))) == pytest.approx(
+        float(call(name, scores, relevance, own, known)), rel=1e-6
+    )
+
+
+def test_every_loss_of_scores_is_public():
+    assert {name for name, loss in LOSSES.items() if loss.needs in (None, "relevance")} <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_go_into_scores_alone_and_autocast_changes_nothing(name):
+    scores, relevance, own, known = batch_of(2, 6, 6)
+    scores, relevance = scores.float().requires_grad_(), relevance.float().requires_grad_()
+    call(name, scores, relevance, own, known).backward()
+    assert scores.grad is not None and torch.isfinite(scores.grad).all() and relevance.grad is None
+    with torch.autocast("cpu", torch.bfloat16):
+        under = call(name, scores, relevance, own, known)
+    assert under.dtype == torch.float32
+    assert float(under.detach()) == pytest.approx(float(call(name, scores, relevance, own, known).detach()), rel=1e-6)
+
+
+def test_what_does_not_fit_is_named():
+    scores, relevance, own, known = batch_of(0, 3, 5)
+    for arguments, message in (
+        ((scores.numpy(), relevance), "scores is ndarray, not a torch tensor -> torch.from_numpy"),
+        ((scores, relevance), "3 images and 5 captions, and nothing says which belong together -> give own"),
+        ((scores, relevance[:, :4], own), r"relevance is \[3, 4\], scores \[3, 5\]"),
+        ((scores, relevance, own.float()), "own is torch.float32 -> give bool values"),
+        ((scores, own, own), "relevance is torch.bool -> give real values"),
+        ((scores, None, own), "loss 'sam' needs relevance"),
+        ((scores, relevance, torch.zeros_like(own)), "a batch without pairs -> mark each image's own captions"),
+    ):
+        with pytest.raises(InputError, match=message):
+            losses.sam(*arguments)
+    with pytest.raises(InputError, match="option 'tau' of loss 'sam' is 0: Input should be greater than 0"):
+        losses.sam(scores, relevance, own, tau=0)
+    with pytest.raises(InputError, match="form authors, is written for square batches"):
+        losses.sam(scores, relevance, own, form="authors")
+    with pytest.raises(InputError, match="'sigmoid' has low 1 and high 0"):
+        losses.sigmoid(scores, relevance, own, low=1, high=0)
+
+
+def test_modules_learn_what_they_are_for():
+    scores, relevance, own, known = batch_of(4, 6, 6)
+    assert float(losses.Sam(tau=2.0)(scores, relevance)) == float(losses.sam(scores, relevance, tau=2.0))
+    for module, arguments in (
+        (losses.InfoNCE(), (scores,)), (losses.SoftInfoNCE(), (scores, relevance, own, known)),
+        (losses.Sigmoid(), (scores, relevance, own, known)),
+    ):  # fmt: skip
+        before = module(*arguments)
+        before.backward()
+        assert all(p.grad is not None and p.grad.abs() > 0 for p in module.parameters())
+        torch.optim.SGD(module.parameters(), lr=1e-3).step()
+        assert float(module(*arguments).detach()) < float(before.detach())
+    with pytest.raises(InputError, match="loss 'sam' has no option 'tua'"):
+        losses.Sam(tua=1)
+    with pytest.raises(InputError, match="temperature 0"):
+        losses.InfoNCE(0)

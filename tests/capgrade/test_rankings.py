@@ -1,0 +1,181 @@
+"""Ranked lists: by hand, against loops, against ranx and ir_measures, and TREC files in and out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade import Labels, Qrels, Run, evaluate, metrics
+from capgrade.schemas.errors import InputError
+
+NAMES = ["ndcg@5", "ndcg_exp@5", "ncs@3", "recall@3", "r@3", "precision@3", "mrr@4", "map@4", "r_precision", "map@r"]
+RANX = {"ndcg@5": "ndcg@5", "ndcg_exp@5": "ndcg_burges@5", "recall@3": "hit_rate@3", "r@3": "recall@3",
+        "precision@3": "precision@3", "mrr@4": "mrr@4", "map@4": "map@4", "r_precision": "r-precision"}  # fmt: skip
+IR_MEASURES = {"ndcg@5": "nDCG@5", "ndcg_exp@5": "nDCG(dcg='exp-log2')@5", "recall@3": "Success@3", "r@3": "R@3",
+               "precision@3": "P@3", "mrr@4": "RR@4", "map@4": "AP@4", "r_precision": "Rprec"}  # fmt: skip
+
+
+def made(seed: int, queries: int = 6, documents: int = 12) -> tuple[dict, dict]:
+    """A run of several lengths without ties, and grades 0..3, one at least above 0."""
+    rng = np.random.default_rng(seed)
+    run, qrels = {}, {}
+    for q in range(queries):
+        listed = rng.permutation(documents)[: rng.integers(1, documents)]
+        scores = rng.permutation(1000)[: len(listed)] / 1000
+        run[f"q{q}"] = {f"d{d}": float(s) for d, s in zip(listed, scores, strict=True)}
+        judged = rng.permutation(documents)[: rng.integers(1, documents)]
+        qrels[f"q{q}"] = {
+            f"d{d}": int(r) for d, r in zip(judged, [rng.integers(1, 4), *rng.integers(0, 4, documents)], strict=False)
+        }
+    return run, qrels
+
+
+def loop(name: str, found: dict, judged: dict) -> float:
+    """One query, from the definitions."""
+    base, _, k = name.partition("@")
+    listed = sorted(found, key=lambda d: -found[d])
+    relevant = [d for d in judged if judged[d] > 0]
+    k = len(relevant) if name in ("r_precision", "map@r") else int(k)
+    gains = [judged.get(d, 0) for d in listed[:k]]
+    ideal = sorted(judged.values(), reverse=True)[:k]
+    hits = [g > 0 for g in gains]
+    if base in ("ndcg", "ndcg_exp"):
+        gain = (lambda r: 2**r - 1) if base == "ndcg_exp" else (lambda r: r)
+        dcg = [sum(gain(r) / math.log2(p + 2) for p, r in enumerate(some)) for some in (gains, ideal)]
+        return dcg[0] / dcg[1]
+    return {
+        "ncs": sum(gains) / sum(ideal), "recall": float(any(hits)), "r": sum(hits) / len(relevant),
+        "precision": sum(hits) / k, "mrr": next((1 / (p + 1) for p, hit in enumerate(hits) if hit), 0.0),
+        "map": sum(hit * sum(hits[: p + 1]) / (p + 1) for p, hit in enumerate(hits)) / len(relevant),
+        "r_precision": sum(hits) / len(relevant),
+    }[base]  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_a_metric_of_lists_is_its_definition(seed):
+    run, qrels = made(seed)
+    found = evaluate(run, qrels, NAMES)
+    for name in NAMES:
+        expected = [loop(name, run[q], qrels[q]) for q in qrels]
+        assert found.values[name] == pytest.approx(expected, abs=1e-12), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ranx_computes_the_same(seed):
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    run, qrels = made(seed, 40)
+    qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
+    ours = evaluate(run, qrels, list(RANX))
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), list(RANX.values()), return_mean=False)
+    order = np.argsort(ours.queries)  # theirs
+    for name, other in RANX.items():
+        assert ours.values[name][order] == pytest.approx(theirs[other], abs=1e-9), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ir_measures_computes_the_same(seed):
+    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    run, qrels = made(seed, 40)
+    parsed = {name: ir_measures.parse_measure(other) for name, other in IR_MEASURES.items()}
+    theirs = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc(parsed.values(), qrels, run)}
+    ours = evaluate(run, qrels, list(IR_MEASURES))
+    for name, other in parsed.items():
+        expected = [theirs[str(other), q] for q in ours.queries]
+        assert ours.values[name] == pytest.approx(expected, abs=1e-4 if "exp" in name else 1e-9), name
+
+
+def test_lists_and_matrices_agree():
+    """The whole ranking as lists of float relevance, against the metrics of the matrix."""
+    rng = np.random.default_rng(1)
+    scores, relevance = rng.permutation(200).reshape(8, 25) / 200, rng.random((8, 25))
+    order = np.argsort(-scores, axis=1)
+    run = Run.from_lists(range(8), order, np.take_along_axis(scores, order, axis=1))
+    qrels = Qrels.from_dict({str(q): {str(d): relevance[q, d] for d in range(25)} for q in range(8)})
+    found = evaluate(run, qrels, ["ndcg@5", "ncs@5", "ndcg_exp@10"])
+    assert found.values["ndcg@5"] == pytest.approx(metrics.ndcg(scores, relevance, k=5))
+    assert found.values["ncs@5"] == pytest.approx(metrics.ncs(scores, relevance, k=5))
+    assert found.values["ndcg_exp@10"] == pytest.approx(metrics.ndcg(scores, relevance, k=10, gain="exponential"))
+
+
+def test_queries_that_only_one_side_has():
+    found = evaluate({"a": {"x": 1.0}, "c": {"x": 1.0}}, {"a": {"x": 1}, "b": {"x": 1}}, ["mrr@5"])
+    assert dict(zip(found.queries, found.values["mrr@5"], strict=True)) == {"a": 1, "b": 0}
+    with pytest.raises(InputError, match="no query in common"):
+        evaluate({"a": {"x": 1.0}}, {"b": {"x": 1}}, ["mrr@5"])
+    nothing = evaluate({"a": {"x": 1.0}}, {"a": {"x": 0}}, ["r@5", "ndcg@5"])
+    assert np.isnan(nothing.values["r@5"][0]) and nothing.values["ndcg@5"][0] == 0 and "r@5" in str(nothing)
+
+
+def test_trec_files_come_back(tmp_path):
+    run, qrels = made(5)
+    Run.from_dict(run).write(tmp_path / "a.run")
+    (tmp_path / "a.qrels").write_text("".join(f"{q} 0 {d} {r}\n" for q in qrels for d, r in qrels[q].items()))
+    found = evaluate(Run.read(tmp_path / "a.run"), Qrels.read(tmp_path / "a.qrels"), NAMES)
+    assert found.mean == pytest.approx(evaluate(run, qrels, NAMES).mean)
+
+
+def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):
+    path = tmp_path / "a.run"
+    path.write_text("q Q0 a 1 0.5 t\nq Q0 c 2 0.5 t\nq Q0 b 3 0.9 t\n")
+    assert Run.read(path).documents.to_pylist() == ["b", "c", "a"]
+    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    theirs = ir_measures.calc_aggregate([ir_measures.RR], {"q": {"a": 1}}, {"q": {"a": 0.5, "c": 0.5, "b": 0.9}})
+    assert evaluate(Run.read(path), {"q": {"a": 1}}, ["mrr@9"]).mean["mrr@9"] == pytest.approx(theirs[ir_measures.RR])
+
+
+def test_labels_become_judgements(made_labels, tmp_path):
+    labels = made_labels
+    lines = labels.to_qrels(tmp_path / "q", measure="cider", grades=[0.5, 1.0, 2.0], queries="images")
+    values, known = labels.block(range(12), range(60), "cider")
+    assert lines == known.sum()
+    rows = [line.split() for line in (tmp_path / "q").read_text().splitlines()]
+    for image, zero, caption, grade in rows:
+        value = values[labels.image_ids.index(image), labels.caption_ids.index(caption)]
+        assert zero == "0" and int(grade) == sum(value >= edge for edge in (0.5, 1.0, 2.0))
+    qrels = Qrels.from_labels(labels, "cider")
+    assert len(qrels.relevance) == known.sum() and len(qrels.queries) <= 60
+    with pytest.raises(InputError, match=r"grades \[2, 1\] -> give rising thresholds"):
+        labels.to_qrels(tmp_path / "r", measure="cider", grades=[2, 1])
+
+
+@pytest.fixture
+def made_labels(dataset) -> Labels:
+    return Labels.load(dataset)
+
+
+BAD = [
+    ("run", "q Q0 a 1 0.5\n", "row 1: 5 fields, 6 are query, q0, document"),
+    ("run", "q Q0 a 1 0.5 t\nq Q0 b 2 high t\n", "row 2: score is 'high', no number"),
+    ("run", "q Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", "query 'q' has a document twice"),
+    ("run", "q Q0 a 1 nan t\n", "row 1: a score is not finite"),
+    ("qrels", "q 0 a 1\nq 0 a 2\n", "query 'q' has a document twice"),
+    ("qrels", "q 0 a\n", "row 1: 3 fields"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "message"), BAD)
+def test_a_bad_file_is_refused_with_its_row(tmp_path, kind, text, message):
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        (Run if kind == "run" else Qrels).read(path)
+
+
+def test_bad_lists_are_refused(tmp_path):
+    for build, message in (
+        (lambda: Run.from_lists(["q"], [["a", "b"]], [[0.1, 0.2]]), "scores of query 'q' rise"),
+        (lambda: Run.from_lists(["q"], [["a", "a"]]), "query 'q' has a document twice"),
+        (lambda: Run.from_lists(["q", "q"], [["a"], ["b"]]), "a query comes twice"),
+        (lambda: Run.from_lists(["q", "r"], [["a"]]), "2 queries, 1 lists"),
+        (lambda: Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x"), "query 'q r' is no word"),
+        (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]), "metric 'asp' is not one of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build()

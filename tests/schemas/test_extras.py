@@ -1,0 +1,77 @@
+"""The table of extras says what pyproject.toml says, and nothing is imported that neither brings."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, needs
+from tests.conftest import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "tensorboard", "dask")
+# Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
+BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "atheris", "playwright"}
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[]", line)[0].strip().lower() for line in requirements}
+
+
+def distribution(module: str) -> str:
+    """The distribution that brings a module, by what is installed, else its own name."""
+    found = packages_distributions().get(module, [module.replace("_", "-")])
+    return found[0].lower().replace("_", "-")
+
+
+def test_extras_are_those_of_the_project() -> None:
+    extras = PROJECT["optional-dependencies"]
+    listed = {name: named(extras[name]) for name in LAYERS}
+    ours = {name: {distribution(m) for m, where in EXTRAS.items() if name in where} for name in LAYERS}
+    assert ours == listed
+    assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
+    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:7])}]"]
+
+
+def outside(path: Path) -> set[str]:
+    """Top-level modules that a file imports, anywhere in it, beside the project's and Python's."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        found |= {name.partition(".")[0] for name in names}
+    return found - sys.stdlib_module_names - {"capgrade"}
+
+
+@pytest.mark.parametrize("folder", ["capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks"])
+def test_whatever_is_imported_is_brought(folder: str) -> None:
+    core = named(PROJECT["dependencies"])
+    for path in (ROOT / folder).glob("*.py" if folder == "capgrade" else "**/*.py"):
+        unknown = {m for m in outside(path) if m not in EXTRAS and m not in BESIDE and distribution(m) not in core}
+        assert not unknown, f"{path}: {unknown}"
+
+
+def test_a_missing_module_is_named_with_the_extra_that_was_asked_for() -> None:
+    error = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+    assert str(missing_extra(error)) == "torch is not installed -> pip install 'capgrade[train]'"
+    assert str(missing_extra(error, "encoder")) == "torch is not installed -> pip install 'capgrade[encoder]'"
+    assert str(missing_extra(error, "beam")) == str(missing_extra(error))  # beam does not bring it
+    assert missing_extra(ModuleNotFoundError("No module named 'nobody'", name="nobody")) is None
+    assert missing_extra(ModuleNotFoundError("without a name")) is None
+
+
+def test_imports_of_an_extra_are_told_apart_from_faults() -> None:
+    with pytest.raises(MissingExtraError, match=r"capgrade\[encoder\]") as told, needs("encoder"):
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
+    assert isinstance(told.value, ImportError)
+    with pytest.raises(ModuleNotFoundError, match="nobody"), needs("encoder"):
+        raise ModuleNotFoundError("No module named 'nobody'", name="nobody")
+    copy = pickle.loads(pickle.dumps(told.value))
+    assert (str(copy), copy.module, copy.extra) == (str(told.value), "transformers", "encoder")

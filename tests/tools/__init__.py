@@ -1,0 +1,1 @@
+"""Programs that check the project and are no part of it: kills, fuzzing, screenshots, dvc.lock."""
