@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,15 +66,10 @@ class CiderTops:
         folded = self.fitted.fold(images, 0)
         rows, values = np.zeros((len(images), k), np.int64), np.zeros((len(images), k), np.float32)
         pairs, postings = np.zeros(len(images), np.int64), np.zeros(len(images), np.int64)
-        arrays = folded.start, folded.used, folded.term, folded.order, folded.table, self.index, self.fitted.full
-        workers = get_num_threads()
-        with ThreadPoolExecutor(workers) as threads:
-            work = [
-                threads.submit(kernel.tops, first, workers, *arrays, rows, values, pairs, postings)
-                for first in range(workers)
-            ]
-            for one in work:
-                one.result()
+        kernel.tops(
+            get_num_threads(), folded.start, folded.used, folded.term, folded.order, folded.table, self.index,
+            self.fitted.full, rows, values, pairs, postings,
+        )  # fmt: skip
         return rows, values, pairs, postings
 
     @cached_property

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import prange
 
 from capgrade.pipelines.measures.cider_kernel import whole
 from capgrade.pipelines.measures.tops.heap import push
@@ -300,21 +301,21 @@ def _image(ix, im, sums, ranks, lead_sums, lead_ranks, heap, rows, full):
     return looked + n_lead, walked, n
 
 
-@njit(cache=True, nogil=True)
-def tops(first, step, start, used, term, orders, table, ix, full, out_rows, out_values, pairs, postings):
-    """The best captions of each `step`-th image from `first` on, unsorted, into out_rows int64 and out_values float32
-    [images, k]. Threads share the images so.
+@njit(parallel=True, cache=True)
+def tops(workers, start, used, term, orders, table, ix, full, out_rows, out_values, pairs, postings):
+    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions whose whole value was computed; -1 where the bound left too many, and the image is to
     be scored in full. postings int64 [images]: gains added up for the bound.
     """
     n_captions, k = ix.row_of_rank.shape[0], out_rows.shape[1]
     lead = min(k + k // 4, n_captions)
-    sums, ranks = np.zeros(n_captions, np.uint16), np.empty(n_captions // 2, np.int32)
-    lead_sums, lead_ranks = np.empty(lead, np.float32), np.empty(lead, np.int64)
-    for b in range(first, start.shape[0] - 1, step):
-        some = slice(start[b], start[b] + used[b])
-        im = terms_of(term[some], orders[some], table[some], ix)
-        found = _image(ix, im, sums, ranks, lead_sums, lead_ranks, out_values[b], out_rows[b], full)
-        pairs[b], postings[b] = found[0], found[1]
-        sums[:] = 0
+    for w in prange(workers):
+        sums, ranks = np.zeros(n_captions, np.uint16), np.empty(n_captions // 2, np.int32)
+        lead_sums, lead_ranks = np.empty(lead, np.float32), np.empty(lead, np.int64)
+        for b in range(w, start.shape[0] - 1, workers):
+            some = slice(start[b], start[b] + used[b])
+            im = terms_of(term[some], orders[some], table[some], ix)
+            found = _image(ix, im, sums, ranks, lead_sums, lead_ranks, out_values[b], out_rows[b], full)
+            pairs[b], postings[b] = found[0], found[1]
+            sums[:] = 0
