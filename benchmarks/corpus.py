@@ -8,7 +8,6 @@ the corpus grows, as real vocabularies do. Everything follows from the seed; an 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.pipelines.captions import captions
 from capgrade.pipelines.measures.ngrams import count_ngrams, document_frequencies
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder, refuse_file, starting
-from capgrade.schemas.params import CaptionsParams, RougeParams
+from capgrade.schemas.params import RougeParams
 
-COCO = Path("../shared/data/coco/test5k_captions.tsv")
 PER_IMAGE = 5
 LEAVE = 0.2  # probability of going on in another caption, after each word
 NOVEL = 0.08  # probability that a word is another, drawn by frequency
@@ -177,17 +173,6 @@ def _suffix(variant: int) -> str:
         variant, letter = divmod(variant - 1, 26)
         text = chr(ord("a") + letter) + text
     return f"x{text}" if text else ""
-
-
-def real_captions(source: Path | None, split: str | None) -> Captions:
-    """A captions folder; without one, COCO's 5K test captions. InputError when these are not there."""
-    if source is not None:
-        return read_captions(source, split)
-    if not COCO.is_file():
-        raise InputError("no captions to learn from", file=COCO, remedy="give --source, a captions folder")
-    with tempfile.TemporaryDirectory() as folder:
-        captions(Path(folder), CaptionsParams(source="tsv", input=str(COCO), split="test"))
-        return read_captions(Path(folder))
 
 
 def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Everything that can run on an accelerator, once, with its figures.
 
-    python -m capgrade.benchmarks.gpu [--device cuda:0] [--pictures 64] [--batch 128] [--images 2000] [--out FILE.json]
+    python -m capgrade.benchmarks.gpu --captions DIR [--device cuda:0] [--pictures 64] [--batch 128] [--images 2000]
+        [--out FILE.json]
 
 bottom_up: pictures a second of the full-size detector with random weights, from prepared pictures to stored values,
 in both precisions; beside it detectron2's C4 model where it imports. train: pairs a second of a training step, and of
@@ -24,7 +25,7 @@ import torch
 
 from capgrade.benchmarks import train as training
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
-from capgrade.benchmarks.corpus import corpus, real_captions
+from capgrade.benchmarks.corpus import corpus
 from capgrade.pipelines.detectors.batched import BottomUpDetector, Precision
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.catalogue import random_model
@@ -164,6 +165,7 @@ def main() -> None:
     from capgrade.schemas.captions import read_captions
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captions", type=Path, required=True, help="captions folder that the corpus learns from")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to compare with")
     parser.add_argument("--pictures", type=int, default=64, help="pictures of the detector, in batches of 8")
     parser.add_argument("--batch", type=int, default=128, help="pairs of a training step")
@@ -173,7 +175,7 @@ def main() -> None:
     try:
         device = device_of(args.device)
         with tempfile.TemporaryDirectory() as folder:
-            corpus(real_captions(None, None), args.images, Path(folder) / "c", 0, False)
+            corpus(read_captions(args.captions), args.images, Path(folder) / "c", 0, False)
             found = bench(device, read_captions(Path(folder) / "c"), Sizes(args.pictures, batch=args.batch))
     except InputError as error:
         sys.exit(str(error))

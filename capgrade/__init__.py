@@ -28,10 +28,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("capgrade")
-    if name in MODULES:
-        return import_module(f"capgrade.{name}")
-    if name in PUBLIC:
-        return getattr(import_module(PUBLIC[name]), name)
+    if name in MODULES or name in PUBLIC:
+        from capgrade.schemas.extras import needs
+
+        with needs("train"):  # losses are of tensors
+            module = import_module(PUBLIC.get(name, f"capgrade.{name}"))
+        return getattr(module, name) if name in PUBLIC else module
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,7 +22,7 @@ class CaptionScores:
     >>> meter.update(["a dog runs"], [["a dog is running", "the dog runs fast"]])
     >>> meter.update(["two men talk"], [["two men are talking"]])
     >>> round(meter.compute().corpus["rouge_l"], 4)
-    0.5627
+    0.5571
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class CaptionScores:
         self._references: list[str | Sequence[str]] = []
 
     def update(self, candidates: Captions, references: Captions) -> None:
-        """Add a batch: two dicts (id -> captions), or two lists in one order. InputError as of `capgrade.score`; a batch
-        with an error is not added, and an id of an earlier batch is one."""
+        """Add a batch: two dicts (id -> captions), or two lists in one order.
+
+        InputError as of `capgrade.score`, and for an id of an earlier batch; a batch with an error is not added.
+        """
         given(candidates, references)
         if isinstance(candidates, Mapping) and isinstance(references, Mapping):
             new = list(candidates)

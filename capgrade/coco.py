@@ -86,7 +86,7 @@ class Cider:
         >>> gts = {1: ["a dog runs", "the dog is running"], 2: ["two men talk", "men talking"]}
         >>> score, scores = Cider().compute_score(gts, {1: ["a dog runs"], 2: ["two men talk"]})
         >>> round(float(score), 4), scores.shape
-        (4.0838, (2,))
+        (4.1796, (2,))
         """
         corpus = Corpus(_given(gts, res), NO_TOKENIZER, self._frequencies)
         values = cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, self._sigma)

@@ -10,7 +10,7 @@ from capgrade.schemas.files import read_json
 
 
 def read_references(path: Path) -> dict[Any, list[str]]:
-    """Image id -> captions of a file such as captions_val2014.json. InputError naming the entry that is no annotation."""
+    """Image id -> captions of a file such as captions_val2014.json. InputError names an entry that is none."""
     content = read_json(path)
     rows = content.get("annotations") if isinstance(content, dict) else None
     if not isinstance(rows, list) or not rows:

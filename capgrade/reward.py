@@ -25,8 +25,8 @@ class CiderReward:
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
     >>> reward = CiderReward(Frequencies.of(references))
     >>> reward([["a dog runs", "a cat"], ["two men", "two dogs"]], references).round(3)
-    array([[5.   , 0.318],
-           [2.103, 0.557]])
+    array([[4.106, 0.503],
+           [2.503, 0.503]])
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
 from capgrade.pipelines.measures.scores.measures import DEFAULT, Scored, scored
-from capgrade.pipelines.measures.scores.resampling import interval, paired
+from capgrade.resampling import interval, paired
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.metrics.uncertainty import Interval, PairedTest
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from capgrade.schemas.errors import InputError
 
 LOCK = ".lock"
-_held: dict[Path, int] = {}  # folder -> descriptor, of this process
+_held: set[Path] = set()  # folders that this process writes to
 
 
 @contextmanager
@@ -25,12 +26,15 @@ def only_run(out: Path) -> Iterator[None]:
         yield
         return
     out.mkdir(parents=True, exist_ok=True)
-    _held[folder] = _take(out)
+    lock = _take(out)
+    _held.add(folder)
     try:
+        (out / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
     finally:
+        _held.discard(folder)
         (out / LOCK).unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
-        os.close(_held.pop(folder))
+        lock.release()
 
 
 def first_process() -> bool:
@@ -38,53 +42,37 @@ def first_process() -> bool:
     return os.environ.get("RANK", "0") in ("", "0")
 
 
-def _take(out: Path) -> int:
-    """The descriptor of the locked file that stands at `out/.lock`: one just removed by its holder is no lock."""
-    while True:
-        descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _stands(descriptor, out / LOCK):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"{os.getpid()}\n".encode())
-                return descriptor
-        except BlockingIOError:
-            other = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            problem = f"another run is writing to this folder (process {other})"
-            raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _stands(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def holder(out: Path) -> int | None:
     """The process that is writing to a folder; None when there is none, 0 when it does not say who it is."""
+    if not (out / LOCK).is_file():
+        return None
+    lock = FileLock(out / LOCK, timeout=0)
     try:
-        with (out / LOCK).open("rb") as f:
-            try:
-                fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = f.read(20).strip()
-                return int(text) if text.isdigit() else 0
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        lock.acquire()
+    except Timeout:
+        return _written(out)
+    lock.release()
     return None
 
 
-def _leave_to_parent() -> None:
-    """A forked worker that outlives its killed parent must not go on holding the parent's folders."""
-    for descriptor in _held.values():
-        os.close(descriptor)
-    _held.clear()
+def _take(out: Path) -> FileLock:
+    lock = FileLock(out / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        problem = f"another run is writing to this folder (process {_written(out) or 'unknown'})"
+        raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
+    return lock
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+def _written(out: Path) -> int:
+    """The process id in a lock file; 0 for none."""
+    try:
+        text = (out / LOCK).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:  # removed meanwhile, or not to be read
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_held.clear)  # a worker holds nothing; filelock closes its locks there

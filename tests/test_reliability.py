@@ -95,6 +95,25 @@ def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> Non
         assert holder(tmp_path) == os.getpid()
 
 
+def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) -> None:
+    """Forked while the folder is held, it says its number and waits for the end of its input."""
+    program = HOLD.replace(
+        "print('held', flush=True); sys.stdin.read()", "print(os.fork(), flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", f"import os\n{program}", str(tmp_path / "out")]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    said = {int(parent.stdout.readline()), int(parent.stdout.readline())}
+    assert holder(tmp_path / "out") == parent.pid
+    parent.kill()
+    parent.wait()
+    worker = max(said)
+    os.kill(worker, 0)  # it lives
+    assert holder(tmp_path / "out") is None
+    assert parent.stdin is not None
+    parent.stdin.close()
+
+
 def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> None:
     with work_folder(tmp_path, "shards", "key") as work:
         write_text(work / "parts" / "0.json", "{}")

@@ -36,6 +36,7 @@ app.add_typer(bench.app, name="bench")
 def main() -> None:
     """Run the command line; what is wrong with the user's input is one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
     for handler in logging.getLogger().handlers:

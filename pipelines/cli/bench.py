@@ -110,9 +110,7 @@ def bench_train(
 def bench_corpus(
     images: Annotated[int, typer.Option(min=1, help="Images, with five captions each.")],
     out: Out,
-    source: Annotated[
-        Path | None, typer.Option(help="Captions folder to learn from. Default: COCO 5K of ../shared/data.")
-    ] = None,
+    source: Annotated[Path, typer.Option(help="Captions folder to learn from, such as one of COCO 5K.")],
     split: Split = None,
     seed: Annotated[int, typer.Option(help="Everything follows from it.")] = 0,
     vectors: Annotated[bool, typer.Option(help="Also vectors.npy, stand-ins for sentence embeddings.")] = False,
@@ -121,10 +119,10 @@ def bench_corpus(
 ) -> None:
     """Captions of any number with the statistics of real ones, to time stages on; not for training."""
     from capgrade.benchmarks.corpus import check as table
-    from capgrade.benchmarks.corpus import corpus, real_captions
+    from capgrade.benchmarks.corpus import corpus
     from capgrade.schemas.captions import read_captions
 
-    real = real_captions(source, split)
+    real = read_captions(source, split)
     done = corpus(real, images, out, seed, vectors)
     say(done, as_json, f"{5 * images:,} captions of {images:,} images -> {out}")
     if check:

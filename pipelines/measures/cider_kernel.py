@@ -1,12 +1,9 @@
 """Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions, single pairs.
 
-The arrays are those of `FittedCider`. Loops in parallel take them out of their tuples first, so that the compiled
-bodies have plain arrays.
+The arrays are those of `FittedCider`.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -16,57 +13,6 @@ from capgrade.schemas.compiled import njit
 _FAST = {"contract", "reassoc", "nsz"}
 
 
-class Rows(NamedTuple):
-    """The captions as rows of n-grams, the images' references among them, and the form of the cosine."""
-
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # int64 [n_captions + 1]
-    gram: np.ndarray  # int32 [nonzeros]
-    counts: np.ndarray  # int32 [nonzeros]
-    gain: np.ndarray  # float64 [n_grams]
-    order: np.ndarray  # int8 [n_grams]
-    inv_norm: np.ndarray  # float64 [n_captions, 4]
-    length_class: np.ndarray  # int32 [n_captions]
-    penalty: np.ndarray  # float32 [classes, classes]
-    clip: bool
-    scale: float
-    full: float  # the value of equal captions
-
-
-class Postings(NamedTuple):
-    """The captions of each (n-gram, count) term."""
-
-    term_ptr: np.ndarray  # int64 [n_grams + 1]
-    term_count: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
-    post_rank: np.ndarray  # int32 [postings]
-    dense_row: np.ndarray  # int32 [terms]
-    dense: np.ndarray  # float32 [dense terms, n_captions]
-
-
-class Ranked(NamedTuple):
-    """The captions in order of length, chunk after chunk."""
-
-    class_start: np.ndarray  # int64 [chunks, classes + 1]
-    rank: np.ndarray  # int32 [n_captions]
-    class_of_rank: np.ndarray  # uint8 or int32 [n_captions]
-    norm_of_rank: np.ndarray  # float32 [4, n_captions]
-
-
-class Folded(NamedTuple):
-    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
-
-    start: np.ndarray  # int64 [images + 1]
-    used: np.ndarray  # int64 [images]
-    term: np.ndarray  # int64 [terms]
-    cursor: np.ndarray  # int64 [terms]: where its postings go on
-    following: np.ndarray  # int64 [terms]: rank of the caption there, -1 for a dense row
-    ending: np.ndarray  # int64 [terms]: where they end
-    order: np.ndarray  # int8 [terms]
-    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
-
-
 @njit(cache=True, forceinline=True)
 def _shared(found, wanted, clip):
     """Product of the counts of an n-gram in a caption and in a reference, the caption's clipped or not."""
@@ -74,9 +20,8 @@ def _shared(found, wanted, clip):
 
 
 @njit(cache=True)
-def room(images, rows, term_ptr):
+def room(images, ref_ptr, refs, ptr, gram, term_ptr):
     """Where the terms of each image start, int64 [images + 1], with room for all n-grams of all its references."""
-    ref_ptr, refs, ptr, gram = rows.ref_ptr, rows.refs, rows.ptr, rows.gram
     start = np.zeros(images.shape[0] + 1, np.int64)
     for b in range(images.shape[0]):
         start[b + 1] = start[b]
@@ -87,16 +32,12 @@ def room(images, rows, term_ptr):
 
 
 @njit(parallel=True, fastmath=_FAST, cache=True)
-def fold_references(images, first, rows, postings, folded):
-    """Fill `folded`: the terms of each image; where their postings go on from rank `first`; and for each a table over
-    length classes of what a caption with it gains, before its own norm. `folded.start` is there already."""
-    ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
-    order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
-    clip, scale = rows.clip, rows.scale
-    term_ptr, term_count, post_ptr = postings.term_ptr, postings.term_count, postings.post_ptr
-    post_rank, dense_row = postings.post_rank, postings.dense_row
-    start, used, term, cursor = folded.start, folded.used, folded.term, folded.cursor
-    following, ending, orders, table = folded.following, folded.ending, folded.order, folded.table
+def fold_references(
+    images, first, start, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
+    term_ptr, term_count, post_ptr, post_rank, dense_row, used, term, cursor, following, ending, orders, table,
+):  # fmt: skip
+    """The terms of each image; where their postings go on from rank `first`; and for each a table over length classes
+    of what a caption with it gains, before its own norm."""
     n_classes = penalty.shape[0]
     for b in prange(images.shape[0]):
         begin, last = ref_ptr[images[b]], ref_ptr[images[b] + 1]
@@ -145,23 +86,21 @@ def whole(value, full):
 
 
 @njit(parallel=True, cache=True)
-def score_chunk(folded, postings, ranked, full, chunk, first, last, column, out):
+def score_chunk(
+    start, used, term, cursor, following, ending, orders, table, first, last, class_start,
+    post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, full, column, out,
+):  # fmt: skip
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
     A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
     sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
-    start, used, term, cursor = folded.start, folded.used, folded.term, folded.cursor
-    following, ending, orders, table = folded.following, folded.ending, folded.order, folded.table
-    post_rank, dense_row, dense = postings.post_rank, postings.dense_row, postings.dense
-    class_start, rank = ranked.class_start[chunk], ranked.rank
-    class_of_rank, norm_of_rank = ranked.class_of_rank, ranked.norm_of_rank
     for b in prange(start.shape[0] - 1):
         acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
-        of_row, n_rows = np.empty(dense.shape[0], np.int64), 0
+        rows, n_rows = np.empty(dense.shape[0], np.int64), 0
         for k in range(start[b], start[b] + used[b]):
             if following[k] < 0:
-                of_row[n_rows] = k
+                rows[n_rows] = k
                 n_rows += 1
             elif following[k] < last:
                 p, end, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
@@ -177,7 +116,7 @@ def score_chunk(folded, postings, ranked, full, chunk, first, last, column, out)
         for d in range(class_start.shape[0] - 1):
             x = 0
             while x + 4 <= n_rows:
-                k0, k1, k2, k3 = of_row[x], of_row[x + 1], of_row[x + 2], of_row[x + 3]
+                k0, k1, k2, k3 = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
                 a0, a1, a2, a3 = table[k0, d], table[k1, d], table[k2, d], table[k3, d]
                 d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
                 d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
@@ -185,7 +124,7 @@ def score_chunk(folded, postings, ranked, full, chunk, first, last, column, out)
                     acc[j - first] += a0 * d0[j] + a1 * d1[j] + a2 * d2[j] + a3 * d3[j]
                 x += 4
             while x < n_rows:
-                a0, d0 = table[of_row[x], d], dense[dense_row[term[of_row[x]]]]
+                a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
                 for j in range(class_start[d], class_start[d + 1]):
                     acc[j - first] += a0 * d0[j]
                 x += 1
@@ -194,11 +133,11 @@ def score_chunk(folded, postings, ranked, full, chunk, first, last, column, out)
 
 
 @njit(cache=True)
-def _without_self(h, i, rows):
+def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale):
     """One caption with the other references of its image, from the two sorted rows of n-grams."""
-    ptr, gram, count, inv_norm, length_class = rows.ptr, rows.gram, rows.counts, rows.inv_norm, rows.length_class
     total, used = 0.0, 0
-    for r in rows.refs[rows.ref_ptr[i] : rows.ref_ptr[i + 1]]:
+    for q in range(ref_ptr[i], ref_ptr[i + 1]):
+        r = refs[q]
         if r == h:
             continue
         used += 1
@@ -206,25 +145,25 @@ def _without_self(h, i, rows):
         while a < ptr[h + 1] and b < ptr[r + 1]:
             g = gram[a]
             if g == gram[b]:
-                o = rows.order[g]
-                value += _shared(count[a], count[b], rows.clip) * rows.gain[g] * inv_norm[h, o] * inv_norm[r, o]
+                o = order[g]
+                value += _shared(count[a], count[b], clip) * gain[g] * inv_norm[h, o] * inv_norm[r, o]
                 a += 1
                 b += 1
             elif g < gram[b]:
                 a += 1
             else:
                 b += 1
-        total += value * rows.penalty[length_class[r], length_class[h]]
-    return rows.scale * total / used
+        total += value * penalty[length_class[r], length_class[h]]
+    return scale * total / used
 
 
 @njit(parallel=True, cache=True)
-def score_some(images, captions, found_gram, found_column, found_count, rows, out):
+def score_some(
+    images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
+    length_class, penalty, clip, scale, full, out,
+):  # fmt: skip
     """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
     once for all captions."""
-    ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
-    order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
-    clip, scale, full = rows.clip, rows.scale, rows.full
     n_found = found_gram.shape[0]
     for b in prange(images.shape[0]):
         i = images[b]
@@ -248,7 +187,13 @@ def score_some(images, captions, found_gram, found_column, found_count, rows, ou
 
 
 @njit(cache=True)
-def leave_out_self(images, captions, rows, out):
-    """Captions with the other references of their images, into out float32 [pairs]."""
-    for k in range(captions.shape[0]):
-        out[k] = whole(_without_self(captions[k], images[k], rows), rows.full)
+def leave_out_self(
+    rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
+    full, out,
+):  # fmt: skip
+    for k in range(rows.shape[0]):
+        value = _without_self(
+            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
+            clip, scale,
+        )  # fmt: skip
+        out[k] = whole(value, full)

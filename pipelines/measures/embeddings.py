@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
@@ -38,8 +39,7 @@ SPECIAL = 2  # pieces that begin and end a text
 
 def cache_folder() -> Path:
     """`$CAPGRADE_CACHE`, else `capgrade` in the user's cache folder."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return Path(os.environ.get("CAPGRADE_CACHE", home / "capgrade")) / "embeddings"
+    return Path(os.environ.get("CAPGRADE_CACHE") or user_cache_path("capgrade")) / "embeddings"
 
 
 def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:

@@ -66,6 +66,14 @@ def one_line(caption: str) -> str:
     return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
 
 
+def one_line_each(captions: Sequence[str]) -> Sequence[str]:
+    """Captions without what would end a line; looked for in all at once, as hardly one has it."""
+    together = "".join(captions)
+    if _LINE_BREAKS.search(together) or _SURROGATES.search(together):
+        return [one_line(caption) for caption in captions]
+    return captions
+
+
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
     """The same tokens without Java, each caption by itself; docs/tokenizers.md has how equal they are."""
     return [ptb_tokens(one_line(caption)) for caption in captions]

@@ -129,7 +129,7 @@ class Repository:
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """One InputError for whatever goes wrong."""
-        with _quiet(), _over_lfs():
+        with _quiet():
             try:
                 yield
             except InputError:
@@ -194,16 +194,6 @@ def redacted(text: str) -> str:
     text = text.replace(token, "<token>") if token else text
     text = re.sub(r"hf_\w+", "<token>", re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text))
     return shorten(" ".join(text.split()), 300, placeholder=" ...")
-
-
-@contextmanager
-def _over_lfs() -> Iterator[None]:
-    """Uploads by git LFS, which the tests speak, and not by Xet."""
-    before, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_DISABLE_XET = before
 
 
 class _Redacted(logging.Filter):

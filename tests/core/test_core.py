@@ -113,6 +113,24 @@ def test_dense_labels_are_read_shown_and_evaluated_against(
     assert (folder / "run" / "metrics.json").is_file()
 
 
+def test_public_names_work_without_torch(folder: Path, scores: dict[str, np.ndarray], captions: Captions) -> None:
+    own = captions.owner[None] == np.arange(captions.n_images)[:, None]
+    assert np.asarray(capgrade.metrics.ndcg(scores["rouge_l"], scores["cider"], k=5)).min() > 0.5
+    assert np.asarray(capgrade.metrics.recall(scores["cider"], own, k=5)).mean() > 0.9
+    references = {i: captions.texts[k : k + 2] for k, i in enumerate(captions.image_ids)}
+    candidates = {i: texts[:1] for i, texts in references.items()}
+    found = capgrade.score(candidates, references, measures=["cider", "rouge_l", "bleu"])
+    assert found.corpus["rouge_l"] == 1 and found.corpus["cider"] > 1
+    labels = capgrade.Labels.load(folder / "relevance", captions=folder / "captions")
+    assert labels.measures == ["cider"]
+
+
+@pytest.mark.parametrize("name", ["losses"])
+def test_public_names_of_tensors_name_the_extra(name: str) -> None:
+    with pytest.raises(MissingExtraError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+        getattr(capgrade, name)
+
+
 def test_shards_are_read(tmp_path: Path, scores: dict[str, np.ndarray], captions: Captions) -> None:
     schema = shard_schema(["cider"], {"captions": captions.digest, "split": "test", "reasons": ["own"]})
     kept = [list(range(captions.n_captions))] * captions.n_images
@@ -167,3 +185,16 @@ def test_a_missing_module_of_no_extra_is_a_fault(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli, "app", broken)
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         run("verify .", monkeypatch)
+
+
+def test_scores_of_captions() -> None:
+    references = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"]}
+    found = capgrade.score({"1": ["a dog runs"], "2": ["two men talk"]}, references)
+    assert all(0 < value < 10 for value in found.corpus.values())
+    assert len(found.intervals(samples=10)) == 7
+    reward = capgrade.CiderReward(capgrade.Frequencies.of(references))
+    assert reward([["a dog runs"]], [references["1"]])[0, 0] == pytest.approx(found.sentences["cider"][0])
+    meter = capgrade.CaptionScores(["rouge_l"])
+    meter.update({"1": ["a dog runs"]}, {"1": references["1"]})
+    assert meter.compute().ids == ["1"]
+    assert capgrade.coco.Rouge().method() == "Rouge"

@@ -39,6 +39,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
+    "library.md": {"--captions coco/captions": "--captions one"},
     "measures.md": {
         "...": "--captions one --out mine",
         "--captions coco/captions": "--captions one",

@@ -42,6 +42,7 @@ def make_world() -> None:
     captions = read_captions(Path("data/captions"), "test")
     _tables(captions)
     _karpathy_and_coco(captions)
+    _results(captions)
     _flickr(captions)
     _precomp(captions)
     _judgements(captions)
@@ -52,6 +53,18 @@ def make_world() -> None:
 
 def _rows(captions: Captions) -> list[tuple[str, str, str]]:
     return [tuple(row.values()) for row in captions.table.select(["image_id", "caption_id", "caption"]).to_pylist()]  # type: ignore[misc]
+
+
+def _results(captions: Captions) -> None:
+    """COCO's files of two captioners: the first caption of each image, or the last, with the others as references."""
+    rows = _rows(captions)
+    first = {image: caption for image, _, caption in reversed(rows)}
+    last = {image: caption for image, _, caption in rows}
+    for name, found in (("results", first), ("others", last)):
+        results = [{"image_id": image, "caption": caption} for image, caption in found.items()]
+        Path(f"{name}.json").write_text(json.dumps(results), encoding="utf-8")
+    others = [{"image_id": image, "caption": caption} for image, _, caption in rows if caption != first[image]]
+    Path("captions.json").write_text(json.dumps({"annotations": others}), encoding="utf-8")
 
 
 def _tables(captions: Captions) -> None:

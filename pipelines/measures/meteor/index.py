@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
 from capgrade.pipelines.measures.meteor.data import Lexicon, Word
 from capgrade.pipelines.measures.meteor.paraphrases import read_paraphrases
-from capgrade.pipelines.measures.meteor.phrases import hash_runs, occurring_pairs
+from capgrade.pipelines.measures.meteor.phrases import LONGEST, hash_runs, occurring_pairs
 from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.schemas.errors import InputError
 
@@ -95,7 +95,9 @@ def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: 
     """The unit of each phrase of the table, int32, -1 for those without a paraphrase here: a single word's is the
     word, those of several words follow. And how many units there are."""
     unit = np.full(int(at.max(initial=-1)) + 2, -1, np.int32)  # the last, of phrase -1, stays -1
-    paired = np.unique(pairs[:, :2])
+    has_pair = np.zeros(len(unit), bool)
+    has_pair[pairs[:, :2]] = True
+    paired = np.flatnonzero(has_pair)
     unit[paired] = n_words + np.arange(len(paired))
     single = np.flatnonzero(at[:, 0] >= 0) if len(at) else np.empty(0, np.int64)
     unit[at[single, 0]] = word[single]
@@ -106,7 +108,7 @@ def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) 
     """Every word, and every phrase of several words that has a paraphrase here, by place, then length."""
     found = unit[at]
     found[:, 0] = word
-    place, length = np.nonzero(found >= 0)
+    place, length = np.divmod(np.flatnonzero(found.ravel() >= 0), LONGEST)
     unit_ptr = np.searchsorted(place, ptr)
     start = place - np.repeat(ptr[:-1], np.diff(unit_ptr))
     return {

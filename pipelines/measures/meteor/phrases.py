@@ -15,6 +15,7 @@ from capgrade.schemas.compiled import njit
 
 LONGEST = 7  # words of a phrase
 BITS = 20  # of a hash that choose a bucket
+BEGIN_BITS = 25  # of a hash that choose a bit of `begins`
 
 
 @njit(cache=True)
@@ -31,14 +32,22 @@ class Paraphrases(NamedTuple):
 
     phrase: np.ndarray  # uint64 [phrases]
     bucket: np.ndarray  # int32 [2^BITS + 1]: where the phrases start whose hash begins with these bits
+    begins: np.ndarray  # uint64: a bit for the low bits of the hash of every beginning of a longer phrase
     ptr: np.ndarray  # int64 [phrases + 1]
     other: np.ndarray  # int32 [pairs]: a paraphrase of the phrase
     rank: np.ndarray  # int32 [pairs]: order in which METEOR tries them: size of the phrase, then place in the table
 
 
+@njit(cache=True, forceinline=True)
+def _bit(h):
+    """Which number of `begins`, and the bit of it."""
+    low = h & np.uint64((1 << BEGIN_BITS) - 1)
+    return low >> np.uint64(6), np.uint64(1) << (low & np.uint64(63))
+
+
 @njit(cache=True)
-def _hash_line(data, at):
-    """Hash and number of words of the line at `at`, and where the next begins."""
+def _hash_line(data, at, begins):
+    """Hash and number of words of the line at `at`, and where the next begins. Its beginnings are marked."""
     h, size = np.uint64(0), 0
     while data[at] != 10:
         word, start = np.uint64(0), at
@@ -47,12 +56,15 @@ def _hash_line(data, at):
             at += 1
         if at > start:
             h, size = mixed(h, word), size + 1
-        at += data[at] == 32
+        if data[at] == 32:
+            where, bit = _bit(h)
+            begins[where] |= bit
+            at += 1
     return h, size, at + 1
 
 
 @njit(cache=True)
-def _read(data, phrases, sizes):
+def _read(data, phrases, sizes, begins):
     """Both phrases of every entry: how many entries, or -1 - row of a broken one."""
     at, row = 0, 0
     while at < data.shape[0]:
@@ -60,10 +72,10 @@ def _read(data, phrases, sizes):
             at += 1
         if at + 1 >= data.shape[0]:
             return -1 - row
-        phrases[row, 0], sizes[row], at = _hash_line(data, at + 1)
+        phrases[row, 0], sizes[row], at = _hash_line(data, at + 1, begins)
         if at >= data.shape[0]:
             return -1 - row
-        phrases[row, 1], _, at = _hash_line(data, at)
+        phrases[row, 1], _, at = _hash_line(data, at, begins)
         row += 1
     return row
 
@@ -73,7 +85,8 @@ def compiled(data: np.ndarray) -> Paraphrases:
     entry."""
     room = int(np.count_nonzero(data == 10)) // 3 + 1
     phrases, sizes = np.empty((room, 2), np.uint64), np.empty(room, np.int8)
-    n = _read(data, phrases, sizes)
+    begins = np.zeros(1 << (BEGIN_BITS - 6), np.uint64)
+    n = _read(data, phrases, sizes, begins)
     if n < 0:
         raise ValueError(f"entry {-1 - n} of the paraphrase table is cut short")
     known, number = np.unique(phrases[:n], return_inverse=True)
@@ -84,7 +97,7 @@ def compiled(data: np.ndarray) -> Paraphrases:
     ptr = np.searchsorted(number[order, 0], np.arange(len(known) + 1))
     tops = np.arange(1 << BITS, dtype=np.uint64) << np.uint64(64 - BITS)
     bucket = np.append(np.searchsorted(known, tops), len(known)).astype(np.int32)
-    return Paraphrases(known, bucket, ptr, number[order, 1].copy(), rank[order])
+    return Paraphrases(known, bucket, begins, ptr, number[order, 1].copy(), rank[order])
 
 
 @njit(cache=True, forceinline=True)
@@ -98,15 +111,17 @@ def _find(h, phrase, bucket):
 
 
 @njit(parallel=True, cache=True)
-def _occurring(ptr, word, word_hash, phrase, bucket, out):
+def _occurring(ptr, word, word_hash, phrase, bucket, begins, out):
     for s in prange(ptr.shape[0] - 1):
         for i in range(ptr[s], ptr[s + 1]):
             h = np.uint64(0)
-            for k in range(out.shape[1]):
-                out[i, k] = -1
-                if i + k < ptr[s + 1]:
-                    h = mixed(h, word_hash[word[i + k]])
-                    out[i, k] = _find(h, phrase, bucket)
+            out[i, :] = -1
+            for k in range(min(out.shape[1], ptr[s + 1] - i)):
+                h = mixed(h, word_hash[word[i + k]])
+                out[i, k] = _find(h, phrase, bucket)
+                where, bit = _bit(h)
+                if begins[where] & bit == 0:
+                    break
 
 
 @njit(cache=True)
@@ -142,7 +157,7 @@ def occurring_pairs(
     start = np.concatenate([[0], np.cumsum([len(w) for w in encoded])]).astype(np.int64)
     hashes, at = np.empty(len(words), np.uint64), np.empty((len(word), LONGEST), np.int32)
     hash_runs(np.frombuffer(b"".join(encoded), np.uint8), start, hashes)
-    _occurring(ptr, word, hashes, table.phrase, table.bucket, at)
+    _occurring(ptr, word, hashes, table.phrase, table.bucket, table.begins, at)
     seen = np.zeros(len(table.phrase) + 1, bool)
     seen[at.ravel()] = True
     seen[-1] = False

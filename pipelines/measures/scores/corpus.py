@@ -65,7 +65,7 @@ class Corpus:
 
     @property
     def idf(self) -> np.ndarray:
-        """float64, of each n-gram as `grams` lists them: ln N - ln max(1, df). A warning says so where one image makes every value 0."""
+        """float64, of each n-gram as `grams` lists them: ln N - ln max(1, df). A warning where one image makes it 0."""
         n_images = self.given.n_images if self.frequencies is None else self.frequencies.n_images
         if n_images == 1:
             warn(

@@ -45,7 +45,7 @@ def given(candidates: Captions, references: Captions) -> Given:
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
-        images, ours, theirs = list(range(len(candidates))), list(candidates), list(references)  # type: ignore[arg-type]
+        images, ours, theirs = list(range(len(candidates))), list(candidates), list(references)
     if not images:
         raise InputError("no candidates", remedy="give one image or more")
     sets = [_captions(one, "candidates", image) for one, image in zip(ours, images, strict=True)]

@@ -123,7 +123,7 @@ def _count_all(parts, ptr, numbers, gram, count, used):
 
 
 def number_grams(words: Words, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
-    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and their table."""
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table."""
     cells = most * len(words.word)
     slots = 1 << int(1.3 * cells + 1).bit_length()
     key, gram, keys = np.full(slots, -1, np.int64), np.empty(slots, np.int32), np.empty(cells, np.int64)

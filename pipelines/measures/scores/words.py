@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.pipelines.measures.ptb import alone, ptb_tokens
-from capgrade.pipelines.measures.tokens import one_line, tokenize
+from capgrade.pipelines.measures.tokens import one_line_each, tokenize
+from capgrade.schemas.errors import InputError
 
 
 class Words(NamedTuple):
@@ -30,8 +31,12 @@ class Words(NamedTuple):
 
 
 def split_at_spaces(lines: Sequence[str]) -> Words:
-    """Words as `line.split(" ")` gives them: an empty line has one empty word."""
-    pieces = pc.split_pattern(pa.array(lines, pa.large_string()), " ")
+    """Words as `line.split(" ")` gives them: an empty line has one empty word. InputError for what is no Unicode."""
+    try:
+        pieces = pc.split_pattern(pa.array(lines, pa.large_string()), " ")
+    except UnicodeEncodeError as error:
+        problem = f"half a character in {error.object!r}"
+        raise InputError(problem, remedy="give captions that can be written in UTF-8") from error
     codes = pieces.flatten().dictionary_encode()
     ptr = np.concatenate([[0], np.cumsum(pc.list_value_length(pieces).to_numpy())])
     return Words(ptr, codes.indices.to_numpy(zero_copy_only=False), codes.dictionary.to_pylist())
@@ -72,11 +77,12 @@ def number_words(sentences: Iterable[Sequence[str]]) -> Words:
 def _ptb(texts: Sequence[str]) -> Words:
     """As `tokens.ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece is read once;
     a caption with any other piece is read by itself."""
-    pieces = split_at_spaces([one_line(text) for text in texts])
+    lines = one_line_each(texts)
+    pieces = split_at_spaces(lines)
     spelling = [alone(piece) for piece in pieces.vocabulary]
     odd = np.array([parts is None for parts in spelling], bool)
     rows = np.unique(np.repeat(np.arange(len(texts)), pieces.sizes)[odd[pieces.word]])
-    read = [ptb_tokens(one_line(texts[r])) for r in rows]
+    read = [ptb_tokens(lines[r]) for r in rows]
     return with_sentences(respelled(pieces, [parts or () for parts in spelling]), rows, read)
 
 

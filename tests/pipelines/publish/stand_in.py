@@ -129,7 +129,7 @@ class Hub:
         url = f"{self.address}/datasets/{name}"
         if name in self.repos:
             raise RefusedError(409, "You already created this dataset repo", url=url)
-        self.repos[name] = Repo(private=body.get("private", False))
+        self.repos[name] = Repo(private=body.get("private", body.get("visibility") == "private"))
         self.repos[name].add({".gitattributes": self.regular(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
         return {"url": url, "name": name}
 

@@ -1,0 +1,198 @@
+"""`capgrade.score`, CaptionScores, CiderReward, and the commands, as a user types them."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import capgrade
+from capgrade.coco import Cider
+from capgrade.schemas.errors import InputError
+from tests.conftest import call
+
+CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red bus"]}
+REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
+
+
+@pytest.mark.parametrize("name", ["scoring", "coco", "caption_scores", "reward"])
+def test_examples_of_docstrings(name: str) -> None:
+    done = doctest.testmod(importlib.import_module(f"capgrade.{name}"))
+    assert done.attempted and not done.failed
+
+
+def test_as_the_issue_types_it(capsys: pytest.CaptureFixture) -> None:
+    found = capgrade.score(
+        {"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]}, measures=["cider", "meteor"]
+    )
+    assert found.corpus["meteor"] == pytest.approx(0.31239469345701887)  # the jar's
+    assert found.sentences["meteor"].shape == (1,)
+    assert found.corpus["cider"] == 0
+
+
+def test_every_measure() -> None:
+    found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "meteor", "rouge_l", "cider", "scene_graph", "sbert"])
+    assert found.ids == ["1", "2", "3"]
+    assert list(found.corpus) == [
+        "bleu_1",
+        "bleu_2",
+        "bleu_3",
+        "bleu_4",
+        "meteor",
+        "rouge_l",
+        "cider",
+        "scene_graph",
+        "sbert",
+    ]
+    for name, values in found.sentences.items():
+        assert values.shape == (3,) and values.dtype == np.float64 and (values > 0).all(), name
+    for name in ("rouge_l", "cider", "scene_graph", "sbert"):
+        assert found.corpus[name] == pytest.approx(found.sentences[name].mean())
+
+
+def test_lists_strings_and_several_candidates() -> None:
+    one = capgrade.score(["a dog", "a cat"], [["a dog runs"], "the cat"], "rouge_l")
+    two = capgrade.score([["a dog", "a cat"], ["a cat"]], [["a dog runs"], ["the cat"]], ["rouge_l"])
+    assert one.ids == [0, 1] and two.ids == [0, 0, 1]
+    np.testing.assert_array_equal(one.sentences["rouge_l"], two.sentences["rouge_l"][[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("candidates", "references", "message"),
+    [
+        ({"1": ["a"]}, {1: ["a"]}, "1 image.s. have no references, '1' the first"),
+        ({"1": ["a"]}, {"1": ["a"], "2": ["b"]}, "have no candidates, '2'"),
+        (["a"], [["a"], ["b"]], "1 candidates, but 2 reference sets"),
+        ({"1": ["a"]}, [["a"]], "not both dicts or both lists"),
+        ({"1": []}, {"1": ["a"]}, r"candidates\['1'\]: no list of captions"),
+        ({"1": ["a"]}, {"1": []}, r"references\['1'\]: no list of captions"),
+        ({"1": ["a"]}, {"1": ["b", None]}, r"references\['1'\]\[1\]: not text"),
+        ([], [], "no candidates"),
+    ],
+)
+def test_what_is_refused(candidates: object, references: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        capgrade.score(candidates, references, ["rouge_l"])  # type: ignore[arg-type]
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(InputError, match="unknown measure 'cidre'.*cider"):
+        capgrade.score(CANDIDATES, REFERENCES, ["cidre"])
+    with pytest.raises(InputError, match="unknown tokenizer 'ptbb'"):
+        capgrade.score(CANDIDATES, REFERENCES, ["cider"], tokenizer="ptbb")
+
+
+def test_batches_are_the_whole() -> None:
+    whole, halves, other = capgrade.score(CANDIDATES, REFERENCES), capgrade.CaptionScores(), capgrade.CaptionScores()
+    for meter, ids in ((halves, "1"), (halves, "2"), (other, "3")):
+        meter.update({ids: CANDIDATES[ids]}, {ids: REFERENCES[ids]})
+    halves.merge_state(other)
+    assert halves.compute().corpus == whole.corpus
+    with pytest.raises(InputError, match="'3' was in an earlier batch"):
+        halves.update({"3": ["a"]}, {"3": ["b"]})
+    halves.reset()
+    with pytest.raises(InputError, match="no candidates"):
+        halves.compute()
+    halves.update(["a dog", "a cat"], [["a dog"], ["cat"]])
+    other.reset()
+    other.update(["a red bus"], [["a bus"]])
+    halves.merge_state(other)
+    assert halves.compute().ids == [0, 1, 2]
+
+
+def test_reward_is_cider() -> None:
+    """Of each candidate as pycocoevalcap's, frequencies of all references; words that they lack count."""
+    references = [["a dog runs fast", "the dog"], ["two men talk", "men talking here"], ["a red bus"]]
+    candidates = [["a dog runs", "zebra dog"], ["two men", "two men talk"], ["a red bus", "a"]]
+    reward = capgrade.CiderReward(capgrade.Frequencies.of(references, "none"))
+    found = reward(candidates, references)
+    assert found.shape == (3, 2)
+    for k in range(2):
+        gts, res = dict(enumerate(references)), {i: [own[k]] for i, own in enumerate(candidates)}
+        np.testing.assert_allclose(found[:, k], Cider().compute_score(gts, res)[1], atol=1e-12)
+    part = reward(candidates[1:2], references[1:2])
+    np.testing.assert_allclose(part, found[1:2], atol=1e-12)
+    with pytest.raises(InputError, match=r"candidates\[1\]: 1 candidates, 2 of the first image"):
+        reward([["a", "b"], ["a"]], references[:2])
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    ids = {"1": 10, "2": 20, "3": 30}
+    rows = [
+        {"image_id": ids[i], "id": k, "caption": text} for i, own in REFERENCES.items() for k, text in enumerate(own)
+    ]
+    rows.append({"image_id": 40, "id": 9, "caption": "nobody described it"})
+    (folder / "captions.json").write_text(json.dumps({"annotations": rows, "images": []}))
+    results = [{"image_id": ids[i], "caption": own[0]} for i, own in CANDIDATES.items()]
+    (folder / "results.json").write_text(json.dumps(results[::-1]))
+    return folder / "results.json", folder / "captions.json"
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    results, captions = files(tmp_path)
+    line = ["score", "--candidates", str(results), "--references", str(captions), "--samples", "50"]
+    assert call(*line, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["corpus"] == pytest.approx(capgrade.score(CANDIDATES, REFERENCES).corpus)
+    assert (printed["images"], printed["of_images"]) == (3, 4)
+    for name, (low, high) in printed["intervals"].items():
+        assert low <= printed["corpus"][name] + 1e-9 and high >= low, name
+    assert call(*line, "--compare", str(results), "--json") == 0
+    compared = json.loads(capsys.readouterr().out)["compare"]
+    assert compared["cider"]["difference"] == 0 and compared["cider"]["p_value"] == 1
+    assert call(*line, "--compare", str(results)) == 0
+    assert "3 captions of 4 images" in capsys.readouterr().out
+
+
+def test_frequencies_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """What `capgrade frequencies` wrote gives what the captions themselves give."""
+    (tmp_path / "captions.tsv").write_text(
+        "image_id\tcaption_id\tcaption\n"
+        + "".join(f"{i}\t{i}-{k}\t{text}\n" for i, own in REFERENCES.items() for k, text in enumerate(own))
+    )
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/captions.tsv", "--out", f"{tmp_path}/c") == 0
+    assert call("frequencies", "--captions", f"{tmp_path}/c", "--out", f"{tmp_path}/df.arrow") == 0
+    for source in ("df.arrow", "c"):
+        found = capgrade.score(CANDIDATES, REFERENCES, ["cider"], frequencies=tmp_path / source)
+        assert found.corpus == pytest.approx(capgrade.score(CANDIDATES, REFERENCES, ["cider"]).corpus)
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ('[{"image_id": 10, "caption": "a"}, {"image_id": 10, "caption": "b"}]', r"row \[1\]: image 10 has a second"),
+        ('[{"image_id": 99, "caption": "a"}]', "image 99 has no references"),
+        ('[{"image_id": 10}]', r"row \[0\]: no image_id and caption"),
+        ('{"annotations": []}', "no list of results"),
+    ],
+)
+def test_files_that_are_refused(results: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    _, captions = files(tmp_path)
+    (tmp_path / "bad.json").write_text(results)
+    assert call("score", "--candidates", f"{tmp_path}/bad.json", "--references", str(captions)) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/bad.json" in said
+    import re
+
+    assert re.search(message, said)
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run the peer")
+def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "captions.tsv").write_text(
+        "image_id\tcaption_id\tcaption\n"
+        + "".join(f"{i}\t{i}-{k}\t{text}\n" for i in "123" for k, text in enumerate([CANDIDATES[i][0], *REFERENCES[i]]))
+    )
+    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/captions.tsv", "--out", f"{tmp_path}/c") == 0
+    capsys.readouterr()
+    assert call("bench", "score", "--captions", f"{tmp_path}/c", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["tokenizer", "bleu", "meteor", "rouge_l", "cider", "total"]
+    for name, row in found.items():
+        assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
+        assert row["max_abs_diff"] < 1e-6, name

@@ -1,0 +1,147 @@
+"""Scores of candidates against pycocoevalcap's own code, and what the measures are fed with."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.rouge.rouge import Rouge
+
+from capgrade.pipelines.measures.scores.corpus import Corpus
+from capgrade.pipelines.measures.scores.frequencies import Frequencies
+from capgrade.pipelines.measures.scores.given import given as as_given
+from capgrade.pipelines.measures.scores.measures import MEASURES, scored
+from capgrade.pipelines.measures.scores.words import tokenized
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.schemas.errors import InputError
+
+# Few words, so that n-grams repeat; one has the no-break space that a fraction has, some captions have no word.
+LINE = st.lists(st.sampled_from(["a", "dog", "runs", "the", "3\xa01/2", "in"]), max_size=9).map(" ".join)
+SETS = st.lists(st.tuples(LINE, st.lists(LINE, min_size=1, max_size=4)), min_size=2, max_size=6)
+
+
+def corpus(pairs: list[tuple[str, list[str]]], **settings: Any) -> Corpus:
+    return Corpus(as_given([c for c, _ in pairs], [r for _, r in pairs]), "none", **settings)
+
+
+def dicts(pairs: list[tuple[str, list[str]]]) -> tuple[dict, dict]:
+    return {k: list(r) for k, (_, r) in enumerate(pairs)}, {k: [c] for k, (c, _) in enumerate(pairs)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(SETS)
+def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
+    """On whatever tokens: corpus and sentence values of BLEU, CIDEr-D and ROUGE-L."""
+    gts, res = dicts(pairs)
+    assume(any(r.split() for own in gts.values() for r in own))  # else pycocoevalcap's CIDEr ends with a ValueError
+    ours = scored(corpus(pairs), ["bleu", "cider", "rouge_l"])
+    whole, each = Bleu(4).compute_score(gts, res, verbose=0)
+    for k in range(4):
+        np.testing.assert_allclose(ours[f"bleu_{k + 1}"].sentences, each[k], atol=1e-9)
+        np.testing.assert_allclose(ours[f"bleu_{k + 1}"].corpus, whole[k], atol=1e-9)
+    for name, peer in (("cider", Cider()), ("rouge_l", Rouge())):
+        whole, each = peer.compute_score(gts, res)
+        np.testing.assert_allclose(ours[name].sentences, each, atol=1e-9)
+        np.testing.assert_allclose(ours[name].corpus, whole, atol=1e-9)
+
+
+METEOR = [
+    ("a man is riding a horse", ["a man rides a horse", "the man is riding horses"]),
+    ("two dogs", ["two dogs", "two dogs"]),  # whole: the jar then adds no chunk to the corpus
+    ("xyzzy", ["a dog", "the cat is here"]),  # nothing matches
+    ("", ["a dog", "a cat"]),
+    ("puppies play with a ball in the park", ["dogs are playing with the ball at the park", "a t-shirt 's"]),
+    ("a child 's t-shirt in the u.s.", ["the kid 's shirt", "child in a t - shirt"]),
+    ("the the the", ["a the", "the of the in the on the"]),
+]
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run METEOR's jar")
+def test_meteor_equals_the_jar(request: pytest.FixtureRequest) -> None:
+    """Corpus and sentences, also on COCO's captions where they are here."""
+    from pycocoevalcap.meteor.meteor import Meteor
+
+    pairs = [*METEOR, *_coco(40)]
+    gts, res = dicts(pairs)
+    whole, each = Meteor().compute_score(gts, res)
+    ours = scored(corpus(pairs), ["meteor"])["meteor"]
+    np.testing.assert_allclose(ours.sentences, each, atol=1e-9)
+    assert abs(ours.corpus - whole) < 1e-9
+    assert abs(ours.corpus - ours.sentences.mean()) > 1e-3  # it is no mean
+
+
+def _coco(images: int) -> list[tuple[str, list[str]]]:
+    from tests.conftest import DATA
+
+    path = DATA / "coco" / "test5k_captions.tsv"
+    if not path.is_file():
+        return []
+    rows = [line.rstrip("\n").split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    found: dict[str, list[str]] = {}
+    for image, _, caption in rows:
+        found.setdefault(image, []).append(" ".join(tokenize("ptb_py", [caption])[0]))
+    return [(one[0], one[1:]) for one in list(found.values())[:images]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.text(alphabet="ab 1/2.'-t,\n\xa0é&", max_size=20), min_size=1, max_size=8))
+def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
+    """Pieces that are read once for all captions, and captions that are not."""
+    for name in ("ptb_py", "lower_split"):
+        words = tokenized(texts, name)
+        assert [words.sentence(k) for k in range(len(texts))] == tokenize(name, texts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SETS, SETS)
+def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tuple[str, list[str]]]) -> None:
+    """Counted on other captions: as a corpus whose references they are, of which some images are looked at."""
+    frequencies = Frequencies.of([r for _, r in others], "none")
+    ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
+    peer = _cider_with([r for _, r in others], pairs)
+    np.testing.assert_allclose(ours, peer, atol=1e-9)
+    own = Frequencies.of([r for _, r in pairs], "none")
+    same = MEASURES["cider"](corpus(pairs, frequencies=own))["cider"].sentences
+    np.testing.assert_allclose(same, MEASURES["cider"](corpus(pairs))["cider"].sentences, atol=1e-12)
+
+
+def _cider_with(counted: list[list[str]], pairs: list[tuple[str, list[str]]]) -> list[float]:
+    """pycocoevalcap's scorer with document frequencies of other sets."""
+    from pycocoevalcap.cider import cider_scorer
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    scorer, other = CiderScorer(), CiderScorer()
+    for references in counted:
+        other += ("", references)
+    other.compute_doc_freq()
+    for candidate, references in pairs:
+        scorer += (candidate, references)
+    scorer.document_frequency = other.document_frequency
+    with pytest.MonkeyPatch.context() as patch:  # `compute_cider` takes ln of the number of its own images
+        logs = iter([float(len(counted))])
+        true = np.log
+        patch.setattr(cider_scorer.np, "log", lambda x: true(next(logs, x) if x == len(pairs) else x))
+        return scorer.compute_cider()
+
+
+def test_frequencies_of_another_tokeniser_are_refused() -> None:
+    with pytest.raises(InputError, match="tokenizer ptb_py, captions with none"):
+        corpus([("a", ["a"])], frequencies=Frequencies.of([["a"], ["b"]]))
+
+
+def test_long_sentences() -> None:
+    """N-grams that are sorted the other way, and more matches than METEOR's aligner has room for at first."""
+    words = ["a", "dog", "and", "a", "cat", "and", "the", "man", "in", "a", "park", "with", "the", "ball"]
+    pairs = [
+        (" ".join(words[k % 13] for k in range(150)), [" ".join(words[(3 * k) % 13] for k in range(140))]),
+        ("a", ["a b"]),
+    ]
+    gts, res = dicts(pairs)
+    np.testing.assert_allclose(scored(corpus(pairs), ["cider"])["cider"].sentences, Cider().compute_score(gts, res)[1])
+    assert 0 < scored(corpus(pairs), ["meteor"])["meteor"].sentences[0] < 1
