@@ -79,7 +79,7 @@ print(json.dumps({name: [float(v) for v in values] for name, values in found.ite
 
 @pytest.mark.skipif(find_spec("ranx") is None, reason="ranx is not installed")
 def test_ranx_computes_the_same():
-    """In a process of its own: beside its threads of numba ours end the process."""
+    """In a process of its own: ranx compiles for minutes where nothing is kept, and shares numba with us."""
     run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
     ours, given = evaluate(run, qrels, list(RANX)), json.dumps([run, qrels, list(RANX.values())])
