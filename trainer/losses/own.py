@@ -8,7 +8,7 @@ from capgrade.trainer.losses.base import ScoredBatch, own_loss
 
 
 def captioning(batch: ScoredBatch) -> Tensor:
-    """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al. 2019, eq. 9."""
+    """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al. 2019."""
     return own_loss(batch, "captioning")
 
 

@@ -26,7 +26,7 @@ class VsrnConfig:
 
 
 class RegionGraph(nn.Module):
-    """One step of reasoning (eq. 3): v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of regions.
+    """One step of reasoning: v + BN(W (R / N) G v), R = (theta v) (phi v)', N the number of regions.
 
     The norm is over the regions that are there; it starts at 0, so a new step changes nothing.
     """
