@@ -85,14 +85,15 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
-@njit(parallel=True, fastmath=_FAST, cache=True)
+@njit(parallel=True, cache=True)
 def score_chunk(
     start, used, term, cursor, following, ending, orders, table, first, last, class_start,
     post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, full, column, out,
 ):  # fmt: skip
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
+    sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
     for b in prange(start.shape[0] - 1):
         acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
