@@ -9,6 +9,7 @@ import numpy as np
 from numba import prange
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.fused import fma
 
 _FAST = {"contract", "reassoc", "nsz"}
 
@@ -121,7 +122,7 @@ def score_chunk(
                 d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
                 d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
                 for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += a0 * d0[j] + a1 * d1[j] + a2 * d2[j] + a3 * d3[j]
+                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
                 x += 4
             while x < n_rows:
                 a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]

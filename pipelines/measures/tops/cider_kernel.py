@@ -17,6 +17,7 @@ from numba import prange
 from capgrade.pipelines.measures.cider_kernel import whole
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.fused import fma
 
 ORDERS = 4
 # A bound and a value add up at most 2**14 non-negative float32 terms of a few roundings each, norms packed to 15 bits:
@@ -109,7 +110,7 @@ def value_of(c, r, ix, im, found):
         if four < im.n_dense // 4:
             while x < n_found and im.dense_at[found[x]] // 4 == four:
                 k = found[x]
-                part += im.table[k, d] * ix.norm_of_rank[im.orders[k], r]
+                part = fma(im.table[k, d], ix.norm_of_rank[im.orders[k], r], part)
                 x += 1
         total += np.float64(part)
     return total
