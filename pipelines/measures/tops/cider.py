@@ -8,10 +8,9 @@ from functools import cached_property
 import numpy as np
 from numba import get_num_threads
 
-from capgrade.pipelines.measures.base import own_pairs
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.tops import cider_kernel as kernel
-from capgrade.pipelines.measures.tops.every import Tops, every_pair, sorted_tops
+from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 
 CLASSES = 256  # of lengths, that the packed norms have bits for
 GRAMS = 2**14  # of a caption: the sums, in 16 bits, are rounded up once for each; and SLACK covers no more
@@ -37,7 +36,7 @@ class CiderTops:
             return every_pair(self.fitted, images, n_captions, k)
         rows, values, pairs, _ = self.unsorted(images, wanted)
         if self.fitted.leave_out:
-            self._leave_out(images, rows, values)
+            put_left_out(self.fitted, images, rows, values)
         found = sorted_tops(rows, values, np.maximum(pairs, 0), k)
         failed = np.flatnonzero(pairs < 0)
         if len(failed):
@@ -45,18 +44,6 @@ class CiderTops:
             for mine, theirs in zip(found, full, strict=True):
                 mine[failed] = theirs
         return found
-
-    def _leave_out(self, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-        """Own captions with their values without themselves, in place of those found and then of the worst found: the
-        best of what remains are still there."""
-        captions = np.unique(own_pairs(self.fitted.ref_ptr, self.fitted.refs, images)[1])
-        left_out = np.zeros((len(images), len(captions)), np.float32)
-        self.fitted.leave_out_self(images, captions, left_out)
-        for b, image in enumerate(images):
-            own = self.fitted.refs[self.fitted.ref_ptr[image] : self.fitted.ref_ptr[image + 1]]
-            values[b, np.isin(rows[b], own)] = -np.inf
-            worst = np.lexsort((-rows[b], values[b]))[: len(own)]
-            rows[b, worst], values[b, worst] = own, left_out[b, np.searchsorted(captions, own)]
 
     def unsorted(self, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """rows int64 and values float32 [images, k] in no order; pairs and postings int64 [images], see the kernel.

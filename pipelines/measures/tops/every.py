@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, Fitted
+from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops import heap
 
 
@@ -33,3 +35,16 @@ def sorted_tops(rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int)
     """The first `k` of captions in any order."""
     order = np.lexsort((rows, -values))[:, :k]
     return Tops(np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1), pairs)
+
+
+def put_left_out(fitted: FittedCider | FittedSbert, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    """Own captions with their values without themselves, in place of those found and then of the worst found. If as
+    many more were found as there are own captions, the best of what remains are still there."""
+    captions = np.unique(own_pairs(fitted.ref_ptr, fitted.refs, images)[1])
+    left_out = np.zeros((len(images), len(captions)), np.float32)
+    fitted.leave_out_self(images, captions, left_out)
+    for b, image in enumerate(images):
+        own = fitted.refs[fitted.ref_ptr[image] : fitted.ref_ptr[image + 1]]
+        values[b, np.isin(rows[b], own)] = -np.inf
+        worst = np.lexsort((-rows[b], values[b]))[: len(own)]
+        rows[b, worst], values[b, worst] = own, left_out[b, np.searchsorted(captions, own)]

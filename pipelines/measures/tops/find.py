@@ -9,8 +9,10 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.sbert import SbertTops
 
 
 class Finder(Protocol):
@@ -34,7 +36,10 @@ class EveryPair:
 
 
 def finder(fitted: Fitted, n_captions: int) -> Finder:
-    """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr and tf-idf, all pairs for others."""
+    """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf and
+    Sentence-BERT, all pairs for others."""
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
         return CiderTops(fitted)
+    if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):
+        return SbertTops(fitted)
     return EveryPair(fitted, n_captions)
