@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.execution.blocks import joined, run_blocks
 from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.nearest import SCORED, Nearest
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.sampled import TABLE, Sampled
 from capgrade.pipelines.execution.shared import fit_measures, forget, run_url, save_ids
@@ -86,23 +87,42 @@ class _Source:
         for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
             np.save(work / "keys" / f"{name}.npy", array)
         return Job(
-            work=work, kinds=kinds, tables=Sampled(tuple(params.measures), self.plan, self.schema),
+            work=work, kinds=kinds, tables=self.tables,
             n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
             group_captions=params.group_captions, device=params.device, remote=remote,
         )  # fmt: skip
 
     @property
+    def tables(self) -> Sampled:
+        kind = Sampled if self.params.windows.among == "all" else Nearest
+        return kind(tuple(self.params.measures), self.plan, self.schema)
+
+    @property
     def plan(self) -> Plan:
         chosen, params = self.chosen.values(), self.params
+        among = 1.0 if params.windows.among == "all" else params.windows.among
         return Plan(
             tuple(m.low for m in chosen), tuple(m.high for m in chosen), params.top, params.windows.width,
-            params.windows.stride, params.windows.per_window, params.uniform, params.seed,
+            params.windows.stride, params.windows.per_window, params.uniform, params.seed, among,
         )  # fmt: skip
 
-    def finish(self, folder: Path, kind: str, rows: dict[str, int], pairs: int) -> dict[str, Any]:
+    def scored(self, job: Job, blocks: range) -> dict[str, int]:
+        """By measure, how many pairs these blocks had values of."""
+        if self.params.windows.among == "all":
+            images = sum(len(job.images(block)) for block in blocks)
+            return dict.fromkeys(self.params.measures, images * self.captions.n_captions)
+        counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
+        return {name: sum(count[name] for count in counts) for name in self.params.measures}
+
+    def finish(
+        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int]
+    ) -> dict[str, Any]:
         """The manifest, unless a file that was read has changed meanwhile."""
         require_unchanged(dict(self.files), read_by(self.params.measures, self.measures))
-        return write_manifest(folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs)
+        return write_manifest(
+            folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs, scored=scored,
+            n_captions=self.captions.n_captions,
+        )  # fmt: skip
 
 
 def shards(
@@ -123,7 +143,8 @@ def shards(
         job = source.job(work)
         run_blocks(job, f"sampling from {job.n_images} x {job.n_captions} pairs", beam_options)
         rows, pairs = _write(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
-    manifest = source.finish(out, "shards", rows, pairs)
+        scored = source.scored(job, range(job.n_blocks))
+    manifest = source.finish(out, "shards", rows, pairs, scored)
     forget(job)
     return manifest
 
@@ -150,7 +171,8 @@ def shards_part(
         for block, batch in zip(blocks, joined(job, TABLE, blocks), strict=True):
             rows[block_name(block)] = write_arrow(folder / block_name(block), source.schema, [batch])
             pairs += _pairs(batch)
-    manifest = source.finish(folder, KIND, rows, pairs)
+        scored = source.scored(job, blocks)
+    manifest = source.finish(folder, KIND, rows, pairs, scored)
     forget(job)
     return manifest
 
@@ -161,10 +183,20 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
     """
     source = _Source.of(captions_dir, params, measures)
-    files = part_files(out, source.made_with, source.inputs)
+    files, scored = part_files(out, source.made_with, source.inputs)
     with work_folder(out, "shards", [*source.key, "join"]):
         rows, pairs = _write(out, source, files)
-    return source.finish(out, "shards", rows, pairs)
+    return source.finish(out, "shards", rows, pairs, scored)
+
+
+def explained(manifest: dict[str, Any], images: int) -> str:
+    """A line a measure: how its tops were found, and how many pairs were scored."""
+    all_pairs = images * manifest["n_captions"]
+    lines = []
+    for name, scored in manifest["scored"].items():
+        way = "by bounds" if scored < all_pairs else "of all pairs"
+        lines.append(f"{name}: tops {way}, {scored:,} of {all_pairs:,} pairs scored ({scored / all_pairs:.3g} of them)")
+    return "\n".join(lines)
 
 
 def _write(out: Path, source: _Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:

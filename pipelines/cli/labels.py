@@ -131,6 +131,9 @@ def shards(
     join: Annotated[
         bool, typer.Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say how tops of each measure were found, and how many pairs were scored.")
+    ] = False,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -140,7 +143,7 @@ def shards(
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
     from capgrade.pipelines.execution.parts import Part
-    from capgrade.pipelines.shards import join_shards, shards_part
+    from capgrade.pipelines.shards import explained, join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
 
     if part is not None and join:
@@ -160,6 +163,8 @@ def shards(
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
+    if explain and not as_json:
+        typer.echo(explained(done, rows))
 
 
 @app.command()

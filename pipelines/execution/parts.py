@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,12 @@ def block_name(block: int) -> str:
     return f"{block:06d}.arrow"
 
 
-def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> list[Path]:
-    """The files of all blocks in order. InputError when parts are missing, unfinished or damaged, were made with other
-    parameters or of other inputs, or do not belong together."""
+def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> tuple[list[Path], dict[str, int]]:
+    """The files of all blocks in order, and by measure how many pairs were scored.
+
+    InputError when parts are missing, unfinished or damaged, were made with other parameters or of other inputs, or do
+    not belong together.
+    """
     again = "make it with `capgrade shards --part`, the same options and --out"
     found = {path.name: path for path in parts_folder(out).glob("*-of-*")}
     counts = {name.partition("-of-")[2] for name in found}
@@ -64,7 +68,7 @@ def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> list[Path]:
         problem = f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
         raise InputError(problem, file=parts_folder(out), remedy="delete the folders of those that do not belong")
     count, expected = int(counts.pop()), json.loads(json.dumps(made_with))  # as manifests hold it
-    files = []
+    files, scored = [], Counter[str]()
     for number in range(1, count + 1):
         folder = Part(number, count).folder(out)
         if not folder.is_dir():
@@ -77,4 +81,5 @@ def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> list[Path]:
             if digest(folder / name) != entry["sha256"]:
                 raise InputError("not as it was written", file=folder / name, remedy=again)
             files.append(folder / name)
-    return files
+        scored.update(manifest["scored"])
+    return files, dict(scored)

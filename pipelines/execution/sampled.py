@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ class Sampled:
     measures: tuple[str, ...]
     plan: Plan
     schema: pa.Schema
+
+    samples: ClassVar[type[Samples]] = Samples
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
         samples, captions = self._samples(images, opened.folder)
@@ -46,7 +49,7 @@ class Sampled:
         arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
         ptr, refs = arrays["ref_ptr"], arrays["refs"]
         own = [refs[ptr[i] : ptr[i + 1]] for i in images]
-        samples = Samples(self.plan, arrays["images"][images], own, len(self.measures))
+        samples = self.samples(self.plan, arrays["images"][images], own, len(self.measures))
         return samples, np.asarray(arrays["captions"])
 
     def _offer(

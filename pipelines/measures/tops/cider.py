@@ -59,6 +59,17 @@ class CiderTops:
         )  # fmt: skip
         return rows, values, pairs, postings
 
+    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows)]: values of captions rows[ptr[b] : ptr[b + 1]] of image images[b]; own captions count as
+        in `unsorted`."""
+        folded = self.fitted.fold(images, 0)
+        values = np.empty(len(rows), np.float32)
+        kernel.listed(
+            get_num_threads(), folded.start, folded.used, folded.term, folded.order, folded.table, self.index,
+            self.fitted.full, ptr, rows, self.fitted.rank, values,
+        )  # fmt: skip
+        return values
+
     @cached_property
     def index(self) -> kernel.Index:
         f = self.fitted

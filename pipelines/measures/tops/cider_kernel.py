@@ -320,3 +320,15 @@ def tops(workers, start, used, term, orders, table, ix, full, out_rows, out_valu
             found = _image(ix, im, sums, ranks, lead_sums, lead_ranks, out_values[b], out_rows[b], full)
             pairs[b], postings[b] = found[0], found[1]
             sums[:] = 0
+
+
+@njit(parallel=True, cache=True)
+def listed(workers, start, used, term, orders, table, ix, full, ptr, rows, rank, values):
+    """Fill the values of captions rows[ptr[image] : ptr[image + 1]], float32 [len(rows)]."""
+    for w in prange(workers):
+        for b in range(w, start.shape[0] - 1, workers):
+            some = slice(start[b], start[b] + used[b])
+            im = terms_of(term[some], orders[some], table[some], ix)
+            found = np.empty(im.n_dense + 1, np.int64)
+            for k in range(ptr[b], ptr[b + 1]):
+                values[k] = whole(value_of(rows[k], rank[rows[k]], ix, im, found), full)

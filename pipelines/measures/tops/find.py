@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from capgrade.pipelines.measures.tops.sbert import SbertTops
 
 class Finder(Protocol):
     """Finds tops of one fitted measure; whatever it prepares for them is made once."""
+
+    @property
+    def fitted(self) -> Any: ...
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """The `k` captions of highest relevance to each image, as `every_pair` has them to the last bit."""

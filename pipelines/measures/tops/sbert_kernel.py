@@ -137,3 +137,14 @@ def choose(ptr, rows, values, k):
         for x in range(ptr[b], ptr[b + 1]):
             n = push(values[x], rows[x], best[b], of[b], n)
     return of, best
+
+
+@njit(parallel=True, cache=True)
+def multiply_listed(queries, start, vectors, ptr, rows, values):
+    """Fill the values of captions rows[ptr[image] : ptr[image + 1]], float32 [len(rows)]."""
+    for b in prange(ptr.shape[0] - 1):
+        for k in range(ptr[b], ptr[b + 1]):
+            best = np.float32(-1)
+            for q in range(start[b], start[b + 1]):
+                best = max(best, _product(queries[q], vectors[rows[k]]))
+            values[k] = _capped(best)
