@@ -99,6 +99,10 @@ def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
     values, _ = Labels.load(out).block([3, 1], [0, 59, 7])
     whole, _ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
     assert np.array_equal(values, whole.astype(np.float16).astype(np.float32))
+    rng = np.random.default_rng(0)  # more cells than one thread takes, captions twice and in no order
+    images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
+    matrix = load(made, "relevance").block(range(12), range(60), "rouge_l")[0].astype(np.float16).astype(np.float32)
+    assert np.array_equal(Labels.load(out).block(images, captions)[0], matrix[images][:, captions])
 
 
 def test_a_large_dense_block_is_the_matrix(made):
