@@ -106,7 +106,7 @@ class Bleu:
         """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the summed counts."""
         found = _given(gts, res)
         words = split_at_white_space(split_at_spaces(found.texts))
-        numbers, _ = number_grams(words, self._n)
+        numbers, _ = number_grams(words.ptr, words.word, self._n)
         counts = bleu_statistics(count_grams(words.ptr, numbers), found.owner, found.ref_ptr)
         total = counts.sum(axis=0)
         if verbose:
