@@ -13,10 +13,12 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import given as as_given
 from capgrade.pipelines.measures.scores.measures import MEASURES, scored
+from capgrade.pipelines.measures.scores.meteor import _read
 from capgrade.pipelines.measures.scores.reader import Reader
 from capgrade.pipelines.measures.scores.words import tokenized
 from capgrade.pipelines.measures.tokens import tokenize
@@ -81,6 +83,16 @@ METEOR = [
     ("a child 's t-shirt in the u.s.", ["the kid 's shirt", "child in a t - shirt"]),
     ("the the the", ["a the", "the of the in the on the"]),
 ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["dog", "'s", "a-b-c", "t-shirt", "o'clock", "''", "'", "u.s.", "2", "3's", "-", "n't", ","])
+    )
+)
+def test_meteor_reads_tokens_one_by_one_as_in_their_caption(tokens: list[str]) -> None:
+    assert _read(tokens, {"u.s": True}) == meteor_words(" ".join(tokens), {"u.s": True})
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run METEOR's jar")
