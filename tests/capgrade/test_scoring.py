@@ -74,6 +74,8 @@ def test_lists_strings_and_several_candidates() -> None:
         ({"1": ["a"]}, {"1": []}, r"references\['1'\]: no list of captions"),
         ({"1": ["a"]}, {"1": ["b", None]}, r"references\['1'\]\[1\]: not text"),
         ([], [], "no candidates"),
+        ("a dog", "a dog", "candidates are 'a dog' -> give a dict"),
+        (["a"], None, "references are None -> give a dict"),
     ],
 )
 def test_what_is_refused(candidates: object, references: object, message: str) -> None:
