@@ -18,7 +18,10 @@ PUNCTUATION = frozenset(
 )
 # Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a space needs a
 # digit, a tag or a single letter with a period. (Dots that would join to an ellipsis are removed either way.)
-_ALONE = re.compile(r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?)")
+_ALONE = re.compile(
+    r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?"
+    r"|'(?:s|d|m|re|ve|ll)|''|``)"
+)
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 

@@ -7,6 +7,8 @@ references the first with the highest score counts.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numba import get_num_threads, prange
@@ -34,6 +36,7 @@ from capgrade.schemas.errors import InputError
 # match, of the candidate and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHES = 0, 1, 2, 3, 4, 5
 COUNTS = MATCHES + 16
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike everywhere
 _PLAIN = re.compile("[a-z0-9]+")  # what METEOR leaves as it is, whatever stands beside it
 
 
@@ -163,8 +166,19 @@ def _meteor_words(tokens: Words, lexicon: Lexicon) -> Words:
     """METEOR's own words: sentences of plain tokens are as they are."""
     plain = np.array([_PLAIN.fullmatch(token) is not None for token in tokens.vocabulary], bool)
     rows = np.unique(np.repeat(np.arange(len(tokens.ptr) - 1), tokens.sizes)[~plain[tokens.word]])
-    lines = [" ".join(tokens.sentence(r)) for r in rows]
-    return with_sentences(tokens, rows, [meteor_words(line, lexicon.abbreviations) for line in lines])
+    read = [_read(tokens.sentence(r), lexicon.abbreviations) for r in rows]
+    return with_sentences(tokens, rows, read)
+
+
+def _read(sentence: list[str], abbreviations: Mapping[str, bool]) -> list[str]:
+    if all(_ALONE.fullmatch(token) for token in sentence):
+        return [word for token in sentence for word in _alone(token)]
+    return meteor_words(" ".join(sentence), abbreviations)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alone(token: str) -> tuple[str, ...]:
+    return tuple(meteor_words(token, {}))
 
 
 def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:
