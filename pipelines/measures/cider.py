@@ -91,7 +91,7 @@ class FittedCider(ArrayState):
         """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
         postings = self._postings
-        folded, cursor, following = self.fold(images, first)
+        folded, cursor, following = kernel.fold_references(images, first, self._rows, postings)
 
         def score_chunk(first: int, column: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
@@ -100,11 +100,11 @@ class FittedCider(ArrayState):
 
         return score_chunk
 
-    def fold(self, images: np.ndarray, first: int) -> tuple[Folded, np.ndarray, np.ndarray]:
-        """The terms of these images' references that captions from `first` on have; and of each term, where its
-        postings go on and the rank there, both int64 [terms]."""
-        folded, cursor, following = kernel.fold_references(images, first, self._rows, self._postings)
-        return folded, cursor, following
+    def fold(self, images: np.ndarray, first: int) -> Folded:
+        """The terms of these images' references that captions from row `first` on have, and what a caption gains by
+        each."""
+        folded: Folded = kernel.fold_references(images, first, self._rows, self._postings)[0]
+        return folded
 
     @property
     def full(self) -> float:

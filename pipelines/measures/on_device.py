@@ -129,7 +129,7 @@ class CiderOnDevice(_OnDevice):
         self.norm_of_rank = torch.as_tensor(np.asarray(fitted.norm_of_rank), device=device)
 
     def _prepare(self, images: np.ndarray) -> tuple:
-        folded, _, _ = self.fitted.fold(images, 0)
+        folded = self.fitted.fold(images, 0)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
         owner = np.repeat(np.arange(len(images)), used)
