@@ -26,10 +26,6 @@ class Pairs:
         values = {name: column[rows] for name, column in self.values.items()}
         return Pairs(self.image[rows], self.caption[rows], values, self.original[rows])
 
-    def having(self, **more: np.ndarray) -> Pairs:
-        """With further labels."""
-        return Pairs(self.image, self.caption, {**self.values, **more}, self.original)
-
 
 def joined(parts: Iterable[Pairs]) -> Pairs:
     """One after the other; their labels have the same names."""

@@ -242,3 +242,16 @@ def align(matches, n_words, ranks, slot, state, used, nodes, covered):
     _pass_over(ranks, slot, state, base, n, i, n_words)
     _cover(matches, covered, -1)
     return _best(ranks, slot, state, base, n)
+
+
+@njit(cache=True)
+def workspace(longest, room):
+    """Arrays that `align` works in, for `room` matches of captions of at most `longest` words."""
+    return (
+        np.empty(2 * BEAM, np.int64),
+        np.empty(2 * BEAM, np.int64),
+        np.empty((2 * BEAM, 3), np.int64),
+        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((BEAM * room, 2), np.int64),
+        np.zeros((2, longest), np.int32),
+    )
