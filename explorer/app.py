@@ -124,6 +124,7 @@ class _Picks:
 
 
 def thumbnail(data: bytes) -> bytes:
+    """JPEG bytes of an uploaded picture, small enough for the page. InputError for what is no picture."""
     from PIL import Image
 
     from capgrade.explorer.pictures import jpeg

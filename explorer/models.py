@@ -25,19 +25,23 @@ class ModelVoice:
     kind: str = "model"
 
     def of_text(self, text: str) -> np.ndarray:
+        """Float32 [n_images], images of the corpus; NaN for those that the index lacks."""
         return _of_positions(self.searcher.of_text(text), self.image)
 
     def of_caption(self, caption: int) -> np.ndarray:
+        """Float32 [n_images]; all NaN for a caption that the index lacks."""
         if self.caption[caption] < 0:
             return np.full(len(self.image), np.nan, np.float32)
         return _of_positions(self.searcher.of_caption(int(self.caption[caption])), self.image)
 
     def of_image(self, image: int) -> np.ndarray:
+        """Float32 [n_captions]; all NaN for an image that the index lacks."""
         if self.image[image] < 0:
             return np.full(len(self.caption), np.nan, np.float32)
         return _of_positions(self.searcher.of_image(int(self.image[image])), self.caption)
 
     def of_regions(self, regions: Regions) -> np.ndarray:
+        """Float32 [n_captions], for an image that is not of the corpus. InputError for regions of another detector."""
         return _of_positions(self.searcher.of_regions(regions), self.caption)
 
     def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:

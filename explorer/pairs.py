@@ -23,6 +23,7 @@ class Pairs:
         return len(self.image)
 
     def take(self, rows: np.ndarray) -> Pairs:
+        """The pairs in these rows, int64 or bool."""
         values = {name: column[rows] for name, column in self.values.items()}
         return Pairs(self.image[rows], self.caption[rows], values, self.original[rows])
 

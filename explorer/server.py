@@ -52,6 +52,7 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: a loopback address, or `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -95,5 +96,6 @@ def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: i
 
 
 def address(bound: socket.socket) -> str:
+    """The URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

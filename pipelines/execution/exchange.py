@@ -55,6 +55,7 @@ class Remote:
             self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
 
     def has(self, name: str) -> bool:
+        """Whether a file is there now."""
         self.files.invalidate_cache()
         return bool(self._do(self.files.exists, f"{self.root}/{name}"))
 

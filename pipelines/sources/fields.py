@@ -20,6 +20,7 @@ class Position(NamedTuple):
         return Position(self.file, f"{self.row}.{part}" if self.row else part)
 
     def refuse(self, problem: str, remedy: str) -> InputError:
+        """The InputError that names this position, for the caller to raise."""
         return InputError(problem, file=self.file, row=self.row or None, remedy=remedy)
 
 

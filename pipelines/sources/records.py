@@ -40,6 +40,7 @@ class Fields:
         )
 
     def names(self) -> list[str]:
+        """The columns that are read."""
         return [name for name in (self.image_id, self.caption, self.caption_id, self.split) if name is not None]
 
 

@@ -28,31 +28,38 @@ NODE, END, BUSY = range(3)
 
 @njit(cache=True, forceinline=True)
 def packed_match(i, size, j, width, module):
+    """A match of `size` words from word i of the reference on and `width` words from word j of the caption on, in one
+    int64."""
     return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | module
 
 
 @njit(cache=True, forceinline=True)
 def reference_place(match):
+    """First word of a packed match in the reference."""
     return match >> 22
 
 
 @njit(cache=True, forceinline=True)
 def reference_words(match):
+    """Its number of words there."""
     return (match >> 18) & 15
 
 
 @njit(cache=True, forceinline=True)
 def caption_place(match):
+    """First word of a packed match in the caption."""
     return (match >> 6) & 4095
 
 
 @njit(cache=True, forceinline=True)
 def caption_words(match):
+    """Its number of words there."""
     return (match >> 2) & 15
 
 
 @njit(cache=True, forceinline=True)
 def module_of(match):
+    """Which matcher found it: 0 exact, 1 stem, 2 synonym, 3 paraphrase."""
     return match & 3
 
 
