@@ -34,6 +34,7 @@ COMMAND = {
     "alignment": "align",
     "pictures": "report --pictures",
     "npz": "regions export --format npz",
+    "shards_part": "shards --part",
 }  # kinds that are not called as their command is
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole

@@ -217,6 +217,7 @@ class WindowsParams(Block):
     width: Share = 0.1
     stride: Share = 0.05
     per_window: Natural = 4
+    among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
 
 class ShardsParams(Block):
@@ -244,6 +245,12 @@ class ShardsParams(Block):
                 f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
                 "set shards.uniform to 1 or more, or windows that cover the range"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _a_share_needs_no_groups(self) -> ShardsParams:
+        if self.windows.among != "all" and self.group_captions is not None:
+            raise ValueError("windows.among is a share, whose captions are scored together: set group_captions to null")
         return self
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numba import prange
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.fused import fma
 
 _FAST = {"contract", "reassoc", "nsz"}
 
@@ -155,11 +156,12 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
-@njit(parallel=True, fastmath=_FAST, cache=True)
+@njit(parallel=True, cache=True)
 def score_chunk(folded, cursor, following, postings, ranked, full, first, last, column, out):
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
+    sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
     start, used, term, ending = folded.start, folded.used, folded.term, folded.ending
     orders, table = folded.order, folded.table
@@ -191,7 +193,7 @@ def score_chunk(folded, cursor, following, postings, ranked, full, first, last, 
                 d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
                 d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
                 for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += a0 * d0[j] + a1 * d1[j] + a2 * d2[j] + a3 * d3[j]
+                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
                 x += 4
             while x < n_rows:
                 a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]

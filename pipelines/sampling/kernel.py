@@ -75,7 +75,7 @@ def mix_all(x):
 
 
 @njit(cache=True)
-def _descending(bits, row):
+def descending(bits, row):
     """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32. Those of -0.0 count
     as those of 0.0: equal values tie."""
     if bits == NEGATIVE_ZERO:
@@ -222,7 +222,7 @@ def _offer_caption(pair, row, values, value_bits, first, after, layout, state):
     if key < limit[0]:
         take(0, key, row, values, start, heap, payload, size, limit)
     for m in range(n_measures):
-        key = _descending(value_bits[m], row)
+        key = descending(value_bits[m], row)
         if key < limit[1 + m]:
             take(1 + m, key, row, values, start, heap, payload, size, limit)
         for w in range(first[m], after[m]):
@@ -299,7 +299,7 @@ def _finish_image(own, own_values, n, windows, room, start, state, out_row, out_
                 began += state.begun[m, w]
                 over += state.ended[m, w]
                 if lower[m, w] <= out_values[m, x] < upper[m, w]:
-                    miss *= 1.0 - min(1.0, room.per_window / (over - began))
+                    miss *= 1.0 - min(1.0, room.per_window / max(1, over - began))
         out_miss[x] = miss
     return kept + 1
 

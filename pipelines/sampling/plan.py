@@ -36,6 +36,7 @@ class Plan:
     per_window: int
     uniform: int
     seed: int
+    among: float = 1.0  # the share of the captions that windows are drawn from
 
     def windows(self, measure: int) -> np.ndarray:
         """float64 [n, 2]: lower and upper bound of each window of a measure, covering its whole range.
@@ -153,7 +154,7 @@ class Samples:
             rows, bits, values, miss, kept,
         )  # fmt: skip
         valid = np.arange(most) < kept[:, None]
-        certain = (bits[valid] & np.uint32(_certain_bits(self.measures))) > 0
+        certain = (bits[valid] & np.uint32(certain_bits(self.measures))) > 0
         weight = 1 / (1 - np.where(certain, 0, miss[valid]))
         ptr = np.concatenate([[0], np.cumsum(kept)])
         return Kept(ptr, rows[valid], bits[valid], weight, values.transpose(1, 0, 2)[:, valid])
@@ -195,6 +196,6 @@ def keep(
     return samples.kept(values.shape[2])
 
 
-def _certain_bits(measures: int) -> int:
+def certain_bits(measures: int) -> int:
     """The reasons that do not depend on chance: own, and the top of each measure."""
     return (1 << OWN) | sum(1 << (2 + 2 * m) for m in range(measures))

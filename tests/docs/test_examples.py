@@ -72,7 +72,13 @@ INSTEAD: dict[str, dict[str, str]] = {
         "np.array([17])": "np.array([7])",  # this world has fourteen images
     },
     "results.md": {},
-    "scale.md": {"--captions DIR": "--captions one --measures rouge_l", "=250000": "=1000"},
+    "scale.md": {
+        "tops --captions DIR": "tops --captions one --images 5",
+        "OUT --part": "OUT --set shards.block_images=4 --part",
+        "OUT --join": "OUT --set shards.block_images=4 --join",
+        "--captions DIR": "--captions one --measures rouge_l",
+        "=250000": "=1000",
+    },
     "scene_graph.md": {"--captions CAPTIONS": "--captions one"},
     "scenes.md": {
         "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
