@@ -12,6 +12,7 @@ import numpy as np
 
 from capgrade.opening import Opened, opened
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,8 @@ class Labels:
             self.opened.stored.fill(images, captions, measure, values, known)
         if device is None:
             return values, known
-        import torch
+        with needs("train"):
+            import torch
 
         return torch.from_numpy(values).to(device), torch.from_numpy(known).to(device)
 

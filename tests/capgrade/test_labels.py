@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -270,3 +271,15 @@ def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkey
         )
     with pytest.raises(InputError, match="has no such repository, revision or file"):
         Labels.load("user/labels", revision="9.9.9")
+
+
+def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeypatch):
+    """Exact labels too: the core computes them on the processor."""
+    labels = load(made, "dataset")
+    block = range(2), range(4)
+    expected, _ = labels.block(*block, "cider")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert np.array_equal(labels.block(*block, "cider")[0], expected)
+    assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
+    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+        labels.block(*block, "cider", device="cpu")

@@ -14,7 +14,6 @@ import numpy as np
 from numba import get_num_threads, prange
 
 from capgrade.pipelines.measures.meteor.align import (
-    BEAM,
     align,
     caption_place,
     caption_words,
@@ -22,6 +21,7 @@ from capgrade.pipelines.measures.meteor.align import (
     packed_match,
     reference_place,
     reference_words,
+    workspace,
 )
 from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, WEIGHTS
 from capgrade.pipelines.measures.meteor.data import Lexicon, kept_lexicon
@@ -112,25 +112,12 @@ def _count(c, ref, node, chunks, nodes, index, out):
         node = nodes[node, 0]
 
 
-@njit(cache=True)
-def _work(longest, room):
-    """Arrays of the aligner, for `room` matches."""
-    return (
-        np.empty(2 * BEAM, np.int64),
-        np.empty(2 * BEAM, np.int64),
-        np.empty((2 * BEAM, 3), np.int64),
-        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((BEAM * room, 2), np.int64),
-        np.zeros((2, longest), np.int32),
-    )
-
-
 @njit(parallel=True, cache=True)
 def _statistics(parts, owner, ref_ptr, first, index, longest, out):
     for part in prange(parts):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
         following = np.empty(7 * longest, np.int32)
-        match, order, work = np.empty(64, np.int64), np.empty(64, np.int64), _work(longest, 64)
+        match, order, work = np.empty(64, np.int64), np.empty(64, np.int64), workspace(longest, 64)
         counts = np.empty(COUNTS)
         for c in range(part, owner.shape[0], parts):
             start, end = index.unit_ptr[c], index.unit_ptr[c + 1]
@@ -142,7 +129,7 @@ def _statistics(parts, owner, ref_ptr, first, index, longest, out):
                 alike = index.same[c] == index.same[ref]  # METEOR then asks no other stage
                 n = _matches(c, ref, index, local, following, alike, match, order)
                 if n > match.shape[0]:
-                    match, order, work = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), _work(longest, 2 * n)
+                    match, order, work = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), workspace(longest, 2 * n)
                     n = _matches(c, ref, index, local, following, alike, match, order)
                 ranks, slot, state, used, nodes, covered = work
                 words = index.ptr[ref + 1] - index.ptr[ref]
