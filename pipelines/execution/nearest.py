@@ -21,6 +21,7 @@ class Nearest(Sampled):
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
         samples, keys = self._samples(images, opened.folder)
+        assert isinstance(samples, SomeSamples)
         finders = [opened.finder(name, len(keys)) for name in self.measures]
         tops = [find.tops(images, self.plan.top) for find in finders]
         found = samples.listed(keys, [one.rows for one in tops])

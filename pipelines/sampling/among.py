@@ -52,7 +52,7 @@ class SomeSamples(Samples):
     def _uniform(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Image and row of the captions of the lowest uniform keys of each image."""
         n = len(caption_keys)
-        size, salt = min(self.plan.uniform, n), self._salt[0]
+        size, salt = min(self.plan.uniform, n), self._layout.salt[0]
         share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
         while True:
             image, rows = _below(self._base, caption_keys, salt, limit_of(share), share)
@@ -72,7 +72,7 @@ class SomeSamples(Samples):
         self.state["own_values"][:] = values[:, at].T
         kernel.offer_listed(
             self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._windows.lower,
-            self._windows.upper, self._start, self._salt, self.state["heap"], self.state["payload"],
+            self._windows.upper, self._start, self._layout.salt, self.state["heap"], self.state["payload"],
             self.state["size"], self._limit, self.state["begun"], self.state["ended"],
         )  # fmt: skip
 

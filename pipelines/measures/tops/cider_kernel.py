@@ -37,7 +37,7 @@ class Index(NamedTuple):
 
     ptr: np.ndarray
     gram: np.ndarray
-    count: np.ndarray
+    counts: np.ndarray
     gain: np.ndarray
     gram_of: np.ndarray  # int32 [terms]
     term_count: np.ndarray
@@ -94,7 +94,7 @@ def value_of(c, r, ix, im, found):
         if im.keys[at] < 0:
             continue
         k = im.first[at]
-        while ix.term_count[im.term[k]] != ix.count[p]:
+        while ix.term_count[im.term[k]] != ix.counts[p]:
             k += 1
         if im.dense_at[k] < 0:
             total += np.float64(im.table[k, d] * ix.norm_of_rank[im.orders[k], r])
