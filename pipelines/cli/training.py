@@ -145,7 +145,10 @@ def curves(
 @app.command()
 def evaluate(
     captions: CaptionsDir,
-    similarity: Annotated[Path | None, typer.Option(help="Images x captions: .npy, .pt or .arrow.")] = None,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(help="Images x captions: .npy, .pt or .arrow; repeat for the mean of several models' matrices."),
+    ] = None,
     image_embeddings: Annotated[Path | None, typer.Option(help="Embedding table of the images.")] = None,
     caption_embeddings: Annotated[Path | None, typer.Option(help="Embedding table of the captions.")] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
@@ -172,11 +175,13 @@ def evaluate(
 
     given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
-    sources = {"similarity": similarity, "image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    labels = {"relevance": relevance, "instances": instances}
     task, notes = load_task(
-        captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split
+        captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
-    inputs = given_digests(captions=captions, relevance=relevance, instances=instances, **sources)
+    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
+    inputs = given_digests(captions=captions, **labels, **tables, **matrices)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 

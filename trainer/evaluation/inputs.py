@@ -11,6 +11,7 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.metrics.ranking import Array
 
@@ -38,6 +39,30 @@ def read_similarity(path: Path, captions: Captions) -> Array:
         pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
         raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
     return matrix
+
+
+def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
+    """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
+
+    Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
+    others: a mean would leave a pair out that another model ranked.
+    """
+    matrices = [read_similarity(path, captions) for path in paths]
+    if len(matrices) == 1:
+        return matrices[0]
+    known: dict[str, Path] = {}
+    for path, matrix in zip(paths, matrices, strict=True):
+        twin = known.setdefault(file_digest(path), path)
+        if twin is not path:
+            raise InputError(f"the same matrix as {twin}", file=path, remedy="give each model's similarity once")
+        if not np.isfinite(matrix).all():
+            row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+            problem = f"an infinite score for image '{captions.image_ids[row]}', and a mean with others is asked for"
+            raise InputError(problem, file=path, remedy="score every pair with a number, or evaluate this one alone")
+    total = np.zeros(matrices[0].shape, np.float32)
+    for matrix in matrices:
+        total += matrix
+    return total / np.float32(len(matrices))
 
 
 def _require_current(path: Path, captions: Captions) -> None:
