@@ -396,8 +396,8 @@ def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Para
     Raises InputError naming the file, the key, what is wrong with it and what would be right.
     """
     tree = {} if path is None else _read_yaml(path)
-    for override in overrides:
-        _override(tree, override)
+    for text in overrides:
+        override(tree, text)
     if isinstance(tree.get("train"), dict):
         tree["train"] = with_preset(tree["train"], tree.get("presets", {}), path)
     return validated(Params, tree, file=path)
@@ -423,10 +423,11 @@ def _read_yaml(path: Path) -> dict:
     return tree
 
 
-def _override(tree: dict, override: str) -> None:
-    key, equals, text = override.partition("=")
+def override(tree: dict, given: str) -> None:
+    """Set one value of a tree of blocks, as `--set a.b.c=VALUE`. InputError for something else."""
+    key, equals, text = given.partition("=")
     if not equals:
-        raise InputError(f"'{override}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
+        raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
     *parents, last = key.split(".")
     for parent in parents:
         tree = tree.setdefault(parent, {})
@@ -435,7 +436,7 @@ def _override(tree: dict, override: str) -> None:
     try:
         tree[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InputError(f"'{override}' is not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"'{given}' is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel], file: str | Path | None) -> InputError:

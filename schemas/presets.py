@@ -24,15 +24,16 @@ def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None =
             raise InputError(f"preset '{name}' stands upon itself", file=file, remedy="mend its base")
         layers.append(known[name])
         name = known[name].get("base")
-    merged: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for layer in reversed(layers):
-        merged = _merged(merged, {key: value for key, value in layer.items() if key != "base"})
-    return merged
+        found = merged(found, {key: value for key, value in layer.items() if key != "base"})
+    return found
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` upon `below`: mappings are merged, lists and values replaced."""
     both = {**below, **above}
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
-            both[key] = _merged(below[key], value)
+            both[key] = merged(below[key], value)
     return both

@@ -69,13 +69,16 @@ def embed(
     regions: RegionsDir,
     split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """A split through a trained model: encodings and the similarity matrix, for `search` and `evaluate`."""
     from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
-    done = stage(run, captions, regions, split, out)
+    done = stage(run, captions, regions, split, out, pooling)
     rows = done["files"]
     say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
 

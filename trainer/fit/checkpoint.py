@@ -59,10 +59,13 @@ def save_model(out: Path, model: RetrievalModel) -> None:
         save_file(tensors, temporary)
 
 
-def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
-    """A trained model in eval mode, how it reads captions, and the run's configuration.
+def load_run(
+    folder: Path, device: str = "cpu", pooling: str | None = None
+) -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
+    """A trained model in eval mode, how it reads captions, and the run's configuration. With `pooling` a TERN or TERAN
+    scores by that alignment of its regions and words, whatever it was trained for.
 
-    Raises InputError when the folder is no run, or its model is of another configuration.
+    Raises InputError when the folder is no run, or its model is of another configuration or has no such pooling.
     """
     config = read_json(folder / CONFIG)
     try:
@@ -71,6 +74,8 @@ def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens,
         raise InputError("not the configuration of a run", file=folder / CONFIG) from error
     if not (folder / MODEL).is_file():
         raise InputError("no model yet", file=folder / MODEL, remedy="finish the run: capgrade train")
+    if pooling is not None:
+        name, options = _pooled(name, options, pooling, folder)
     tokens = load_tokens(folder / VOCABULARY)
     made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
     try:
@@ -79,6 +84,13 @@ def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens,
         problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
         raise InputError(problem, file=folder / MODEL, remedy="restore the file, or train again") from error
     return made.to(device).eval(), tokens, config
+
+
+def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    """TERAN's name and options; it has the parameters of TERN."""
+    if name not in ("tern", "teran"):
+        raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
+    return "teran", {**options, "pooling": pooling}
 
 
 def require_dim(config: dict[str, Any], store: RegionStore) -> None:

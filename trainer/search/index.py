@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
 from capgrade.schemas.output import output_folder
@@ -29,19 +29,30 @@ ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarit
 PARTS = ("vector", "parts", "mask")
 
 
-def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
+def embed(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None = None
+) -> dict[str, Any]:
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
 
+    With `pooling` a TERN or TERAN scores by that alignment (`trainer.models.alignment`), instead of its own.
     Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
     stage wrote.
     """
     with output_folder(out, KIND):
-        return _embed(run, captions_dir, regions_dir, split, out)
+        return _embed(run, captions_dir, regions_dir, split, out, pooling)
 
 
-def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
-    model, tokens, config = load_run(run)
+def made_from(run: Path, captions: Captions, regions_dir: Path) -> dict[str, str]:
+    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the regions."""
+    inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
+    return inputs | {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
+
+
+def _embed(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None
+) -> dict[str, Any]:
+    model, tokens, config = load_run(run, pooling=pooling)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)
     require_dim(config, store)
@@ -55,9 +66,8 @@ def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, 
     with atomic(out / SIMILARITY) as temporary, temporary.open("wb") as file:
         np.save(file, scores(model, images, texts), allow_pickle=False)
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
-    inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
-    inputs |= {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
-    return write_manifest(out, KIND, params={"model": config["params"]["model"]["name"]}, inputs=inputs, rows=counts)
+    params = {"model": config["params"]["model"]["name"], **({"pooling": pooling} if pooling else {})}
+    return write_manifest(out, KIND, params=params, inputs=made_from(run, captions, regions_dir), rows=counts)
 
 
 def _tensors(side: str, encoded: Encoded) -> dict[str, Any]:
@@ -140,11 +150,12 @@ class Searcher:
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run or index, and for an index of another model."""
-    model, tokens, config = load_run(run)
+    manifest = read_manifest(index_dir, KIND)
+    model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"))
     index = read_index(index_dir)
-    made_from = read_manifest(index_dir, KIND)["inputs"]
+    inputs = manifest["inputs"]
     files = {"model": MODEL, "vocabulary": VOCABULARY}
-    if any(made_from.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
+    if any(inputs.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
     return Searcher(model, tokens, index, config["feature_dim"], index_dir)
 
