@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,11 +126,12 @@ class Recipe(Block):
         return self
 
 
-@lru_cache(maxsize=1)
+@cache
 def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
+@cache
 def load_recipe(name: str) -> Recipe:
     """InputError for an unknown recipe, with the nearest names, and for a file that is none."""
     if name not in names():

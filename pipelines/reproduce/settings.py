@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,15 @@ def settings_of(recipe: Recipe, params: Path | None, sets: Sequence[str], small:
     return Settings(runs, measures, small)
 
 
+@cache
+def _small() -> dict[str, Any]:
+    return yaml.safe_load(SMALL.read_text(encoding="utf-8"))
+
+
 def _run(recipe: Recipe, block: dict[str, Any], small: bool, above: Sequence[dict[str, Any]]) -> TrainParams:
     found = with_preset(block, recipe.presets)
     if small:
-        less = yaml.safe_load(SMALL.read_text(encoding="utf-8"))
+        less = _small()
         model = (found.get("model") or {}).get("name", "vse")
         found = merged(found, merged(less["train"], {"model": {"options": less["models"].get(model, {})}}))
     for layer in above:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,10 @@ def reproduce(
 
 
 def _require(recipe: Recipe, regions: Path | None, judgements: Path | None) -> None:
-    for need, given, option in (
-        ("regions", regions, "--regions"), ("resnet152", regions, "--regions"), ("judgements", judgements, "--judgements"),
-    ):  # fmt: skip
-        if need in recipe.needs and given is None:
+    given = {"regions": regions, "resnet152": regions, "judgements": judgements}
+    for need, path in given.items():
+        if need in recipe.needs and path is None:
+            option = "--judgements" if need == "judgements" else "--regions"
             raise InputError(f"this recipe needs {NEEDS[need]}", remedy=f"give {option}")
 
 
@@ -74,19 +75,28 @@ def _chosen(recipe: Recipe, rows: Sequence[str]) -> list[Row]:
 
 
 def _by_runs(
-    recipe: Recipe, chosen: Sequence[Row], captions: Captions, folders: Folders, settings: Settings,
+    recipe: Recipe,
+    chosen: Sequence[Row],
+    captions: Captions,
+    folders: Folders,
+    settings: Settings,
     say: Callable[[str], None],
-) -> tuple[list[Part], list[str]]:  # fmt: skip
+) -> tuple[list[Part], list[str]]:
     labels, notes = labels_of(recipe, captions, folders, settings.measures)
     parts = []
+
+    @cache  # sections and ensembles share runs
+    def similarity(run: str, pooling: str | None) -> Path:
+        return similarity_of(run, pooling, folders, settings, captions, say)
+
     for section in recipe.sections:
         fold = None if settings.small else section.fold
         ours: list[Numbers] = []
         for row in section.rows:
-            if not row.runs or row not in chosen:
+            if not row.runs or row.row not in {one.row for one in chosen}:
                 ours.append([None] * len(row.published))
                 continue
-            files = [similarity_of(run, row.pooling, folders, settings, captions, say) for run in row.runs]
+            files = [similarity(run, row.pooling) for run in row.runs]
             task, _ = load_task(folders.captions, similarity=files, split=captions.split)
             ours.append(metrics_of(task, section, labels, captions, fold))
         protocol = f"mean of folds of {fold:,} images" if fold else f"all {captions.n_images:,} images"
