@@ -72,14 +72,21 @@ def embed(
     pooling: Annotated[
         str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
     ] = None,
+    best_by: Annotated[str | None, typer.Option(help="rsum or ndcg: of a run with train.also_best_by.")] = None,
+    coarse: Annotated[
+        Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="With --coarse: so many captions an image, images a caption.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """A split through a trained model: encodings and the similarity matrix, for `search` and `evaluate`."""
     from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
-    done = stage(run, captions, regions, split, out, pooling)
+    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top)
     rows = done["files"]
+    if coarse is not None:
+        typer.echo(f"scored: the {top} best of each image and caption by {coarse}; all other pairs are -inf", err=True)
     say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
 
 

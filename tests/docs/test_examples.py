@@ -56,7 +56,6 @@ INSTEAD: dict[str, dict[str, str]] = {
     "papers.md": {
         "--captions captions --regions regions --out tables": "--captions data/captions --regions data/regions "
         "--out tables --small --row VSRN",
-        "--judgements cxc_sits_test.csv": "--judgements judgements.csv",
         "--captions coco5k": "--captions one",
     },
     "performance.md": {

@@ -75,7 +75,7 @@ DECAYED = {"vse_infinity": (0.01, None, 1), "vse_infinity_bert": (1e-4, 5e-5, 1)
 @pytest.mark.parametrize("preset", PAPERS)
 def test_weights_decay_where_the_authors_let_them(preset):
     train = load_params(None, [f"train.preset={preset}"]).train
-    assert (train.weight_decay, train.text_lr, train.all_negatives_first) == DECAYED.get(preset, (0.0, None, 0))
+    assert (train.weight_decay, train.encoder_lr, train.all_negatives_first) == DECAYED.get(preset, (0.0, None, 0))
 
 
 # Options of the model, of the authors' commands.

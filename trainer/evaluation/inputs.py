@@ -16,6 +16,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow"
+TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
 
 
@@ -65,6 +66,15 @@ def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
     return total / np.float32(len(matrices))
 
 
+def left_out(path: Path) -> str | None:
+    """What a similarity of `capgrade embed --coarse` leaves out, as a note; None for any other."""
+    if not (path.parent / MANIFEST).is_file():
+        return None
+    manifest = parse_manifest(path.parent / MANIFEST)
+    top = manifest["params"].get(TOP) if manifest["kind"] == INDEX else None
+    return top and f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were scored"
+
+
 def _require_current(path: Path, captions: Captions) -> None:
     """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
     folder, remedy = path.parent, "run `capgrade embed` again"
@@ -76,7 +86,7 @@ def _require_current(path: Path, captions: Captions) -> None:
     if manifest["kind"] != INDEX or path.name not in manifest["files"]:
         return
     check_size(path, manifest["files"][path.name]["bytes"], remedy)
-    inputs, model = manifest["inputs"], folder.parent / MODEL
+    inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
     if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
         problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
         raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")

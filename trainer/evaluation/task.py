@@ -12,7 +12,7 @@ import numpy as np
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.inputs import mean_similarity, read_relevance_folder, similarity_of
+from capgrade.trainer.evaluation.inputs import left_out, mean_similarity, read_relevance_folder, similarity_of
 from capgrade.trainer.metrics.base import Positives, Queries
 from capgrade.trainer.metrics.eccv import human_lists
 from capgrade.trainer.metrics.pmrp import coco_codes
@@ -119,6 +119,7 @@ def load_task(
     else:
         matrix = mean_similarity(files, table)
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
+        notes += [note for path in files if (note := left_out(path))]
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]
