@@ -46,24 +46,24 @@ def metrics_of(
 ) -> Numbers:
     """A number for each column; None where its labels or lists are not there."""
     columns, found = section.parsed, {}
+    human = task.human if fold is None else {}  # lists of people are of the whole gallery
     for name in {column.relevance for column in columns}:
         if name is not None and name not in labels:
             continue
         answered = {
-            metric for column in columns if column.relevance == name and _has_lists(column, task)
+            metric for column in columns if column.relevance == name and _has_lists(column, human)
             for metric in column.metrics
         }  # fmt: skip
         if answered:
             known = {} if name is None else {name: _matrix(labels[name], captions)}
             plain = Settings(samples=0, metrics=tuple(sorted(answered)))
-            human = task.human if fold is None else {}
             found[name] = score(replace(task, relevance=known, human=human), plain, fold=fold).json()
     return [_number(column, found.get(column.relevance)) for column in columns]
 
 
-def _has_lists(column: Column, task: Task) -> bool:
+def _has_lists(column: Column, human: Mapping[str, Any]) -> bool:
     needed = LISTS.get(column.metric) or LISTS.get(column.metric.split("@")[0])
-    return needed is None or needed in task.human
+    return needed is None or needed in human
 
 
 def _matrix(path: Path, captions: Captions) -> Any:

@@ -16,9 +16,12 @@ from capgrade.trainer.models.base import RetrievalModel
 
 
 def vocabulary_of(init: str | None, own: Tokens) -> Tokens:
-    """The vocabulary of the run to start from, where both models read words: its numbers mean its words."""
+    """The vocabulary of the run to start from, where both models read words: its numbers mean its words. InputError
+    where there is no such run."""
     if init is None:
         return own
+    if not (Path(init) / MODEL).is_file():
+        raise InputError("no model to start from", file=Path(init) / MODEL, remedy="give train.init a finished run")
     known = load_tokens(Path(init) / VOCABULARY)
     return known if isinstance(own, Words) and isinstance(known, Words) else own
 
@@ -26,11 +29,9 @@ def vocabulary_of(init: str | None, own: Tokens) -> Tokens:
 def start_from(model: RetrievalModel, init: str, strict: bool) -> list[str]:
     """Copy the weights of run `init` that have the model's names and sizes; returns the names of the others.
 
-    Raises InputError where there is no model, where nothing fits, and, with `strict`, where anything does not.
+    Raises InputError for a damaged model, where nothing fits, and, with `strict`, where anything does not.
     """
     file = Path(init) / MODEL
-    if not file.is_file():
-        raise InputError("no model to start from", file=file, remedy="give train.init the folder of a finished run")
     try:
         known = load_file(file)
     except SafetensorError as error:
