@@ -77,14 +77,19 @@ def serve(explorer: Explorer, review: Review, host: str, port: int, ready: Calla
     app = make_app(explorer, review, host)
     with listen(host, port) as bound:
         ready(address(bound))
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[bound])
+        _server(app).run(sockets=[bound])
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    """Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr."""
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
 
 
 @contextmanager
 def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The app in a thread of this process, for tests and screenshots: yields its address, stops when the block ends."""
     with listen(host, port) as bound:
-        server = uvicorn.Server(uvicorn.Config(make_app(explorer, review, host), log_level="warning"))
+        server = _server(make_app(explorer, review, host))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         try:

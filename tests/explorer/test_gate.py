@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,16 @@ def test_what_the_page_does_not_use_is_closed(path: str, client: httpx.Client) -
 
 def test_nothing_can_be_uploaded_where_nothing_looks_at_pictures(client: httpx.Client, tmp_path: Path) -> None:
     assert client.post("/gradio_api/upload", files=FILE).status_code == 404
+
+
+def test_the_handlers_of_the_process_stay_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """absl's handler, for one, closes stderr with it."""
+    closed = []
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(handler, "close", lambda: closed.append(handler))
+    with running(world.explorer, world.review):
+        pass
+    assert closed == []
 
 
 @pytest.fixture
