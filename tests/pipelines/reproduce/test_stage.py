@@ -45,11 +45,12 @@ def test_a_table_beside_the_papers(name: str, small: Small, out: Path, capsys) -
     found = json.loads(capsys.readouterr().out)
     recipe = load_recipe(name)
     assert (found["paper"], found["table"]) == (recipe.paper, recipe.table)
-    lines = {row["row"]: row for section in found["sections"] for row in section["rows"]}
-    for row in recipe.rows:
-        ours = lines[row.row]["ours"]
-        assert all(value is None for value in ours) != (row.row in TRIED[name]), row.row
-        for published, value, difference in zip(row.published, ours, lines[row.row]["difference"], strict=True):
+    assert [section["title"] for section in found["sections"]] == [section.title for section in recipe.sections]
+    lines = [row for section in found["sections"] for row in section["rows"]]
+    for row, line in zip(recipe.rows, lines, strict=True):
+        assert (line["row"], tuple(line["published"])) == (row.row, row.published)
+        assert all(value is None for value in line["ours"]) != (row.row in TRIED[name]), row.row
+        for published, value, difference in zip(row.published, line["ours"], line["difference"], strict=True):
             assert difference == (None if None in (published, value) else value - published)
     assert (out / name / "table.md").read_text(encoding="utf-8").startswith(f"# {recipe.paper}, table {recipe.table}")
 
