@@ -67,6 +67,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
+        """As `capgrade verify --json` prints it."""
         return {"whole": not self.problems, **asdict(self)}
 
 

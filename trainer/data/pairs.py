@@ -101,6 +101,7 @@ def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
 
 
 def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> Texts:
+    """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask behind."""
     longest = longest or max(map(len, tokens))
     numbers = np.zeros((len(tokens), longest), np.int64)
     mask = np.zeros((len(tokens), longest), np.bool_)

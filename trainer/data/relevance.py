@@ -80,6 +80,7 @@ class SampledRelevance:
         self._brings = np.concatenate(brings)
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """As `BatchRelevance.block`: 0 and not known where a pair was not sampled."""
         values = np.zeros((len(images), len(captions)), np.float32)
         known = np.zeros(values.shape, np.bool_)
         _look_up(images, captions, self.start, self.captions, self.values, values, known)

@@ -30,6 +30,7 @@ def _unit(name: str) -> str:
 
 
 def smaller_is_better(name: str) -> bool:
+    """Whether a metric is a rank, of which the least is best."""
     return _unit(name) == "rank"
 
 

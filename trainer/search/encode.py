@@ -24,6 +24,7 @@ def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
 
 @torch.inference_mode()
 def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
+    """Every caption in order, on the model's device."""
     device = next(model.parameters()).device
     return joined([model.encode_captions(moved(batch, device)) for batch in batches])
 

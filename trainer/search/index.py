@@ -138,6 +138,7 @@ class Index:
     owner: np.ndarray
 
     def captions_of(self, image: int) -> list[str]:
+        """The texts of the captions of an image, by its number."""
         return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
 
 
