@@ -32,6 +32,7 @@ COMMAND = {
     "run": "train",
     "evaluation": "evaluate",
     "alignment": "align",
+    "reproduction": "reproduce",
     "pictures": "report --pictures",
     "npz": "regions export --format npz",
     "shards_part": "shards --part",

@@ -53,6 +53,11 @@ INSTEAD: dict[str, dict[str, str]] = {
         "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
         "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
     },
+    "papers.md": {
+        "--captions captions --regions regions --out tables": "--captions data/captions --regions data/regions "
+        "--out tables --small --row VSRN",
+        "--captions coco5k": "--captions one",
+    },
     "performance.md": {
         "--captions coco/captions": "--captions one --pairs 20",
         "--images 28322 --out DIR": "--source one --images 40 --out DIR",

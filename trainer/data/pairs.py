@@ -13,6 +13,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,21 @@ class Pairs:
         """Every caption of the split in order."""
         for at in range(0, len(self.tokens), size):
             yield pad_texts(self.tokens[at : at + size])
+
+
+def require_count(config: object, pairs: Pairs) -> None:
+    """InputError where a model normalises regions by their place, as the authors' `region_norm`, and an image of these
+    pairs has another number of regions."""
+    if getattr(config, "region_norm", None) != "authors":
+        return
+    for i in np.unique(pairs.captions.owner[pairs.rows]):
+        found = len(pairs.store[pairs.captions.image_ids[i]])
+        if found != AUTHORS_REGIONS:
+            problem = (
+                f"{found} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"
+            )
+            remedy = "extract 36: capgrade regions --boxes 36, or set train.model.options.region_norm=features"
+            raise InputError(problem, file=pairs.store.folder, remedy=remedy)
 
 
 def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:

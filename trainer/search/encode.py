@@ -48,6 +48,14 @@ def rows(encoded: Encoded, start: int, stop: int) -> Encoded:
     return Encoded(*(None if x is None else x[start:stop] for x in (encoded.vector, encoded.parts, encoded.mask)))
 
 
+def taken(encoded: Encoded, at: np.ndarray) -> Encoded:
+    """The items at these places, int64 [n]."""
+    places = torch.from_numpy(at)
+    return Encoded(
+        *(None if x is None else x[places.to(x.device)] for x in (encoded.vector, encoded.parts, encoded.mask))
+    )
+
+
 def joined(parts: list[Encoded]) -> Encoded:
     """Encodings of one batch after the other, padded to the longest set."""
     longest = max(0 if p.mask is None else p.mask.shape[1] for p in parts)
