@@ -21,11 +21,12 @@ CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red
 REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
 
 
-@pytest.mark.parametrize(
-    "name", ["scoring", "coco", "caption_scores", "reward", "pipelines.measures.scores.frequencies"]
-)
+MODULES = ["capgrade.scoring", "capgrade.coco", "capgrade.caption_scores", "capgrade.reward"]
+
+
+@pytest.mark.parametrize("name", [*MODULES, "capgrade.pipelines.measures.scores.frequencies"])
 def test_examples_of_docstrings(name: str) -> None:
-    done = doctest.testmod(importlib.import_module(f"capgrade.{name}"))
+    done = doctest.testmod(importlib.import_module(name))
     assert done.attempted and not done.failed
 
 
