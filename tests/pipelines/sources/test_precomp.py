@@ -66,7 +66,7 @@ def test_one_image_of_five_captions(read: Read) -> None:
         (
             CAPTIONS,
             ["1", "2", "3"],
-            r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id a caption",
+            r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id per caption",
         ),
         (
             CAPTIONS[:9],
