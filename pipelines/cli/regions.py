@@ -81,7 +81,7 @@ def export_regions(
     regions: RegionsDir,
     out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
-    """Our shards in a layout that other code bases read; a file that is there is never replaced."""
+    """Write our shards in a layout that other code bases read. A tsv or scan file is never replaced."""
     from capgrade.pipelines.features.convert import export_regions as stage
 
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
