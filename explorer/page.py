@@ -1,4 +1,4 @@
-"""HTML of the explorer. Captions, ids and names come from strangers: nothing enters it but through `text`."""
+"""HTML of the explorer. Captions, ids and names come from strangers: all of it enters through `text` only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def note(message: object) -> str:
 
 
 def image(explorer: Explorer, number: int, without: int | None = None) -> str:
-    """The picture where there is one, and the image's captions, but for one that is shown beside it."""
+    """The picture if there is one, and the image's captions, except one that is shown beside it."""
     return picture(explorer, number) + captions_of(explorer, number, without)
 
 
@@ -49,7 +49,7 @@ def captions_of(explorer: Explorer, number: int, without: int | None = None) -> 
 
 
 def answers(explorer: Explorer, title: str, found: Sequence[Answer], images: bool) -> str:
-    """A column a voice: `images` or captions, the best first."""
+    """One column per voice: `images` or captions, the best first."""
     columns = "".join(_column(explorer, answer, images) for answer in found)
     total = 1000 * sum(answer.seconds for answer in found)
     return (
@@ -93,7 +93,7 @@ def upload_title(jpeg: bytes) -> str:
 
 
 def findings(explorer: Explorer, found: Sequence[Finding], explained: str) -> str:
-    """A card a pair: its image, its caption, what each voice says."""
+    """One card per pair: its image, its caption, what each voice says."""
     cards = "".join(_finding(explorer, one) for one in found) or note("no such pair")
     return f'<section>{note(explained)}<div class="cg-cards">{cards}</div></section>'
 

@@ -90,7 +90,7 @@ class _Sampled:
 
 
 def _packed(state: dict[str, np.ndarray]) -> pa.RecordBatch:
-    """Samples between workers: one row, a list a table of the state."""
+    """Samples between workers: one row, one list per table of the state."""
     columns = {
         name: pa.array([values.ravel()], pa.list_(pa.from_numpy_dtype(values.dtype))) for name, values in state.items()
     }
@@ -108,7 +108,7 @@ def shards(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Score every caption against every image of a split, keep a sampled subset an image, and write Arrow shards.
+    """Score every caption against every image of a split, keep a sampled subset per image, and write Arrow shards.
 
     An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError

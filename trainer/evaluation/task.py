@@ -99,7 +99,7 @@ def load_task(
     """Read a task, and say in notes what it cannot be scored on and why.
 
     The similarity is a file, the cosines of two embedding tables, or `stand_in`: the k-th
-    caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
+    caption of each image stands for the image, encoded by the Sentence-BERT of the package, and leaves the gallery.
     """
     if (image_embeddings is None) != (caption_embeddings is None):
         raise InputError("one embedding table given", remedy="give --image-embeddings and --caption-embeddings")
