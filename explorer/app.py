@@ -168,7 +168,7 @@ def _disagreements_tab(explorer: Explorer) -> gr.HTML:
     names = list(explorer.corpus.pairs.values)
     kinds = [APART] * (len(names) > 1) + [JUDGED] * (explorer.people is not None) + [ERRORS] * bool(explorer.models)
     if not kinds:
-        return gr.HTML(page.note("A single measure has nothing to disagree with."), js_on_load=PICKED)
+        return gr.HTML(page.note("There is only one measure, so no measures disagree."), js_on_load=PICKED)
     with gr.Row():
         kind = gr.Radio(kinds, value=kinds[0], label="What", elem_id="cg-kind")
         first = gr.Dropdown(label="Ranks it high", elem_id="cg-high")
@@ -206,7 +206,7 @@ def found_html(explorer: Explorer, kind: str, high: str, low: str) -> str:
     """The pairs of one kind of disagreement. InputError for names that do not go together."""
     firsts, seconds, _ = voices_of(explorer, kind)
     if high not in firsts or low not in seconds or high == low:
-        raise InputError("choose two different voices")
+        raise InputError("choose two different measures or models")
     if kind == ERRORS:
         found = explorer.errors_that_are_none(high, low, COUNT)
         explained = (

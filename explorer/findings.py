@@ -1,4 +1,4 @@
-"""Where voices part: measures among themselves, labels and people, a model and the labels."""
+"""Where voices disagree: measures among themselves, labels and people, a model and the labels."""
 
 from __future__ import annotations
 

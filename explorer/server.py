@@ -60,7 +60,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; port 0 takes a free one. InputError when it cannot be had."""
+    """A socket bound to the address; port 0 takes a free one. InputError when that is not possible."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)

@@ -45,7 +45,7 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     """Read judgements: the Crisscrossed Captions SITS csv (caption, image, agg_score, ...), a csv of image_id,
     caption_id, score, or a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged.
 
-    Raises InputError for another header, a score that is no finite number, or an id the captions do not have.
+    Raises InputError for another header, a score that is not a finite number, or an id the captions do not have.
     """
     if path.suffix == ".arrow":
         return _dense_judgements(path, captions)
@@ -121,7 +121,7 @@ def agree(
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
     not written for the image}. Binary relevance (1 for original pairs) is constant on the latter, so it has "all"
     alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
-    other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, a row a judged pair.
+    other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, one row per pair.
     Raises InputError for ids or values that do not fit, and for a file at `pairs` that is something else.
     """
     if pairs:

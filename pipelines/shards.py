@@ -132,7 +132,7 @@ def shards(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Score every caption against every image of a split, keep a sampled subset an image, and write Arrow shards.
+    """Score every caption against every image of a split, keep a sampled subset per image, and write Arrow shards.
 
     An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError

@@ -1,4 +1,4 @@
-"""Is a tree of stages' folders whole? Every manifest, file, digest and row below a folder, and what a stop left."""
+"""Checks of whole trees of stages' folders: every manifest, file, digest and row, and what stopped runs left."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ class Report:
 def verify(root: Path) -> Report:
     """Check every folder at and below `root` that a stage wrote.
 
-    Manifests: their own SHA-256, and of each file the size, SHA-256, that it can be read, and its rows. Of training
-    runs and evaluations without one the files are opened, and so are judged pairs and document frequencies. An index is
-    compared with the model it was made from.
+    With a manifest, its own SHA-256 is checked, and for each file the size, the SHA-256, the rows, and that it can be
+    read. Files of training runs and evaluations without a manifest are opened, and so are judged pairs and document
+    frequencies. An index is compared with the model it was made from.
     Raises InputError when there is no such folder, or nothing of capgrade in it.
     """
     if not root.is_dir():
@@ -106,7 +106,7 @@ def verify(root: Path) -> Report:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Parents first, in order of name; not what an unfinished run keeps for itself, and no links."""
+    """Parents first, in order of name; without the work of unfinished runs, and without links."""
     yield root
     for path in sorted(root.iterdir()):
         if path.is_dir() and not path.is_symlink() and path.name != WORK:
@@ -150,8 +150,8 @@ def _claimed(folder: Path) -> tuple[str, set[str]] | None:
 
 
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
-    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither is to be relied on. Others'
-    tables in others' folders, and tables that need no manifest, are none of that."""
+    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither can be relied on. Tables of
+    others in folders of others, and tables that need no manifest, do not count."""
     if _claimed(folder) is not None:
         return
     finished = (folder / MANIFEST).is_file()

@@ -1,4 +1,4 @@
-"""params.yaml as typed models: one frozen model a block, unknown keys and wrong values refused with one error."""
+"""params.yaml as typed models, one frozen model per block. Unknown keys and wrong values are refused with one error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Columns(Block):
 
 
 class ScenesParams(Block):
-    """The embedded world: how many scenes a split, how large, and the seed everything follows from."""
+    """The embedded world: how many scenes per split, how large, and the seed of everything."""
 
     train: Natural = 1000
     val: Natural = 200
@@ -67,7 +67,7 @@ class CaptionsParams(Block):
 
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
-        """Nothing that the source needs is missing, nothing is given that it would pass over."""
+        """Everything that the source needs is given, and nothing that it would ignore."""
         if self.source != "scenes" and self.input is None:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
@@ -391,7 +391,7 @@ class PublishParams(Block):
 
 
 class Params(Block):
-    """params.yaml, whole: a block a stage, under the stage's name."""
+    """The whole params.yaml: one block per stage, under the stage's name."""
 
     captions: CaptionsParams = CaptionsParams()
     measures: MeasuresParams = MeasuresParams()

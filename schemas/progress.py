@@ -27,7 +27,7 @@ class Advance(Protocol):
 
 
 class SpeedColumn(ProgressColumn):
-    """Steps a second over the last half minute."""
+    """Steps per second over the last half minute."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -39,8 +39,8 @@ class SpeedColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left, with `unit` also so many a second; yields the
-    function that advances it. A total of None is one that is not known before the end."""
+    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second. Yields
+    the function that advances it. A total of None is not known before the end."""
     console = Console(stderr=True)
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),

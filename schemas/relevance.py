@@ -37,7 +37,7 @@ def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Sch
 
 @dataclass(frozen=True)
 class Relevance:
-    """A dense relevance file, opened by memory map: rows are read when asked for."""
+    """A dense relevance file, opened by memory map: rows are read when they are asked for."""
 
     path: Path
     batches: list[pa.RecordBatch]

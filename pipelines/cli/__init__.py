@@ -1,4 +1,4 @@
-"""The `capgrade` command: one subcommand per stage; each builds its parameters, calls the stage and prints."""
+"""The `capgrade` command: one subcommand per stage. Each builds parameters, calls the stage and prints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    """Run the command line; what is wrong with the user's input is one line and exit status 2."""
+    """Run the command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
     logging.basicConfig(format="%(message)s")

@@ -39,7 +39,7 @@ def captions(
         typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
     ] = None,
     input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split to keep, or its name where the source has none.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to keep, or its name if the source has no splits.")] = None,
     split_list: Annotated[list[str] | None, typer.Option(help="SPLIT=FILE of image ids (flickr).")] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
@@ -121,9 +121,9 @@ def shards(
     imports: Imports = None,
     split: Split = None,
     top: Annotated[
-        int | None, typer.Option(help="Captions of highest relevance kept, by each measure. Default: 64.")
+        int | None, typer.Option(help="Captions of highest relevance to keep, by each measure. Default: 64.")
     ] = None,
-    uniform: Annotated[int | None, typer.Option(help="Captions drawn uniformly. Default: 64.")] = None,
+    uniform: Annotated[int | None, typer.Option(help="Captions to draw uniformly. Default: 64.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the samples. Default: 0.")] = None,
     part: Annotated[
         str | None, typer.Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
@@ -179,7 +179,7 @@ def agree(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
     pairs: Annotated[
-        Path | None, typer.Option(help="Arrow file to write, a row a judged pair: for the report.")
+        Path | None, typer.Option(help="Arrow file to write, one row per judged pair, for the report.")
     ] = None,
     params: ParamsFile = None,
     sets: Sets = None,

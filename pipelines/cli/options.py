@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and how they are read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pairs(items: list[str] | None, option: str) -> dict[str, str]:
 
 
 def names_of(measures: str | None, imports: list[str] | None, default: Sequence[str] = ()) -> tuple[str, ...]:
-    """The measures asked for, else the default ones, and whatever is imported."""
+    """The measures asked for, else the default ones, and all that are imported."""
     names = tuple(default) if measures is None else tuple(name.strip() for name in measures.split(","))
     return (*names, *(k for k in pairs(imports, "--import") if k not in names))
 
@@ -69,7 +69,7 @@ def overrides(stage: str, given: dict[str, Any]) -> list[str]:
 
 
 def beam_options(context: typer.Context) -> list[str]:
-    """The options for Apache Beam. InputError for a stray word: Beam would pass over it."""
+    """The options for Apache Beam. InputError for a stray word: Beam would ignore it."""
     if context.args and not context.args[0].startswith("-"):
         remedy = f"see capgrade {context.command.name} --help; options of Apache Beam follow `--`"
         raise InputError(f"unexpected '{context.args[0]}'", remedy=remedy)

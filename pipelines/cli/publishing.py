@@ -45,7 +45,7 @@ def publish(
 
     A repository that `--push` makes is private; `--public` makes it public.
 
-    `--push USER/NAME --out DIR` without captions and shards uploads a folder that is there. `--check` takes a folder or
+    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
     if check:

@@ -70,7 +70,7 @@ def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
         ids = ids[::PER_IMAGE]
     elif len(ids) * PER_IMAGE != n_captions:
         problem = f"{len(ids)} ids for the {n_captions} captions of {captions.name}"
-        remedy = f"give one id a caption or one for every {PER_IMAGE} captions, or {TABLE}"
+        remedy = f"give one id per caption or one for every {PER_IMAGE} captions, or {TABLE}"
         raise InputError(problem, file=path, remedy=remedy)
     for image_id, times in Counter(ids).items():
         if times > 1:

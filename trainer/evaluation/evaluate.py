@@ -102,7 +102,7 @@ class Evaluation:
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions, but for rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
+        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
         value."""
         values = {
             way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}

@@ -101,7 +101,7 @@ def _read_run(path: Path) -> dict[str, Any]:
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
     """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
 
-    `metrics` such as recall@1 or ndcg@25 give a column a direction each; rsum and nsum one column.
+    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column.
     """
     if style not in FORMATS:
         raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")

@@ -183,7 +183,7 @@ class Searcher:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
         of another detector."""
         if regions.features.shape[1] != self.feature_dim:
-            problem = f"{regions.features.shape[1]} numbers a region, {self.feature_dim} in training"
+            problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
             raise InputError(problem, file=self.folder, remedy="use the detector of the training")
         encoded = encode_images(self.model, [pad_images([regions])])
         return scores(self.model, encoded, self.index.captions)[0]
