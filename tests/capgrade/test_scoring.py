@@ -30,7 +30,7 @@ def test_examples_of_docstrings(name: str) -> None:
     assert done.attempted and not done.failed
 
 
-def test_as_the_issue_types_it(capsys: pytest.CaptureFixture) -> None:
+def test_as_a_user_types_it(capsys: pytest.CaptureFixture) -> None:
     found = capgrade.score(
         {"1": ["a dog runs"]}, {"1": ["a dog is running", "the dog runs fast"]}, measures=["cider", "meteor"]
     )
