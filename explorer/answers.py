@@ -66,6 +66,7 @@ class Explorer:
 
     @property
     def voices(self) -> list[Voice]:
+        """All that rank: the measures, then the models."""
         return [*self.measures, *self.models]
 
     @property
@@ -123,6 +124,7 @@ class Explorer:
         return wrong_errors(self.retrieved(model, label), label, count)
 
     def measures_apart(self, high: str, low: str, count: int) -> list[Finding]:
+        """Labelled pairs that the measure `high` ranks highest above `low`, `count` at most."""
         return between(self.corpus.pairs, high, low, count)
 
     def labels_and_people(self, high: str, low: str, count: int) -> list[Finding]:

@@ -85,7 +85,7 @@ class _Picks:
     def text(self, text: str) -> str:
         if not text.strip():
             return page.note("Type a caption: the images that each measure and model ranks first appear here.")
-        title = f"Images for “{page.text(text)}”"
+        title = page.text_title(text)
         return answered(lambda: page.answers(self.explorer, title, self.explorer.of_text(text), images=True))
 
     def caption(self, number: int) -> str:
@@ -124,6 +124,7 @@ class _Picks:
 
 
 def thumbnail(data: bytes) -> bytes:
+    """JPEG bytes of an uploaded picture, small enough for the page. InputError for what is no picture."""
     from PIL import Image
 
     from capgrade.explorer.pictures import jpeg

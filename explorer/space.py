@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 
 
 def main() -> None:
+    """Serve until it is stopped. InputError for settings that are missing or wrong."""
     source = os.environ.get("CAPGRADE_DATASET")
     if not source:
         raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")

@@ -76,21 +76,28 @@ class PictureShards:
 
     @property
     def n_shards(self) -> int:
+        """Files to write."""
         return -(-len(self.pictures) // self.shard_images)
 
     def numbers(self, shard: int) -> range:
+        """Numbers of the pictures of a shard."""
         return range(shard * self.shard_images, min((shard + 1) * self.shard_images, len(self.pictures)))
 
     def stamp(self, shard: int) -> str:
+        """SHA-256 of what tells the pictures of a shard from changed ones."""
         return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
 
     def file(self, shard: int) -> Path:
+        """Where a shard goes."""
         return self.out / shard_name(shard)
 
     def receipt_file(self, shard: int) -> Path:
+        """Where its receipt is until the stage ends."""
         return self.out / ".work" / "parts" / f"{shard:05d}.json"
 
     def receipt(self, shard: int) -> Receipt:
+        """What was written of a shard. OSError, ValueError, KeyError or TypeError where there is none, or a damaged
+        one."""
         values = json.loads(self.receipt_file(shard).read_text(encoding="utf-8"))
         left_out = [LeftOut(**one) for one in values.pop("left_out")]
         return Receipt(rounding=Rounding(**values.pop("rounding")), left_out=left_out, **values)

@@ -116,6 +116,7 @@ class Distribution:
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, counted as they pass."""
         for batch in batches:
             values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)

@@ -67,6 +67,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
+        """As `capgrade verify --json` prints it."""
         return {"whole": not self.problems, **asdict(self)}
 
 
@@ -196,7 +197,8 @@ def _check_manifest(folder: Path) -> tuple[list[Path], list[Problem]]:
             _check_file(folder / name, entry, remedy)
         except InputError as error:
             problems.append(_problem(folder / name, error, remedy))
-    model = folder.parent / "model.safetensors"
+    weights = manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
+    model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")
     if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
         problems.append(Problem(str(folder), f"made from another model than {model}", remedy))

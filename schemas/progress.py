@@ -21,6 +21,8 @@ from rich.text import Text
 
 
 class Advance(Protocol):
+    """What a stage calls when so many steps are done."""
+
     def __call__(self, steps: int = 1) -> None: ...
 
 

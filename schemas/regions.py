@@ -237,6 +237,7 @@ def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, roundi
 
 
 def shard_name(number: int) -> str:
+    """The name of the shard with this number, from 0."""
     return f"regions-{number:05d}.arrow"
 
 

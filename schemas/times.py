@@ -30,6 +30,7 @@ class Time:
     peak_mb: float
 
     def json(self) -> dict[str, Any]:
+        """As it is kept."""
         return asdict(self)
 
 

@@ -12,7 +12,18 @@ from typing import NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import bench, explore, inspecting, labels, publishing, regions, report, score, training
+from capgrade.pipelines.cli import (
+    bench,
+    explore,
+    inspecting,
+    labels,
+    publishing,
+    regions,
+    report,
+    reproduce,
+    score,
+    training,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
@@ -28,6 +39,7 @@ app.add_typer(inspecting.app)
 app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
+app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)

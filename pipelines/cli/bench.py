@@ -149,6 +149,26 @@ def bench_scale(
     say(result, as_json, show(result))
 
 
+@app.command("tops")
+def bench_tops(
+    captions: CaptionsDir,
+    measures: Measures = "cider,sbert",
+    split: Split = None,
+    top: Annotated[int, typer.Option(min=1, help="Captions of highest relevance to find.")] = 64,
+    images: Annotated[int, typer.Option(min=1, help="Random images to do it for.")] = 512,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """The captions of highest relevance by bounds, beside all pairs: seconds, pairs touched, growth, equality."""
+    from capgrade.benchmarks.tops import bench, show
+
+    result = bench(captions, names_of(measures, None), load(params, sets).measures, split, top, images)
+    say(result, True, "") if as_json else typer.echo(show(result))
+    if not all(found["same"] for found in result.values() if "same" in found):
+        raise InputError("tops by bounds are not those of all pairs", file=captions, remedy="report it, please")
+
+
 @app.command("explore")
 def bench_explore(
     dataset: Annotated[Path | None, typer.Option(help="Folder that `capgrade publish` wrote.")] = None,

@@ -41,6 +41,7 @@ BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 
 
 def pairs(items: list[str] | None, option: str) -> dict[str, str]:
+    """NAME=VALUE options by name. InputError for another form, and for a name that comes twice."""
     pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
     if len(pairs) != len(items or []):
         raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
@@ -54,6 +55,7 @@ def names_of(measures: str | None, imports: list[str] | None, default: Sequence[
 
 
 def load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
+    """The parameters of --params, then those of --set, then imported matrices. InputError as `load_params`."""
     from capgrade.schemas.params import load_params
 
     loaded = load_params(params, sets or [])
@@ -102,4 +104,5 @@ def with_given(block: _B, **given: Any) -> _B:
 
 
 def say(result: dict[str, Any], as_json: bool, text: str) -> None:
+    """Print the result as JSON, or as text."""
     typer.echo(json.dumps(result, indent=2) if as_json else text)

@@ -88,7 +88,7 @@ def _check(target: str, made: Path | None, as_json: bool) -> None:
 
     found = check(target, made)
     problems = [str(problem) for problem in found.problems]
-    ok = f"ok: {found.place}: version {found.version}, {found.files} files, {found.bytes:,} bytes as they were made"
+    ok = f"ok: {found.name}: version {found.version}, {found.files} files, {found.bytes:,} bytes as they were made"
     say({**asdict(found), "problems": problems}, as_json, ok) if as_json or not problems else None
     for problem in problems:
         typer.secho(f"error: {problem}", fg="red", err=True)

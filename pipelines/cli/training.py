@@ -69,14 +69,24 @@ def embed(
     regions: RegionsDir,
     split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
+    ] = None,
+    best_by: Annotated[str | None, typer.Option(help="rsum or ndcg: of a run with train.also_best_by.")] = None,
+    coarse: Annotated[
+        Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="With --coarse: captions per image and images per caption.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Encode a split with a trained model, and write the similarity matrix, for `search` and `evaluate`."""
     from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
-    done = stage(run, captions, regions, split, out)
+    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top)
     rows = done["files"]
+    if coarse is not None:
+        typer.echo(f"scored: the {top} best of each image and caption by {coarse}; all other pairs are -inf", err=True)
     say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
 
 
@@ -145,7 +155,10 @@ def curves(
 @app.command()
 def evaluate(
     captions: CaptionsDir,
-    similarity: Annotated[Path | None, typer.Option(help="Images x captions: .npy, .pt or .arrow.")] = None,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(help="Images x captions: .npy, .pt or .arrow; repeat for the mean of several models' matrices."),
+    ] = None,
     image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images: .npy, .pt, .arrow.")] = None,
     caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions: .npy, .pt, .arrow.")] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
@@ -172,11 +185,13 @@ def evaluate(
 
     given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
-    sources = {"similarity": similarity, "image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    labels = {"relevance": relevance, "instances": instances}
     task, notes = load_task(
-        captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split
+        captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
-    inputs = given_digests(captions=captions, relevance=relevance, instances=instances, **sources)
+    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
+    inputs = given_digests(captions=captions, **labels, **tables, **matrices)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 

@@ -26,7 +26,8 @@ from capgrade.schemas.output import refuse_file, refuse_foreign, signed
 
 LEAD = (
     "Benchmarks count one image as right for a caption and every other image as wrong. This page shows the "
-    "degrees between: how they are distributed, how well they agree with people, and how models are trained and scored with them."
+    "degrees between: their distribution, their agreement with people, and models "
+    "that are trained and scored with them."
 )
 
 

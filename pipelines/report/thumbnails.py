@@ -23,10 +23,12 @@ class Thumbnails:
 
     @cached_property
     def pictures(self) -> dict[str, Picture]:
+        """The pictures by image id; none where the captions folder has no images."""
         known = (self.folder / TABLE).is_file()
         return {picture.image_id: picture for picture in read_pictures(self.folder)} if known else {}
 
     def image(self, image_id: str) -> Image.Image | None:
+        """The picture at full size; None where there is none."""
         picture = self.pictures.get(image_id)
         return None if picture is None else Image.fromarray(picture.decode()[0])
 
