@@ -76,7 +76,7 @@ def embed(
     coarse: Annotated[
         Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="With --coarse: captions per image and images per caption.")] = 100,
+    top: Annotated[int, typer.Option(min=1, help="With --coarse: captions per image, images per caption.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Encode a split with a trained model, and write the similarity matrix, for `search` and `evaluate`."""
