@@ -17,8 +17,8 @@ NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 def device_of(name: str, local: int = 0) -> torch.device:
     """auto, cpu, cuda or cuda:N as a device; `local` numbers this process on its machine, so each takes its own GPU.
 
-    auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen, as nothing here
-    was run on them. Raises InputError for another name, for a GPU that is not there, and without torch.
+    auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen, because nothing
+    here was run on them. Raises InputError for another name, for a GPU that is not there, and without torch.
     """
     if not NAMES.fullmatch(name):
         raise InputError(f"unknown device '{name}'", remedy="choose from: auto, cpu, cuda, cuda:N")

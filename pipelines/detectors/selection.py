@@ -121,7 +121,7 @@ def select(scores: Tensor, rule: SelectionRule, there: Tensor | None = None) -> 
 def select_regions(
     found: Sequence[Regions], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: Rule
 ) -> list[Detections]:
-    """The rule on the regions of B pictures; scales are network pixels a picture pixel, sizes (width, height).
+    """The rule on the regions of B pictures; scales are network pixels per picture pixel, sizes (width, height).
 
     Two copies bring everything back from the device, whatever B.
     """

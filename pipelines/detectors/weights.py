@@ -50,7 +50,7 @@ def convert(
 
 
 def read_names(path: Path, count: int) -> list[str]:
-    """One name a line, the first of its synonyms (`shirt,tee shirt`). InputError unless there are `count` of them."""
+    """One name per line, the first of its synonyms (`shirt,tee shirt`). InputError unless there are `count` of them."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -59,5 +59,5 @@ def read_names(path: Path, count: int) -> list[str]:
     if "" in names:
         raise InputError("a line without a name", file=path, row=names.index("") + 1)
     if len(names) != count:
-        raise InputError(f"{len(names)} names where the model has {count}", file=path, remedy="give one name a line")
+        raise InputError(f"{len(names)} names where the model has {count}", file=path, remedy="give one name per line")
     return names

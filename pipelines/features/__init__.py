@@ -1,4 +1,4 @@
-"""Other people's feature files: one module a format, a path in and regions out, and the catalogues."""
+"""Other people's feature files: one module per format, a path in and regions out, and the catalogues."""
 
 from __future__ import annotations
 

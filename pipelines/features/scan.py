@@ -105,9 +105,9 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
 
 
 def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
-    """One id an image, and how many rows in turn it has: 1 or 5.
+    """One id per image, and how many rows in turn it has: 1 or 5.
 
-    The file has an id a row, with every id five times in turn when rows are repeated; or one per image for repeated
+    The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
     rows; or one per caption, five in turn, for rows that are not. InputError for any other count and for an id that
     comes again.
     """
@@ -116,7 +116,7 @@ def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
     unique = ids[::REPEAT] if fives else ids
     if rows not in (len(unique), len(unique) * REPEAT):
         problem = f"{len(ids)} ids ({len(unique)} images) for {rows} rows of features"
-        raise InputError(problem, file=path, remedy="give one id a row, or the ids of this very array")
+        raise InputError(problem, file=path, remedy="give one id per row, or the ids of this very array")
     _check_once(unique, path)
     return unique, rows // len(unique)
 
@@ -135,7 +135,7 @@ def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
     count = captions.read_bytes().removesuffix(b"\n").count(b"\n") + 1
     if rows not in (count, count / REPEAT) or count % REPEAT:
         problem = f"{count} captions for {rows} rows of features"
-        raise InputError(problem, file=captions, remedy=f"give {ids_path.name}, one id a row of features")
+        raise InputError(problem, file=captions, remedy=f"give {ids_path.name}, one id per row of features")
     images = count // REPEAT
     return [f"{split}-{k}" for k in range(images)], rows // images
 

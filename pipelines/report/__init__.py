@@ -25,8 +25,9 @@ from capgrade.schemas.files import package_version, write_text
 from capgrade.schemas.output import refuse_file, refuse_foreign, signed
 
 LEAD = (
-    "Benchmarks call one image right for a caption and every other wrong. Here are the degrees between: measured, "
-    "compared with people, and used to train and to score."
+    "Benchmarks count one image as right for a caption and every other image as wrong. This page shows the "
+    "degrees between: their distribution, their agreement with people, and models "
+    "that are trained and scored with them."
 )
 
 

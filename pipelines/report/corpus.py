@@ -60,7 +60,7 @@ def _lengths(splits: list[Captions]) -> Chart:
         tooltip=["split:N", "words:Q", "captions:Q", alt.Tooltip("share:Q", format=".2%")],
     )  # fmt: skip
     longest = max(row["words"] for row in values)
-    told = f"Share of captions by number of words, a line a split; captions have up to {longest} words."
+    told = f"Share of captions by number of words, one line per split; captions have up to {longest} words."
     return made("caption-length", "Length of captions", told, chart)
 
 

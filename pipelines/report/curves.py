@@ -13,11 +13,11 @@ from capgrade.schemas.files import read_json
 
 FILE = "curves_k.json"
 NAMES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}
-INTRO = "The same runs at other depths: what a metric says at one K it need not say at another."
+INTRO = "The same runs at other depths: a metric may rank runs differently at another K."
 
 
 def curves(data: Data) -> Section:
-    """A chart a metric; directions by the stroke of the line."""
+    """One chart per metric; the stroke of a line tells its direction."""
     found = {name: read_json(folder / FILE) for name, folder in data.folders(EVALUATION, FILE).items()}
     points = [{"run": name, **row} for name, rows_of in found.items() for row in rows_of]
     parts: list[Part] = [_chart(name, points, data.runs) for name in NAMES if any(name in row for row in points)]
@@ -43,4 +43,4 @@ def _chart(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
 def _told(name: str, points: list[dict[str, Any]]) -> str:
     at = [row for row in points if row["k"] == 10 and name in row]
     said = ", ".join(f"{row['run']} {row['direction']} {row[name]:.1%}" for row in at)
-    return f"{name} against K, a line a run and direction{'; at 10: ' + said if said else ''}."
+    return f"{name} against K, one line per run and direction{'; at 10: ' + said if said else ''}."

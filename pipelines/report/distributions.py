@@ -15,8 +15,8 @@ from capgrade.pipelines.report.parts import Chart, Missing, Part, Section, Table
 INTRO = (
     "Own pairs are an image and a caption written for it; other pairs are all the rest. The more the two overlap, the "
     "more other captions fit an image too, and the less a benchmark may call them wrong. An own pair's caption is one "
-    "of the image's references: as the papers score it, it is compared with itself too, and its value is the largest "
-    "there is or near it. Left out, it is compared with the image's other captions: that tells own pairs from others."
+    "of the image's references: in the papers' form it is also compared with itself, so its value is the largest or "
+    "near it. Left out, it is compared only with the image's other captions: that tells own pairs from others."
 )
 ALONE = "own, itself left out"
 TITLE = (
@@ -29,7 +29,7 @@ HEADS = (
 
 
 def distributions(data: Data) -> Section:
-    """A chart a measure, and how well the measure alone tells own pairs from others."""
+    """One chart per measure, and how well the measure alone tells own pairs from others."""
     if not data.graded:
         command = data.command("relevance", "--captions {captions} --out {relevance}")
         parts: list[Part] = [Missing("the dense relevance of an evaluation split", command)]

@@ -18,7 +18,7 @@ TOP = 5
 SIDE = 160
 INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; a dashed "
-    "outline and “own” mark what was written for it. Benchmarks call only those right."
+    "outline and “own” mark what was written for it. Benchmarks count only those as right."
 )
 SIMILARITY = "similarity.npy"
 Scores = Callable[[np.ndarray], np.ndarray]  # image numbers -> float32 [images, captions]

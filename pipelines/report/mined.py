@@ -16,7 +16,7 @@ HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
 FEWEST = 30  # mined pairs that people have seen, below which a precision says little
 INTRO = (
     "Every pair above a threshold counts as mined; own pairs are left out. Precision is the share of them on people's "
-    "lists of positives. People saw few of all pairs, so it is a lower bound: compare the measures with each other."
+    "lists of positives. People saw only few pairs, so it is a lower bound: compare the measures with each other."
 )
 SHARES = ("precision", "recall")
 
@@ -51,5 +51,5 @@ def _chart(human: str, curves: list[dict[str, Any]]) -> Chart:
     )  # fmt: skip
     name = HUMAN.get(human, human)
     measures = ", ".join(dict.fromkeys(row["measure"] for row in values))
-    told = f"Precision against the number of mined pairs, human positives of {name}, a line a measure: {measures}."
+    told = f"Precision against the number of mined pairs, human positives of {name}, one line per measure: {measures}."
     return made(f"mined-{human}", f"Positives of {name}", told, chart)

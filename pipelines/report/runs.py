@@ -17,8 +17,8 @@ from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_be
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (
-    "Each run on the evaluation split: percent, but for rank correlations and the cosines of lambda. Brackets are 95 % "
-    "intervals over queries. i2t finds captions for an image, t2i images for a caption."
+    "Each run on the evaluation split, in percent, except rank correlations and the cosines of lambda. Brackets are "
+    "95 % intervals over queries. i2t finds captions for an image, t2i images for a caption."
 )
 Runs = dict[str, dict[str, Any]]
 

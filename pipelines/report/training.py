@@ -14,7 +14,7 @@ POINTS = 100  # of a run's loss: each the mean of so many steps
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 INTRO = (
     "Losses of different kinds have different sizes, so each is drawn as a share of its first value, averaged over "
-    "steps that follow each other; validation is measured after every epoch."
+    "neighbouring steps. Validation is measured after every epoch."
 )
 
 

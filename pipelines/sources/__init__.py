@@ -1,4 +1,4 @@
-"""Caption sources: one module a format, all with the same signature, and the catalogue of their readers."""
+"""Caption sources: one module per format, all with the same signature, and the catalogue of their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folders that SCAN shared: {split}_caps.txt, one caption a row, and {split}_ids.txt."""
+"""The folders that SCAN shared: {split}_caps.txt, one caption per row, and {split}_ids.txt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE = "use --source tsv, which takes any number of captions per image"
 
 
 def read_precomp(params: CaptionsParams) -> Iterator[Caption]:
-    """Captions of `{params.split}_caps.txt` in file order, five an image; caption ids are `<image id>#<k>`. Of several
+    """Captions of `{params.split}_caps.txt` in file order, five per image; caption ids are `<image id>#<k>`. Of several
     splits joined by `+`, one after the other.
 
     `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
@@ -58,7 +58,7 @@ def _choices(folder: Path) -> str:
 
 
 def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
-    """One id an image."""
+    """One id per image."""
     if not path.is_file():
         if n_captions % PER_IMAGE:
             raise InputError(f"{n_captions} captions, not a multiple of {PER_IMAGE}", file=captions, remedy=TABLE)

@@ -20,7 +20,7 @@ Row = tuple[int, list[str]]
 
 
 def read_tsv(params: CaptionsParams) -> Iterator[Caption]:
-    """A header, then one caption a row. No quoting: a quotation mark is text, a tab always separates.
+    """A header, then one caption per row. No quoting: a quotation mark is text, a tab always separates.
 
     Raises InputError for a missing column, a row with more or fewer fields, an unknown split.
     """
@@ -29,7 +29,7 @@ def read_tsv(params: CaptionsParams) -> Iterator[Caption]:
 
 
 def read_csv(params: CaptionsParams) -> Iterator[Caption]:
-    """A header, then one caption a record, quoted as in RFC 4180; a record in quotes may span rows.
+    """A header, then one caption per record, quoted as in RFC 4180; a record in quotes may span rows.
 
     Raises InputError for a missing column, broken quoting, a row with more or fewer fields, an unknown split.
     """
@@ -38,7 +38,7 @@ def read_csv(params: CaptionsParams) -> Iterator[Caption]:
 
 
 def read_jsonl(params: CaptionsParams) -> Iterator[Caption]:
-    """One JSON object a row; the caption is a string, or a list of strings that share the row's image.
+    """One JSON object per row; the caption is a string, or a list of strings that share the row's image.
 
     Which optional fields there are is read off the first row. Raises InputError for malformed JSON, a missing
     field, a value of the wrong type, an unknown split.

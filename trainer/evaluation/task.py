@@ -98,8 +98,8 @@ def load_task(
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
-    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables, or `stand_in`: the
-    k-th caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
+    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables, or `stand_in`:
+    the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it and leaves the gallery.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if (image_embeddings is None) != (caption_embeddings is None):
