@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.pipelines.agreement.calibration import Calibration, refuse_other, save
+from capgrade.pipelines.agreement.calibration import calibrate as fit_curves
 from capgrade.pipelines.agreement.ceiling import human
 from capgrade.pipelines.agreement.coefficients import coefficients, intervals
 from capgrade.pipelines.agreement.ratings import Judgements
@@ -37,16 +39,22 @@ def agree(
     split: str | None = None,
     folds: int | None = None,
     pairs: Path | None = None,
+    calibrate: Path | None = None,
+    accept: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
     not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images). With
     several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for original pairs)
-    is constant on the non-original ones, so it has "all" alone. With `folds`, "mixture" is the weighted sum that fits people best, each image scored by weights from the
-    other folds' images, and "weights" those from all of them. `pairs` is an Arrow file to write, a row a judged pair.
-    Raises InputError for ids or values that do not fit, and for a file at `pairs` that is something else.
+    is constant on the non-original ones, so it has "all" alone. With `folds`, "mixture" is the weighted sum that fits
+    people best, each image scored by weights from the other folds' images, and "weights" those from all of them.
+    `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
+    people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
+    Raises InputError for ids or values that do not fit, and where something else stands at `pairs` or `calibrate`.
     """
+    if calibrate:
+        refuse_other(calibrate)
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
     captions = read_captions(captions_dir, split)
@@ -61,6 +69,10 @@ def agree(
     if pairs:
         inputs = {"judgements": file_digest(judgements), **read_by(names, measures)}
         _write_pairs(pairs, captions, people, original, labels, inputs)
+    if calibrate:
+        made = _calibrate(calibrate, captions, judgements, people, original, labels, measures, accept)
+        for name, curve in made.curves.items():
+            result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < original.sum() < len(original):
         result["binary"] = _row(original.astype(float), people, original)
     if people.ratings is not None:
@@ -70,6 +82,24 @@ def agree(
 
 def _row(values: np.ndarray, people: Judgements, original: np.ndarray) -> dict[str, Any]:
     return {**coefficients(values, people, original), "intervals": intervals(values, people, original)}
+
+
+def _calibrate(
+    path: Path,
+    captions: Captions,
+    judgements: Path,
+    people: Judgements,
+    original: np.ndarray,
+    labels: dict[str, np.ndarray],
+    measures: MeasuresParams,
+    accept: float | None,
+) -> Calibration:
+    curves, scale = fit_curves(labels, people, original, accept)
+    facts = {"file": judgements.name, "sha256": file_digest(judgements), "pairs": len(people.score)}
+    facts |= {"split": captions.split, "captions": captions.digest}
+    made = Calibration(curves, measures.used(list(labels)), {**scale, "judgements": facts})
+    save(path, made)
+    return made
 
 
 def _write_pairs(

@@ -146,7 +146,7 @@ def shards(
 def agree(
     captions: CaptionsDir,
     judgements: Annotated[
-        Path, typer.Option(help="Crisscrossed Captions SITS csv, Flickr8k's, or image_id,caption_id,score(,rater).")
+        Path, typer.Option(help="Crisscrossed Captions SITS, Flickr8k's, or image_id,caption_id,score(,rater).")
     ],
     measures: Measures = "cider,rouge_l,sbert",
     imports: Imports = None,
@@ -157,6 +157,12 @@ def agree(
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
     pairs: Annotated[
         Path | None, typer.Option(help="Arrow file to write, a row a judged pair: for the report.")
+    ] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="JSON file to write: what each value means to people, for `audit`.")
+    ] = None,
+    accept: Annotated[
+        float | None, typer.Option(help="Score from which a person accepts a pair, for --calibrate. Default: 3 of 5.")
     ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -174,7 +180,9 @@ def agree(
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
     loaded = load(params, sets, imports)
-    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
+    result = stage(
+        captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs, calibrate, accept
+    )
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)

@@ -119,8 +119,8 @@ def test_rows_of_flickr8k(row: str, want: list[int] | str, tmp_path: Path) -> No
 
 
 def test_figures_of_crowdflower(tmp_path: Path) -> None:
-    """Kendall's tau-b of CIDEr-D without own captions: .223 (47,109 pairs), with frequencies of all Flickr8k; here they are
-    of its 1,000 test images."""
+    """Kendall's tau-b of CIDEr-D without own captions: .223 (47,109 pairs) with frequencies of all Flickr8k;
+    here they are of its 1,000 test images."""
     if not CROWD.is_file():
         pytest.skip("Flickr8k's judgements of ../shared/data are not here")
     tests = set((DATA / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split())
