@@ -97,6 +97,8 @@ def search(
 
     if (query is None) == (image is None):
         raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
+    if query is not None and not query.strip():
+        raise InputError("the query has no words", remedy="give --query a caption")
     folder = index or run / "index"
     found = stage.search(run, folder, query, top) if query else stage.search_captions(run, folder, str(image), top)
     say({"hits": [asdict(hit) for hit in found]}, True, "") if as_json else hits_table(query or str(image), found)
@@ -151,6 +153,7 @@ def evaluate(
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
     relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`: graded metrics.")] = None,
     instances: Annotated[Path | None, typer.Option(help="COCO instances json: PMRP.")] = None,
+    positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
     k: Annotated[list[int] | None, typer.Option("-k", help="Cut-off; repeat for several. Default: 1, 5, 10.")] = None,
     p: Annotated[int | None, typer.Option("-p", help="Depth of NDCG. Default: 25.")] = None,
@@ -174,9 +177,11 @@ def evaluate(
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
     sources = {"similarity": similarity, "image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
     task, notes = load_task(
-        captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split
-    )
-    inputs = given_digests(captions=captions, relevance=relevance, instances=instances, **sources)
+        captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split,
+        positives=positives,
+    )  # fmt: skip
+    read = {"relevance": relevance, "instances": instances, "positives": positives}
+    inputs = given_digests(captions=captions, **read, **sources)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 

@@ -148,3 +148,26 @@ def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
     assert {"file", "sha256", "pairs", "captions", "licence"} <= set(shipped.facts["judgements"])
     assert all(curve.ece <= 0.03 for curve in shipped.curves.values())
     assert shipped.params == MeasuresParams().used(["people", "sbert"])
+
+
+def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
+    """A model that ranks by the measure finds an accepted caption first, for every image."""
+    from capgrade.schemas.relevance import read_relevance
+    from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+    from capgrade.trainer.evaluation.task import load_task
+
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+    matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
+    np.save(tmp_path / "s.npy", matrix)
+    task, notes = load_task(world / "captions", tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
+    assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
+    found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
+    assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
+    lists = json.loads((tmp_path / "a-positives.json").read_text())["image_to_caption"]
+    captions = read_captions(world / "captions")
+    best = matrix.argmax(axis=0)  # the first image of each caption
+    hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
+    assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
+    with pytest.raises(InputError, match="not a file of positives"):
+        load_task(world / "captions", tmp_path / "s.npy", positives=world / "calibration.json")
