@@ -66,11 +66,11 @@ def scan_loop(model: Scan, images: Encoded, captions: Encoded) -> Tensor:
     assert regions is not None and captions.parts is not None and captions.mask is not None
     for words, length in zip(captions.parts, captions.mask.sum(1).tolist(), strict=True):
         ours = words[:length].expand(len(regions), -1, -1)
-        asking, asked = (ours, regions) if config.direction == "t2i" else (regions, ours)
-        logits = leaky_relu(asked @ asking.transpose(1, 2), 0.1)  # (n, asked, asking)
+        queries, keys = (ours, regions) if config.direction == "t2i" else (regions, ours)
+        logits = leaky_relu(keys @ queries.transpose(1, 2), 0.1)  # (n, keys, queries)
         logits = logits / (logits.norm(dim=2, keepdim=True) + 1e-8)
-        context = (config.temperature * logits).softmax(1).transpose(1, 2) @ asked
-        cosines = cosine_similarity(asking, context, dim=2)
+        context = (config.temperature * logits).softmax(1).transpose(1, 2) @ keys
+        cosines = cosine_similarity(queries, context, dim=2)
         pooled: dict[str, Any] = {"mean": cosines.mean, "sum": cosines.sum, "max": cosines.amax}
         if config.pooling == "lse":
             columns.append((config.sharpness * cosines).logsumexp(1) / config.sharpness)

@@ -23,9 +23,9 @@ class GradedBatches:
     def __init__(
         self, labels: Labels, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
     ) -> None:
-        if size < 2 or not 0 <= process < processes:
+        if not isinstance(size, int) or size < 2 or not 0 <= process < processes:
             problem = f"batches of {size} for process {process} of {processes}"
-            raise InputError(problem, remedy="give a size of at least 2, and a process below processes")
+            raise InputError(problem, remedy="give a whole size of at least 2, and a process below processes")
         self.size, self.seed, self.process, self.processes, self.epoch = size, seed, process, processes, 0
         self._half, self._owner = (size + 1) // 2, labels.owner
         self._start, self._captions = _neighbours(labels, measure, low, high)

@@ -93,6 +93,7 @@ class Cider:
         return values.mean(), values
 
     def method(self) -> str:
+        """CIDEr, as pycocoevalcap names it."""
         return "CIDEr"
 
 
@@ -103,10 +104,15 @@ class Bleu:
         self._n = n
 
     def compute_score(self, gts: Gts, res: Gts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
-        """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the summed counts."""
+        """n corpus scores, and n lists of a value for each image. `verbose` above 0 prints the summed counts.
+
+        >>> scores, each = Bleu(2).compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]}, verbose=0)
+        >>> [round(score, 4) for score in scores], len(each)
+        ([0.4777, 0.4137], 2)
+        """
         found = _given(gts, res)
         words = split_at_white_space(split_at_spaces(found.texts))
-        numbers, _ = number_grams(words, self._n)
+        numbers, _ = number_grams(words.ptr, words.word, self._n)
         counts = bleu_statistics(count_grams(words.ptr, numbers), found.owner, found.ref_ptr)
         total = counts.sum(axis=0)
         if verbose:
@@ -116,6 +122,7 @@ class Bleu:
         return bleu_of(total).tolist(), bleu_of(counts).T.tolist()
 
     def method(self) -> str:
+        """Bleu, as pycocoevalcap names it."""
         return "Bleu"
 
 
@@ -123,11 +130,17 @@ class Rouge:
     """ROUGE-L, 0..1."""
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
-        """Mean, and float64 [images] in the order of `gts`."""
+        """Mean, and float64 [images] in the order of `gts`.
+
+        >>> score, scores = Rouge().compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]})
+        >>> round(float(score), 4)
+        0.5571
+        """
         values = _scored(rouge_l, gts, res).sentences
         return values.mean(), values
 
     def method(self) -> str:
+        """Rouge, as pycocoevalcap names it."""
         return "Rouge"
 
 
@@ -135,11 +148,17 @@ class Meteor:
     """METEOR 1.5, 0..1, English, as the jar computes it."""
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[float]]:
-        """Score of the summed counts, and a value for each image in the order of `gts`."""
+        """Score of the summed counts, and a value for each image in the order of `gts`.
+
+        >>> score, scores = Meteor().compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]})
+        >>> round(score, 4)
+        0.3124
+        """
         found = _scored(meteor, gts, {image: [_one_space(text) for text in texts] for image, texts in res.items()})
         return found.corpus, found.sentences.tolist()
 
     def method(self) -> str:
+        """METEOR, as pycocoevalcap names it."""
         return "METEOR"
 
 
@@ -162,6 +181,7 @@ class Spice:
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
     def method(self) -> str:
+        """SPICE, as pycocoevalcap names it."""
         return "SPICE"
 
 
@@ -174,6 +194,15 @@ class COCOEvalCap:
 
     `coco` and `cocoRes` are pycocotools' COCO objects, or any with `getImgIds()` and `imgToAnns`. SPICE is left out,
     with a warning, where its scorer cannot run.
+
+    >>> from types import SimpleNamespace
+    >>> def captions(text):
+    ...     return SimpleNamespace(getImgIds=lambda: [1], imgToAnns={1: [{"caption": text}]})
+    >>> evaluation = COCOEvalCap(captions("A dog is running."), captions("a dog runs"))
+    >>> evaluation.evaluate()  # doctest: +ELLIPSIS
+    tokenization...
+    >>> round(float(evaluation.eval["ROUGE_L"]), 4)
+    0.5571
     """
 
     def __init__(self, coco: Any, cocoRes: Any) -> None:  # noqa: N803  # pycocoevalcap's name
@@ -214,11 +243,14 @@ class COCOEvalCap:
         self.setEvalImgs()
 
     def setEval(self, score: float, method: str) -> None:  # noqa: N802
+        """Keep a corpus score."""
         self.eval[method] = score
 
     def setImgToEvalImgs(self, scores: Any, imgIds: Any, method: str) -> None:  # noqa: N802, N803
+        """Keep a value for each image."""
         for image, score in zip(imgIds, scores, strict=True):
             self.imgToEval.setdefault(image, {"image_id": image})[method] = score
 
     def setEvalImgs(self) -> None:  # noqa: N802
+        """List what is kept, image by image."""
         self.evalImgs = list(self.imgToEval.values())

@@ -12,6 +12,7 @@ import numpy as np
 from capgrade.pipelines.measures import Fitted, choose
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.extras import needs
 from capgrade.schemas.params import MeasuresParams
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ class Computed:
     @classmethod
     def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
         """Fit the measure with these parameters. InputError for one that they do not have."""
-        from capgrade.schemas.devices import device_of
+        if device != "cpu":  # the core has no torch
+            from capgrade.schemas.devices import device_of
 
-        device_of(device)
+            device_of(device)
         fitted = choose([measure], params)[measure].fit(captions)
         return cls(measure, fitted, captions.n_images, captions.n_captions, device)
 
@@ -49,9 +51,10 @@ class Computed:
         """Sentence-BERT where the model is; other measures have no form for single captions there."""
         if self.device == "cpu" or not isinstance(self.fitted, FittedSbert) or self.fitted.leave_out:
             return None
-        import torch
+        with needs("encoder"):
+            import torch
 
-        from capgrade.pipelines.measures.on_device import SbertOnDevice
+            from capgrade.pipelines.measures.on_device import SbertOnDevice
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 
@@ -68,10 +71,10 @@ class Computed:
         self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Values and known as tensors that never leave the device; None where that is not possible."""
-        import torch
-
         if self._there is None or not len(images) or not len(captions):
             return None
+        import torch  # what is on a device has imported it
+
         values: Any = self._there.cells(images, captions).to(device)
         return values, torch.ones_like(values, dtype=torch.bool)
 

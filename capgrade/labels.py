@@ -12,6 +12,7 @@ import numpy as np
 
 from capgrade.opening import Opened, opened
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,8 @@ class Labels:
             self.opened.stored.fill(images, captions, measure, values, known)
         if device is None:
             return values, known
-        import torch
+        with needs("train"):
+            import torch
 
         return torch.from_numpy(values).to(device), torch.from_numpy(known).to(device)
 
@@ -170,6 +172,8 @@ class Labels:
         >>> len(labels.neighbours(labels.image_ids[0], top=3, measure="cider"))
         3
         """
+        if top < 1:
+            raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
         name = self.chosen(measure)
         captions, values = self.opened.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
         names: Sequence[str | int] = range(self.n_captions) if self.opened.caption_ids is None else self.caption_ids
@@ -236,6 +240,8 @@ def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, 
         ids = ids.detach().cpu().numpy()
     if isinstance(ids, str):
         raise InputError(f"{what} ids are the text {ids!r}", remedy=f"give a list: [{ids!r}]")
+    if not hasattr(ids, "__iter__") or (isinstance(ids, np.ndarray) and ids.ndim == 0):
+        raise InputError(f"{what} ids are {ids!r}", remedy="give a list of strings, or of row numbers")
     given = ids if isinstance(ids, np.ndarray) else list(ids)
     if len(given) and isinstance(given[0], str):
         rows = known()

@@ -2,9 +2,10 @@
 
 `scores` [B, C] are similarities of B images (rows) and C captions (columns), of any float dtype, on any device, under
 autocast; sums are float32. `relevance` [B, C] is real, on the same device; no gradient goes into it. `known`, bool
-[B, C], says where it is known (None: everywhere): what is unknown is never taken for zero. With B = C pair i is row i
-and column i, and `own`, bool [B, C], may name further captions of an image. With B != C `own` is needed: its True
-cells are the pairs, so an image may have several captions, and captions of nobody are negatives only.
+[B, C], says where it is known (None: everywhere): what is unknown is never taken for zero, and NaN in what is known
+makes the loss NaN. With B = C pair i is row i and column i, and `own`, bool [B, C], may name further captions of an
+image. With B != C `own` is needed: its True cells are the pairs, so an image may have several captions, and captions of
+nobody are negatives only.
 
 Every function returns a float32 scalar, of both directions, and raises InputError for what it lacks, for shapes that do
 not fit and for options out of range. Equations, sources and the differences to the authors' code: docs/losses.md.
@@ -284,8 +285,12 @@ def _call(
     for key, value in given.items():
         if value is not None:
             _check(key, value, scores)
-    batch = ScoredBatch(scores, _own(scores, own), None if relevance is None else relevance.detach(), known)
-    return LOSSES[name].function(batch, **checked({"name": name, **options}))
+    pairs, seen = _own(scores, own), None if relevance is None else relevance.detach()
+    if seen is not None and known is not None:
+        seen = seen.where(known | pairs, 0)  # whatever stands there, NaN too
+    loss = LOSSES[name].function(ScoredBatch(scores, pairs, seen, known), **checked({"name": name, **options}))
+    # comparisons pass over NaN, and to ask for it here would wait for the device
+    return loss if seen is None else loss + 0 * seen.sum(dtype=torch.float32)
 
 
 def _check(name: str, value: Tensor, scores: Tensor) -> None:

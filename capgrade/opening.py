@@ -44,6 +44,10 @@ class Opened:
                 "the rest is computed from the captions, which are not here", file=self.file, remedy=remedy
             )
         params = params_of(self.made_with, Path(self.file))
+        counted = params.cider.document_frequency
+        if measure == "cider" and counted is not None and not Path(counted.partition("#")[0]).exists():
+            problem = f"cider was made with the document frequencies of '{counted}', which is not here"
+            raise InputError(problem, file=self.file, remedy="call this in a folder where it lies under this name")
         return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
 
     def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> Any:

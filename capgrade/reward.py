@@ -4,47 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from capgrade.pipelines.measures.scores.cider import cider_scores
-from capgrade.pipelines.measures.scores.corpus import Corpus
+from capgrade.pipelines.measures.scores.corpus import warn_of_one_image
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import given
 from capgrade.pipelines.measures.scores.measures import SIGMA
+from capgrade.pipelines.measures.scores.reader import Reader
+from capgrade.pipelines.measures.scores.token_ids import are_ids, token_ids
 from capgrade.schemas.errors import InputError
 
 
 class CiderReward:
     """CIDEr-D, 0..10, of several candidates of each image, with document frequencies fixed beforehand.
 
-    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade frequencies` wrote, counted with
-    `tokenizer`. tokenizer: `ptb_py`, or `none` for captions that are tokens with spaces between them, which is faster;
-    a model's end mark is a word like any other there (Rennie et al. 2017 reward it).
+    frequencies: `Frequencies.of(training references)`, or the path of what `capgrade frequencies` or
+    `Frequencies.write` wrote, counted with `tokenizer`. tokenizer: `ptb_py`, or `none` for captions that are tokens
+    with spaces between them, or token ids; a model's end mark is a word like any other there (Rennie et al. 2017
+    reward it). end: the id of the end mark, behind which a caption is padding.
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
     >>> reward = CiderReward(Frequencies.of(references))
     >>> reward([["a dog runs", "a cat"], ["two men", "two dogs"]], references).round(3)
     array([[4.106, 0.503],
            [2.503, 0.503]])
+
+    Token ids, here 0 the end mark:
+
+    >>> references = [[[5, 6, 7, 0], [8, 6, 7, 0]], [[9, 4, 0]]]
+    >>> reward = CiderReward(Frequencies.of(references, "none"), end=0)
+    >>> sampled = np.array([[[5, 6, 7, 0, 0], [6, 6, 6, 6, 6]], [[9, 4, 0, 0, 0], [0, 0, 0, 0, 0]]])
+    >>> reward(sampled, references).round(3)
+    array([[7.292, 0.285],
+           [7.5  , 0.   ]])
     """
 
     def __init__(
-        self, frequencies: Frequencies | str | Path, *, tokenizer: str = "ptb_py", sigma: float = SIGMA
-    ) -> None:
+        self, frequencies: Frequencies | str | Path, *, tokenizer: str = "ptb_py", sigma: float = SIGMA,
+        end: int | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(frequencies, Frequencies):
             frequencies = Frequencies.read(frequencies, tokenizer)
-        self.frequencies, self.tokenizer, self.sigma = frequencies, frequencies.tokenizer, sigma
+        warn_of_one_image(frequencies.n_images)
+        self.frequencies, self.tokenizer, self.sigma, self.end = frequencies, frequencies.tokenizer, sigma, end
+        self._reader = Reader(frequencies)
 
-    def __call__(self, candidates: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> np.ndarray:
-        """float64 [images, candidates of an image]. InputError where images have different numbers of candidates, or
-        the lists different numbers of images."""
-        found = given(candidates, references)
-        sizes = np.bincount(found.owner)
+    def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
+        """float64 [images, candidates of an image].
+
+        Candidates: a list for each image, or an array or tensor of token ids [images, candidates, length]; references
+        likewise. InputError where images have different numbers of candidates, or the lists different numbers of
+        images, or one has ids and the other texts.
+        """
+        read = self._ids if are_ids(candidates) or are_ids(references) else self._texts
+        ptr, word, sizes, ref_ptr = read(candidates, references)
         if (sizes != sizes[0]).any():
             odd = int(np.flatnonzero(sizes != sizes[0])[0])
             problem = f"{sizes[odd]} candidates, {sizes[0]} of the first image"
             raise InputError(problem, row=f"candidates[{odd}]", remedy="sample as many for each image")
-        corpus = Corpus(found, self.tokenizer, self.frequencies)
-        values = cider_scores(corpus.grams, found.owner, found.ref_ptr, corpus.idf, self.sigma)
-        return values.reshape(len(sizes), sizes[0])
+        grams, idf = self.frequencies.weighted(ptr, word, self._reader.known(word))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        return cider_scores(grams, owner, ref_ptr, idf, self.sigma).reshape(len(sizes), sizes[0])
+
+    def _texts(self, candidates: Sequence, references: Sequence) -> tuple[np.ndarray, ...]:
+        found = given(candidates, references)
+        return *self._reader.texts(found.texts), np.bincount(found.owner), found.ref_ptr
+
+    def _ids(self, candidates: Sequence, references: Sequence) -> tuple[np.ndarray, ...]:
+        if self.tokenizer != "none":
+            remedy = 'count them on ids: Frequencies.of(ids, "none")'
+            raise InputError(f"token ids, but frequencies with tokenizer {self.tokenizer}", remedy=remedy)
+        if len(candidates) != len(references):
+            problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
+            raise InputError(problem, remedy="give one set of references for each image")
+        ours, theirs = token_ids(candidates, self.end, "candidates"), token_ids(references, self.end, "references")
+        ptr = np.concatenate([ours.ptr, ours.ptr[-1] + theirs.ptr[1:]])
+        ref_ptr = np.concatenate([[0], np.cumsum(theirs.sizes)])
+        return ptr, self._reader.ids(np.concatenate([ours.ids, theirs.ids])), ours.sizes, ref_ptr

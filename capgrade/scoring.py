@@ -24,6 +24,10 @@ class Scores:
 
     `ids`: the image of each candidate, in the order given; `corpus`: measure -> float; `sentences`: measure -> float64
     [candidates] in the order of `ids`.
+
+    >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in ("a dog runs", "a cat"))
+    >>> round(ours.compare(theirs)["rouge_l"].difference, 4)
+    0.2426
     """
 
     ids: list[Any]

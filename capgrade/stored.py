@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numba
 import numpy as np
-import pyarrow as pa
 from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -80,11 +79,12 @@ def _fill_sampled(images, runs, sizes, labels, place, before, values, known):
 
 
 @njit(nogil=True, cache=True)
-def _fill_dense(images, captions, rows, n_captions, values):
+def _fill_dense(images, captions, columns, rows, n_captions, values):
+    """Captions ascend, for memory is read ahead; `columns` are theirs in the batch."""
     for i in range(len(images)):
-        stored = carray(_pointer(rows[images[i]]), n_captions, np.float32)
+        stored = carray(_pointer(rows[images[i]]), n_captions, values.dtype)
         for j in range(len(captions)):
-            values[i, j] = stored[captions[j]]
+            values[i, columns[j]] = stored[captions[j]]
 
 
 @dataclass(frozen=True)
@@ -178,19 +178,21 @@ class Dense:
 
     @cached_property
     def _rows(self) -> dict[str, np.ndarray]:
-        return {name: _addresses(matrix) for name, matrix in self.matrices.items() if _is_float32(matrix)}
+        return {name: _addresses(matrix) for name, matrix in self.matrices.items()}
 
     def fill(
         self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
     ) -> None:
         known[:] = True
-        matrix = self.matrices[measure]
+        matrix, columns = self.matrices[measure], np.argsort(captions)
+        ascending, half = captions[columns], _item(matrix) == np.float16
 
         def some(here: slice) -> None:
-            if measure in self._rows:
-                _fill_dense(images[here], captions, self._rows[measure], matrix.n_captions, values[here])
-            else:  # float16
-                values[here] = matrix.cells(images[here], captions)
+            # numba has no float16: its bits are copied
+            cells = np.empty(values[here].shape, np.uint16) if half else values[here]
+            _fill_dense(images[here], ascending, columns, self._rows[measure], matrix.n_captions, cells)
+            if half:
+                values[here] = cells.view(np.float16)
 
         _in_threads(some, len(images), len(captions))
 
@@ -215,14 +217,14 @@ def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:
         list(threads.map(work, spans))
 
 
-def _is_float32(matrix: Relevance) -> bool:
-    return matrix.schema.field("relevance").type.value_type == pa.float32()
+def _item(matrix: Relevance) -> np.dtype:
+    return np.dtype(matrix.schema.field("relevance").type.value_type.to_pandas_dtype())
 
 
 def _addresses(matrix: Relevance) -> np.ndarray:
     """int64 [n_images]: where each image's row lies."""
-    found = []
+    found, step = [], _item(matrix).itemsize * matrix.n_captions
     for batch in matrix.batches:
         values = batch["relevance"].flatten().to_numpy()
-        found.append(values.ctypes.data + 4 * matrix.n_captions * np.arange(batch.num_rows, dtype=np.int64))
+        found.append(values.ctypes.data + step * np.arange(batch.num_rows, dtype=np.int64))
     return np.concatenate(found)

@@ -66,6 +66,7 @@ class Explorer:
 
     @property
     def voices(self) -> list[Voice]:
+        """All that rank: the measures, then the models."""
         return [*self.measures, *self.models]
 
     @property
@@ -92,8 +93,8 @@ class Explorer:
         return [self._answer(voice, partial(voice.of_image, image), own, count) for voice in self.voices]
 
     def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
-        """Captions for a picture that is not of the corpus, by the models alone. InputError for no picture, and where
-        nothing can look at it."""
+        """Captions for a picture that is not of the corpus, by the models alone. InputError for a file that is not a
+        picture, and if there is no model and detector to look at it."""
         if self.detector is None or not self.models:
             remedy = "start with --run, --index and --detector"
             raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
@@ -123,6 +124,7 @@ class Explorer:
         return wrong_errors(self.retrieved(model, label), label, count)
 
     def measures_apart(self, high: str, low: str, count: int) -> list[Finding]:
+        """Labelled pairs that the measure `high` ranks highest above `low`, `count` at most."""
         return between(self.corpus.pairs, high, low, count)
 
     def labels_and_people(self, high: str, low: str, count: int) -> list[Finding]:
@@ -140,7 +142,8 @@ class Explorer:
 
 
 def detect(detector: Detector, data: bytes) -> Regions:
-    """Regions of an uploaded picture. InputError for what is no picture, or one in which nothing is found."""
+    """Regions of an uploaded picture. InputError for a file that is not a picture, and for a picture in
+    which nothing is found."""
     from capgrade.pipelines.regions import as_regions
     from capgrade.schemas.pictures import decode_image
 

@@ -85,7 +85,7 @@ class _Picks:
     def text(self, text: str) -> str:
         if not text.strip():
             return page.note("Type a caption: the images that each measure and model ranks first appear here.")
-        title = f"Images for “{page.text(text)}”"
+        title = page.text_title(text)
         return answered(lambda: page.answers(self.explorer, title, self.explorer.of_text(text), images=True))
 
     def caption(self, number: int) -> str:
@@ -124,6 +124,7 @@ class _Picks:
 
 
 def thumbnail(data: bytes) -> bytes:
+    """JPEG bytes of an uploaded picture, small enough for the page. InputError for what is no picture."""
     from PIL import Image
 
     from capgrade.explorer.pictures import jpeg
@@ -167,7 +168,7 @@ def _disagreements_tab(explorer: Explorer) -> gr.HTML:
     names = list(explorer.corpus.pairs.values)
     kinds = [APART] * (len(names) > 1) + [JUDGED] * (explorer.people is not None) + [ERRORS] * bool(explorer.models)
     if not kinds:
-        return gr.HTML(page.note("A single measure has nothing to disagree with."), js_on_load=PICKED)
+        return gr.HTML(page.note("There is only one measure, so no measures disagree."), js_on_load=PICKED)
     with gr.Row():
         kind = gr.Radio(kinds, value=kinds[0], label="What", elem_id="cg-kind")
         first = gr.Dropdown(label="Ranks it high", elem_id="cg-high")
@@ -205,7 +206,7 @@ def found_html(explorer: Explorer, kind: str, high: str, low: str) -> str:
     """The pairs of one kind of disagreement. InputError for names that do not go together."""
     firsts, seconds, _ = voices_of(explorer, kind)
     if high not in firsts or low not in seconds or high == low:
-        raise InputError("choose two different voices")
+        raise InputError("choose two different measures or models")
     if kind == ERRORS:
         found = explorer.errors_that_are_none(high, low, COUNT)
         explained = (

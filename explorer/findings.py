@@ -1,4 +1,4 @@
-"""Where voices part: measures among themselves, labels and people, a model and the labels."""
+"""Where voices disagree: measures among themselves, labels and people, a model and the labels."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Finding:
 
 
 def findings(pairs: Pairs, rows: np.ndarray) -> list[Finding]:
+    """These rows int64 of the pairs, in their order, with all their values."""
     return [
         Finding(int(pairs.image[r]), int(pairs.caption[r]), bool(pairs.original[r]), _values(pairs, r))
         for r in rows.tolist()

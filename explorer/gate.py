@@ -1,4 +1,4 @@
-"""What the server answers at all: the paths that its page asks for, asked by that page, in bodies of a bounded size.
+"""Which requests the server answers: those that its own page makes, for known paths, with bodies of bounded size.
 
 Gradio serves much more than a page needs (uploads, files, a proxy, endpoints for programs), and takes a request from
 any page that is open in the same browser.
@@ -56,8 +56,8 @@ class Gate:
 
 
 def same_origin(headers: Headers, reads: bool) -> bool:
-    """Whether the server's own page asks. Browsers name the asking page's origin in what they send for it, but for
-    links and pictures: those only read, and do not tell the other page what they read."""
+    """Whether the server's own page asks. Browsers name the origin of the asking page in every request, except for
+    links and pictures. Those only read, and do not tell the other page what they read."""
     hosts = {headers.get("host"), headers.get("x-forwarded-host")}  # the latter behind the proxy of a Space
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc not in hosts:

@@ -25,20 +25,24 @@ class ModelVoice:
     kind: str = "model"
 
     def of_text(self, text: str) -> np.ndarray:
-        return _placed(self.searcher.of_text(text), self.image)
+        """Float32 [n_images], images of the corpus; NaN for those that the index lacks."""
+        return _of_positions(self.searcher.of_text(text), self.image)
 
     def of_caption(self, caption: int) -> np.ndarray:
+        """Float32 [n_images]; all NaN for a caption that the index lacks."""
         if self.caption[caption] < 0:
             return np.full(len(self.image), np.nan, np.float32)
-        return _placed(self.searcher.of_caption(int(self.caption[caption])), self.image)
+        return _of_positions(self.searcher.of_caption(int(self.caption[caption])), self.image)
 
     def of_image(self, image: int) -> np.ndarray:
+        """Float32 [n_captions]; all NaN for an image that the index lacks."""
         if self.image[image] < 0:
             return np.full(len(self.caption), np.nan, np.float32)
-        return _placed(self.searcher.of_image(int(self.image[image])), self.caption)
+        return _of_positions(self.searcher.of_image(int(self.image[image])), self.caption)
 
     def of_regions(self, regions: Regions) -> np.ndarray:
-        return _placed(self.searcher.of_regions(regions), self.caption)
+        """Float32 [n_captions], for an image that is not of the corpus. InputError for regions of another detector."""
+        return _of_positions(self.searcher.of_regions(regions), self.caption)
 
     def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         scores = self.similarity()[self.image[image], self.caption[caption]].astype(np.float32)
@@ -49,7 +53,7 @@ class ModelVoice:
         return np.load(self.searcher.folder / SIMILARITY, mmap_mode="r", allow_pickle=False)
 
 
-def _placed(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _of_positions(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
     return np.where(at >= 0, scores[np.maximum(at, 0)], np.nan).astype(np.float32)
 
 

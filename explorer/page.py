@@ -1,11 +1,16 @@
-"""HTML of the explorer. Captions, ids and names come from strangers: nothing enters it but through `text`."""
+"""HTML of the explorer, from the template beside this file. Captions, ids and names come from strangers: nothing enters
+it but through `text`, which the template applies to every value."""
 
 from __future__ import annotations
 
 import html
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from capgrade.explorer.answers import Answer, Explorer
 from capgrade.explorer.findings import RANK, Finding
@@ -15,124 +20,82 @@ SHOWN = 5  # captions of an image
 _TEMPLATE_SIGNS = {ord(c): f"&#{ord(c)};" for c in "${}`\\"}
 
 
-def text(value: object) -> str:
-    """As it is read, wherever it stands in HTML."""
-    return html.escape(str(value), quote=True).translate(_TEMPLATE_SIGNS)
+def text(value: object) -> Markup:
+    """As it is read, wherever it stands in HTML; what has been through here or the template stays as it is."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(html.escape(str(value), quote=True).translate(_TEMPLATE_SIGNS))
 
 
-def problem(message: object) -> str:
-    return f'<p class="cg-problem" role="alert">{text(message)}</p>'
-
-
-def note(message: object) -> str:
-    return f'<p class="cg-note">{text(message)}</p>'
-
-
-def image(explorer: Explorer, number: int, without: int | None = None) -> str:
-    """The picture where there is one, and the image's captions, but for one that is shown beside it."""
-    return picture(explorer, number) + captions_of(explorer, number, without)
-
-
-def picture(explorer: Explorer, number: int) -> str:
-    if number not in explorer.thumbnails:
-        return ""
-    name = text(explorer.corpus.captions.image_ids[number])
-    return f'<img src="picture/{number}" alt="image {name}" loading="lazy">'
-
-
-def captions_of(explorer: Explorer, number: int, without: int | None = None) -> str:
+def _captions_shown(explorer: Explorer, number: int, without: int | None) -> list[str]:
     captions = explorer.corpus.captions
     rows = captions.refs[captions.ref_ptr[number] : captions.ref_ptr[number + 1]].tolist()
-    texts = [captions.texts[row] for row in rows if row != without][:SHOWN]
-    lines = "".join(f"<li>{text(t)}</li>" for t in texts) or "<li>(no other caption)</li>"
-    return f'<ul class="cg-captions">{lines}</ul>'
+    return [captions.texts[row] for row in rows if row != without][:SHOWN]
 
 
-def answers(explorer: Explorer, title: str, found: Sequence[Answer], images: bool) -> str:
-    """A column a voice: `images` or captions, the best first."""
-    columns = "".join(_column(explorer, answer, images) for answer in found)
-    total = 1000 * sum(answer.seconds for answer in found)
-    return (
-        f'<section class="cg-answer"><header><div>{title}</div><span class="cg-time">{total:.0f} ms</span></header>'
-        f'<div class="cg-columns">{columns}</div></section>'
-    )
+def _readable(values: dict[str, float]) -> list[tuple[str, str]]:
+    """What each voice says; RANK is kept negative, so that high is good for all."""
+    return [(name, f"{-value:.0f}" if name == RANK else f"{value:.3f}") for name, value in values.items()]
 
 
-def _column(explorer: Explorer, answer: Answer, images: bool) -> str:
-    hits = "".join(_hit(explorer, hit.number, hit.score, hit.own, images) for hit in answer.hits)
-    body = f"<ol>{hits}</ol>" if hits else note(answer.note)
-    kind = f'<span class="cg-kind">{text(answer.kind)}, {1000 * answer.seconds:.0f} ms</span>'
-    return f'<div class="cg-column" data-voice="{text(answer.voice)}"><h3>{text(answer.voice)}{kind}</h3>{body}</div>'
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms"
 
 
-def _hit(explorer: Explorer, number: int, score: float, own: bool, images: bool) -> str:
-    what = "image" if images else "caption"
-    body = (
-        image(explorer, number) if images else f'<p class="cg-text">{text(explorer.corpus.captions.texts[number])}</p>'
-    )
-    mark = '<span class="cg-own">original</span>' if own else ""
-    return (
-        f'<li class="cg-hit{" cg-is-own" if own else ""}"><button type="button" data-pick="{what}:{number}">'
-        f'<span class="cg-score">{score:.3f}</span>{mark}{body}</button></li>'
-    )
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, finalize=text,
+    trim_blocks=True, lstrip_blocks=True,
+)  # fmt: skip
+_environment.globals.update(captions_shown=_captions_shown, readable=_readable, milliseconds=_milliseconds)
+_page: Any = _environment.get_template("page.html.j2").module
 
 
-def caption_title(explorer: Explorer, caption: int) -> str:
-    captions = explorer.corpus.captions
-    return f"Images for “{text(captions.texts[caption])}” <code>{text(captions.caption_ids[caption])}</code>"
+def problem(message: object) -> Markup:
+    """One line about what is wrong."""
+    return _page.problem(message)
 
 
-def image_title(explorer: Explorer, number: int) -> str:
-    name = text(explorer.corpus.captions.image_ids[number])
-    return f'<div class="cg-asked">Captions for image <code>{name}</code>{image(explorer, number)}</div>'
+def note(message: object) -> Markup:
+    """A paragraph beside the answers."""
+    return _page.note(message)
 
 
-def upload_title(jpeg: bytes) -> str:
-    data = b64encode(jpeg).decode("ascii")
-    return f'<div class="cg-asked">Captions for<img alt="uploaded picture" src="data:image/jpeg;base64,{data}"></div>'
+def answers(explorer: Explorer, title: Markup, found: Sequence[Answer], images: bool) -> Markup:
+    """One column per voice: `images` or captions, the best first."""
+    return _page.answers(explorer, title, found, images)
 
 
-def findings(explorer: Explorer, found: Sequence[Finding], explained: str) -> str:
-    """A card a pair: its image, its caption, what each voice says."""
-    cards = "".join(_finding(explorer, one) for one in found) or note("no such pair")
-    return f'<section>{note(explained)}<div class="cg-cards">{cards}</div></section>'
+def text_title(caption: str) -> Markup:
+    """Above the answers to a caption that somebody has written."""
+    return _page.text_title(caption)
 
 
-def _finding(explorer: Explorer, found: Finding) -> str:
-    captions = explorer.corpus.captions
-    mark = '<span class="cg-own">original</span>' if found.original else ""
-    return (
-        f'<article class="cg-card">{mark}<p class="cg-text"><button type="button" data-pick="caption:{found.caption}">'
-        f"{text(captions.texts[found.caption])}</button></p>"
-        f'<button type="button" data-pick="image:{found.image}">{image(explorer, found.image, found.caption)}</button>'
-        f"{values(found.values)}</article>"
-    )
+def caption_title(explorer: Explorer, caption: int) -> Markup:
+    """Above the answers to a caption of the corpus."""
+    return _page.caption_title(explorer.corpus.captions, caption)
 
 
-def values(found: dict[str, float]) -> str:
-    """What each voice says, as a table; RANK is kept negative, so that high is good for all."""
-    rows = [(name, f"{-value:.0f}" if name == RANK else f"{value:.3f}") for name, value in found.items()]
-    return table(rows)
+def image_title(explorer: Explorer, number: int) -> Markup:
+    """Above the answers to an image of the corpus."""
+    return _page.image_title(explorer, number)
 
 
-def table(rows: Iterable[tuple[object, object]]) -> str:
-    body = "".join(f"<tr><th>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
-    return f'<table class="cg-table">{body}</table>'
+def upload_title(jpeg: bytes) -> Markup:
+    """Above the answers to a picture that somebody has brought."""
+    return _page.upload_title(b64encode(jpeg).decode("ascii"))
 
 
-def pair_to_rate(explorer: Explorer, number: int, caption: int) -> str:
-    """A pair as reviewers see it: the picture alone, or where there is none the image's captions without the rated one;
-    no score, and not whether the caption is the image's own."""
-    seen = picture(explorer, number)
-    asked = "How well does the caption describe the image" + ("?" if seen else " that these captions were written for?")
-    return (
-        f'<div class="cg-pair"><p>{asked}</p>'
-        f'<p class="cg-text" id="cg-rated">{text(explorer.corpus.captions.texts[caption])}</p>'
-        f"{seen or captions_of(explorer, number, caption)}</div>"
-    )
+def findings(explorer: Explorer, found: Sequence[Finding], explained: str) -> Markup:
+    """One card per pair: its image, its caption, what each voice says."""
+    return _page.findings(explorer, found, explained)
 
 
-def agreement(found: dict[str, Any]) -> str:
+def pair_to_rate(explorer: Explorer, number: int, caption: int) -> Markup:
+    """A pair as reviewers see it: no score, and not whether the caption is the image's own."""
+    return _page.pair_to_rate(explorer, number, caption)
+
+
+def agreement(found: dict[str, Any]) -> Markup:
     """What `judgements.agreement` found."""
     rows: list[tuple[object, object]] = [
         (f"rated by {name}", f"{n} of {found['items']}") for name, n in found["reviewers"].items()
@@ -146,4 +109,4 @@ def agreement(found: dict[str, Any]) -> str:
         rows.append(("R@10 of the labels", f"{recall['labels']:.1f}"))
         rows += [(f"R@10 by {name}", f"{value:.1f}") for name, value in recall["reviewers"].items()]
         rows.append(("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}"))
-    return table(rows) if found["reviewers"] else note("Nobody has rated a pair yet.")
+    return _page.table(rows) if found["reviewers"] else note("Nobody has rated a pair yet.")

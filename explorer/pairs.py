@@ -23,12 +23,9 @@ class Pairs:
         return len(self.image)
 
     def take(self, rows: np.ndarray) -> Pairs:
+        """The pairs in these rows, int64 or bool."""
         values = {name: column[rows] for name, column in self.values.items()}
         return Pairs(self.image[rows], self.caption[rows], values, self.original[rows])
-
-    def having(self, **more: np.ndarray) -> Pairs:
-        """With further labels."""
-        return Pairs(self.image, self.caption, {**self.values, **more}, self.original)
 
 
 def joined(parts: Iterable[Pairs]) -> Pairs:

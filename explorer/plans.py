@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """SHA-256 of all that: ratings belong to one plan."""
+        """SHA-256 of the whole plan: ratings belong to one plan."""
         return hashlib.sha256(canonical(asdict(self)).encode()).hexdigest()
 
     def order(self, reviewer: str) -> list[int]:
@@ -58,8 +58,8 @@ def information(pairs: Pairs, names: Sequence[str] | None = None) -> np.ndarray:
     """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in [0, 1].
 
     Each voice's rank share is its forecast p that the pair is relevant; H(mean p) - mean H(p), the disagreement of a
-    committee (Houlsby et al. 2011, "Bayesian active learning for classification", eq. 2). It is 0 where all agree, as
-    well where all are unsure. InputError for a single voice, which has nobody to disagree with.
+    committee (Houlsby et al. 2011, "Bayesian active learning for classification", eq. 2). It is 0 where all agree, also
+    where all are unsure. InputError for a single voice, because it cannot disagree.
     """
     names = list(pairs.values) if names is None else list(names)
     if len(names) < 2:
@@ -102,7 +102,7 @@ def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int,
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """InputError when the folder holds another plan, its ratings would be of other pairs; or anything else."""
+    """InputError when the folder holds another plan, whose ratings are of other pairs, or anything else."""
     if not (folder / FILE).exists():
         refuse_foreign(folder, "review")
     elif read_plan(folder).key != plan.key:

@@ -1,4 +1,4 @@
-"""Ratings on disk: one file a reviewer, a line a click, each on the disk before the next pair is shown."""
+"""Ratings on disk: one file per reviewer, one line per click, each on the disk before the next pair."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Ratings:
 
     @staticmethod
     def open(folder: Path) -> Ratings:
+        """A folder that `capgrade explore sample` wrote. InputError for another."""
         return Ratings(folder, read_plan(folder))
 
     def rate(self, reviewer: str, item: int, score: int) -> None:
@@ -90,7 +91,7 @@ def _alone(descriptor: int) -> Iterator[None]:
 
 
 def _read(path: Path, plan: Plan) -> tuple[str, dict[int, int]]:
-    """Reviewer and ratings. A last line without its end is of a click that was never confirmed."""
+    """Reviewer and ratings. A last line without its end is a click that was never confirmed."""
     name, found = "", {}
     lines = path.read_bytes().split(b"\n")
     for number, text in enumerate(lines, start=1):

@@ -19,7 +19,7 @@ SHOWN = "shown when the name was first given, and kept by that browser"
 def admitted(folder: Path, name: str, key: str) -> tuple[str, str]:
     """The name as it is kept, and its key: a new one for a new name, which is on the disk on return.
 
-    InputError for a name that is taken and another key, for one that no name can be, and for too many names.
+    InputError for a name that is taken and another key, for one that no name can be, and if there are too many names.
     """
     name = reviewer_name(name)
     path = folder / f"reviewer-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"

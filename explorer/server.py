@@ -52,6 +52,7 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: a loopback address, or `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -59,12 +60,12 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; port 0 takes a free one. InputError when it cannot be had."""
+    """A socket bound to the address; port 0 takes a free one. InputError when that is not possible."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(place)
+        found.bind(address)
         found.listen()
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
@@ -100,5 +101,6 @@ def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: i
 
 
 def address(bound: socket.socket) -> str:
+    """The URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,7 +1,7 @@
 """The explorer as a Hugging Face Space: the same app, told by the environment what to show (docs/explore.md).
 
 CAPGRADE_DATASET is a folder, or the id of a dataset that `capgrade publish --push` made; CAPGRADE_SPLIT one of its
-splits, CAPGRADE_REVIEWS a folder that is kept between restarts, PORT the port, 7860 where it is not set.
+splits, CAPGRADE_REVIEWS a folder that is kept between restarts, PORT the port, 7860 by default.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 
 
 def main() -> None:
+    """Serve until it is stopped. InputError for settings that are missing or wrong."""
     source = os.environ.get("CAPGRADE_DATASET")
     if not source:
         raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")

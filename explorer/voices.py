@@ -21,7 +21,8 @@ class Voice(Protocol):
     """One that ranks. Scores are float32, the highest first; NaN where it has nothing to say."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As the page shows it: the name of a measure, or of a run."""
 
     @property
     def kind(self) -> str:
@@ -42,6 +43,8 @@ class Voice(Protocol):
 
 @dataclass(frozen=True)
 class MeasureVoice:
+    """A fitted measure; `answer` scores captions that are not of the corpus, None where the measure cannot."""
+
     name: str
     fitted: Fitted
     answer: Scorer | None

@@ -26,7 +26,7 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     """Read a source and write `captions.arrow`, one row per caption in the order of the source; for `scenes` also the
     images and the truth behind them. Returns the manifest.
 
-    Raises InputError, naming file and row, for whatever the source cannot vouch for: duplicate caption ids, an image
+    Raises InputError, naming file and row, for whatever is wrong in the source: duplicate caption ids, an image
     in two splits, empty captions (unless `empty: drop`), an image left without captions; and for an `out` that another
     stage wrote.
     """
@@ -55,7 +55,7 @@ def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 
 
 def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
-    """The records that stay, their tokens, and how many empty ones were dropped; refuses what no source may give."""
+    """The records that stay, their tokens, and how many empty ones were dropped; refuses what a source may not give."""
     if not records:
         raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
     _refuse_duplicates(records)

@@ -54,7 +54,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Written after a shard: what it was made from, what it holds, and who is not in it."""
+    """Written after a shard: what it was made from, what it holds, and which pictures are not in it."""
 
     stamp: str  # of the pictures, as the file system has them
     pictures: str  # SHA-256 over the SHA-256 of each picture's bytes
@@ -76,21 +76,28 @@ class PictureShards:
 
     @property
     def n_shards(self) -> int:
+        """Files to write."""
         return -(-len(self.pictures) // self.shard_images)
 
     def numbers(self, shard: int) -> range:
+        """Numbers of the pictures of a shard."""
         return range(shard * self.shard_images, min((shard + 1) * self.shard_images, len(self.pictures)))
 
     def stamp(self, shard: int) -> str:
+        """SHA-256 of what tells the pictures of a shard from changed ones."""
         return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
 
     def file(self, shard: int) -> Path:
+        """Where a shard goes."""
         return self.out / shard_name(shard)
 
     def receipt_file(self, shard: int) -> Path:
+        """Where its receipt is until the stage ends."""
         return self.out / ".work" / "parts" / f"{shard:05d}.json"
 
     def receipt(self, shard: int) -> Receipt:
+        """What was written of a shard. OSError, ValueError, KeyError or TypeError where there is none, or a damaged
+        one."""
         values = json.loads(self.receipt_file(shard).read_text(encoding="utf-8"))
         left_out = [LeftOut(**one) for one in values.pop("left_out")]
         return Receipt(rounding=Rounding(**values.pop("rounding")), left_out=left_out, **values)
@@ -106,7 +113,7 @@ class PictureShards:
 
 def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | None:
     """Write `regions-00000.arrow`, ... and, last, the manifest, which is returned; None in all processes of a
-    launcher but the first. `source` is what `read_pictures` takes.
+    launcher except the first. `source` is what `read_pictures` takes.
 
     A picture that cannot be decoded, or in which nothing is found, is left out and never shifts another row. With
     `unreadable: skip` the manifest lists it; with `fail` there is no manifest but an InputError that names it,
@@ -207,7 +214,7 @@ class _Shard:
 
 
 def as_regions(image_id: str, found: Detections) -> Regions:
-    """What a detector found as it is stored. InputError when that is nothing, or holds values that cannot be."""
+    """What a detector found as it is stored. InputError if it found nothing, or impossible values."""
     if not len(found):
         raise InputError("no region found")
     attributes = None if found.attributes is None else found.attributes.astype(np.int32)
@@ -220,7 +227,7 @@ def as_regions(image_id: str, found: Detections) -> Regions:
 def finish(
     cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
 ) -> dict[str, Any]:
-    """The manifest over all shards. InputError when there is no image, or one that may not be left out."""
+    """The manifest over all shards. InputError if there is no image, or if one was left out that may not be."""
     receipts = [cut.receipt(shard) for shard in range(cut.n_shards)]
     left_out = [one for receipt in receipts for one in receipt.left_out]
     rows = {shard_name(k): receipt.rows for k, receipt in enumerate(receipts)}

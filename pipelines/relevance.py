@@ -31,7 +31,7 @@ BINS = 100
 
 @dataclass(frozen=True)
 class _Dense:
-    """One table a measure, every caption a column."""
+    """One table per measure, one column per caption."""
 
     schemas: dict[str, pa.Schema]
 
@@ -116,6 +116,7 @@ class Distribution:
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, counted as they pass."""
         for batch in batches:
             values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)
@@ -125,7 +126,7 @@ class Distribution:
             yield batch
 
     def write(self, path: Path) -> int:
-        """A row a bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
+        """One row per bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
         edges = np.linspace(self.low, self.high, BINS + 1)
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in zip(edges, edges[1:], *shares, strict=False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,93 +12,117 @@ import pyarrow as pa
 
 from capgrade.pipelines.execution.blocks import joined, run_blocks
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.shared import fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.pipelines.execution.tables import Batches, Opened
+from capgrade.pipelines.execution.nearest import SCORED, Nearest
+from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
+from capgrade.pipelines.execution.sampled import TABLE, Sampled
+from capgrade.pipelines.execution.shared import fit_measures, forget, run_url, save_ids
 from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.base import CHUNK
+from capgrade.pipelines.measures import Measure, choose
 from capgrade.pipelines.measures.reads import read_by
-from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, reason_names
-from capgrade.schemas.captions import read_captions
+from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import device_of
-from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 
-TABLE, STATE = "pairs", "state"
-
 
 @dataclass(frozen=True)
-class _Sampled:
-    """One table: the kept captions of each image as lists."""
+class _Source:
+    """What shards are made of, and what their manifests say of it: the same for one run and for all its parts."""
 
-    measures: tuple[str, ...]
-    plan: Plan
-    schema: pa.Schema
+    captions: Captions
+    chosen: Mapping[str, Measure]
+    params: ShardsParams
+    measures: MeasuresParams
+    files: Mapping[str, str]
 
-    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
-        samples, captions = self._samples(images, opened.folder)
-        self._offer(samples, captions, images, opened, 0, len(captions))
-        return self._table(images, opened.folder, samples.kept(len(captions)))
+    @staticmethod
+    def of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> _Source:
+        reason_names(params.measures)
+        chosen = choose(params.measures, measures)
+        captions = read_captions(captions_dir, params.split)
+        return _Source(captions, chosen, params, measures, read_by(params.measures, measures))
 
-    def partial(self, images: np.ndarray, opened: Opened, start: int, stop: int) -> Batches:
-        samples, captions = self._samples(images, opened.folder)
-        self._offer(samples, captions, images, opened, start, stop)
-        return {STATE: _packed(samples.state)}
+    @property
+    def made_with(self) -> dict[str, Any]:
+        how = {"group_captions", "exchange"}  # of no effect on what is written
+        used = self.measures.used(self.params.measures)
+        return {"shards": self.params.model_dump(exclude=how), "measures": used}
 
-    def merged(self, images: np.ndarray, folder: Path, parts: Sequence[Batches]) -> Batches:
-        samples, captions = self._samples(images, folder)
-        for part in parts:
-            samples.merge(_unpacked(part[STATE], samples.state))
-        return self._table(images, folder, samples.kept(len(captions)))
+    @property
+    def inputs(self) -> dict[str, str]:
+        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
 
-    def _samples(self, images: np.ndarray, folder: Path) -> tuple[Samples, np.ndarray]:
-        """Empty samples of these images, and the keys of all captions."""
-        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
-        ptr, refs = arrays["ref_ptr"], arrays["refs"]
-        own = [refs[ptr[i] : ptr[i + 1]] for i in images]
-        samples = Samples(self.plan, arrays["images"][images], own, len(self.measures))
-        return samples, np.asarray(arrays["captions"])
+    @property
+    def key(self) -> list[Any]:
+        return [self.made_with, self.inputs, self.params.group_captions]
 
-    def _offer(
-        self, samples: Samples, captions: np.ndarray, images: np.ndarray, opened: Opened, start: int, stop: int
-    ) -> None:
-        values = np.empty((len(self.measures), len(images), CHUNK), np.float32)
-        chunks = [
-            opened.fitted[name].chunks(images, start, stop, out)
-            for name, out in zip(self.measures, values, strict=True)
-        ]
-        for at, _ in zip(range(start, stop, CHUNK), zip(*chunks, strict=True), strict=True):
-            keys = captions[at : min(at + CHUNK, stop)]
-            samples.offer(at, keys, np.ascontiguousarray(values[:, :, : len(keys)]))
+    @property
+    def schema(self) -> pa.Schema:
+        metadata = {
+            "captions": self.captions.digest,
+            "split": self.captions.split,
+            "inputs": self.files,
+            "tokenizer": self.captions.tokenizer,
+            "n_captions": self.captions.n_captions,
+            "reasons": reason_names(self.params.measures),
+            "params": self.made_with,
+        }
+        return shard_schema(self.params.measures, metadata)
 
-    def _table(self, images: np.ndarray, folder: Path, kept: Kept) -> Batches:
-        columns = [
-            pa.array(ids_of(images, folder), pa.string()),
-            pa.array(images, pa.int32()),
-            *(
-                pa.ListArray.from_arrays(
-                    pa.array(kept.ptr, pa.int32()), pa.array(flat, field.type.value_type), field.type
-                )
-                for flat, field in zip(
-                    [kept.caption, kept.reasons, kept.weight, *kept.values], list(self.schema)[2:], strict=True
-                )
-            ),
-        ]
-        return {TABLE: pa.record_batch(columns, schema=self.schema)}
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.captions.n_images // self.params.block_images)
 
+    def job(self, work: Path) -> Job:
+        """For workers, who find the fitted measures and the keys in the work folder."""
+        params, captions = self.params, self.captions
+        device_of(params.device)
+        remote = run_url(params.exchange, work)
+        kinds = fit_measures(dict(self.chosen), captions, work)
+        save_ids(captions.image_ids, work)
+        keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
+        for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
+            np.save(work / "keys" / f"{name}.npy", array)
+        return Job(
+            work=work, kinds=kinds, tables=self.tables,
+            n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
+            group_captions=params.group_captions, device=params.device, remote=remote,
+        )  # fmt: skip
 
-def _packed(state: dict[str, np.ndarray]) -> pa.RecordBatch:
-    """Samples between workers: one row, a list a table of the state."""
-    columns = {
-        name: pa.array([values.ravel()], pa.list_(pa.from_numpy_dtype(values.dtype))) for name, values in state.items()
-    }
-    return pa.RecordBatch.from_pydict(columns)
+    @property
+    def tables(self) -> Sampled:
+        kind = Sampled if self.params.windows.among == "all" else Nearest
+        return kind(tuple(self.params.measures), self.plan, self.schema)
 
+    @property
+    def plan(self) -> Plan:
+        chosen, params = self.chosen.values(), self.params
+        among = 1.0 if params.windows.among == "all" else params.windows.among
+        return Plan(
+            tuple(m.low for m in chosen), tuple(m.high for m in chosen), params.top, params.windows.width,
+            params.windows.stride, params.windows.per_window, params.uniform, params.seed, among,
+        )  # fmt: skip
 
-def _unpacked(batch: pa.RecordBatch, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: batch[name].flatten().to_numpy().reshape(values.shape) for name, values in like.items()}
+    def scored(self, job: Job, blocks: range) -> dict[str, int]:
+        """By measure, how many pairs these blocks had values of."""
+        if self.params.windows.among == "all":
+            images = sum(len(job.images(block)) for block in blocks)
+            return dict.fromkeys(self.params.measures, images * self.captions.n_captions)
+        counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
+        return {name: sum(count[name] for count in counts) for name in self.params.measures}
+
+    def finish(
+        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int]
+    ) -> dict[str, Any]:
+        """The manifest, unless a file that was read has changed meanwhile."""
+        require_unchanged(dict(self.files), read_by(self.params.measures, self.measures))
+        return write_manifest(
+            folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs, scored=scored,
+            n_captions=self.captions.n_captions,
+        )  # fmt: skip
 
 
 def shards(
@@ -108,66 +132,95 @@ def shards(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Score every caption against every image of a split, keep a sampled subset an image, and write Arrow shards.
+    """Score every caption against every image of a split, keep a sampled subset per image, and write Arrow shards.
 
     An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
     as `relevance` does.
     """
-    reasons = reason_names(params.measures)
-    chosen = choose(params.measures, measures)
-    captions = read_captions(captions_dir, params.split)
-    how = {"group_captions", "exchange"}  # of no effect on what is written
-    made_with = {"shards": params.model_dump(exclude=how), "measures": measures.used(params.measures)}
-    files = read_by(params.measures, measures)
-    inputs = {"captions": captions.digest, "split": captions.split, **files}
-    with work_folder(out, "shards", [made_with, inputs, params.group_captions]) as work:
-        device_of(params.device)
-        remote = run_url(params.exchange, work)
-        kinds = fit_measures(chosen, captions, work)
-        save_ids(captions.image_ids, work)
-        keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
-        for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
-            np.save(work / "keys" / f"{name}.npy", array)
-        plan = Plan(
-            tuple(m.low for m in chosen.values()), tuple(m.high for m in chosen.values()), params.top,
-            params.windows.width, params.windows.stride, params.windows.per_window, params.uniform, params.seed,
-        )  # fmt: skip
-        metadata = {
-            "captions": captions.digest,
-            "split": captions.split,
-            "inputs": files,
-            "tokenizer": captions.tokenizer,
-            "n_captions": captions.n_captions,
-            "reasons": reasons,
-            "params": made_with,
-        }
-        schema = shard_schema(params.measures, metadata)
-        job = Job(
-            work=work, kinds=kinds, tables=_Sampled(tuple(params.measures), plan, schema),
-            n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
-            group_captions=params.group_captions, device=params.device, remote=remote,
-        )  # fmt: skip
-        run_blocks(job, f"sampling from {captions.n_images} x {captions.n_captions} pairs", beam_options)
-        groups = list(_by_size(job, params.target_mb * 2**20))
-        rows = {}
-        for k, blocks in enumerate(groups):
-            name = shard_name(k, len(groups))
-            rows[name] = write_arrow(out / name, schema, joined(job, TABLE, iter(blocks)))
-        pairs = sum(len(batch["captions"].flatten()) for batch in joined(job, TABLE))
-    require_unchanged(files, read_by(params.measures, measures))
-    manifest = write_manifest(out, "shards", params=made_with, inputs=inputs, rows=rows, pairs=pairs)
+    source = _Source.of(captions_dir, params, measures)
+    with work_folder(out, "shards", source.key) as work:
+        job = source.job(work)
+        run_blocks(job, f"sampling from {job.n_images} x {job.n_captions} pairs", beam_options)
+        rows, pairs = _write(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
+        scored = source.scored(job, range(job.n_blocks))
+    manifest = source.finish(out, "shards", rows, pairs, scored)
     forget(job)
     return manifest
 
 
-def _by_size(job: Job, target: int) -> Iterator[list[int]]:
-    """Runs of consecutive blocks whose parts add up to about `target` bytes."""
-    run: list[int] = []
+def shards_part(
+    captions_dir: Path,
+    out: Path,
+    params: ShardsParams,
+    measures: MeasuresParams,
+    part: Part,
+    beam_options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A share of the images' blocks, into a folder of its own beside `out`, for `join_shards`.
+
+    Parts may be made in any order, at once, on machines that see the same folders; one that was stopped goes on.
+    Returns the part's manifest. Raises InputError as `shards`, and for more parts than blocks.
+    """
+    source = _Source.of(captions_dir, params, measures)
+    folder, blocks = part.folder(out), part.blocks(source.n_blocks)
+    rows, pairs = {}, 0
+    with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
+        job = source.job(work)
+        run_blocks(job, f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks", beam_options, blocks)
+        for block, batch in zip(blocks, joined(job, TABLE, blocks), strict=True):
+            rows[block_name(block)] = write_arrow(folder / block_name(block), source.schema, [batch])
+            pairs += _pairs(batch)
+        scored = source.scored(job, blocks)
+    manifest = source.finish(folder, KIND, rows, pairs, scored)
+    forget(job)
+    return manifest
+
+
+def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams) -> dict[str, Any]:
+    """The shards that `shards` would write, of the parts beside `out`; the parts stay.
+
+    Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
+    """
+    source = _Source.of(captions_dir, params, measures)
+    files, scored = part_files(out, source.made_with, source.inputs)
+    with work_folder(out, "shards", [*source.key, "join"]):
+        rows, pairs = _write(out, source, files)
+    return source.finish(out, "shards", rows, pairs, scored)
+
+
+def explained(manifest: dict[str, Any], images: int) -> str:
+    """A line a measure: how its tops were found, and how many pairs were scored."""
+    all_pairs = images * manifest["n_captions"]
+    lines = []
+    for name, scored in manifest["scored"].items():
+        way = "by bounds" if scored < all_pairs else "of all pairs"
+        lines.append(f"{name}: tops {way}, {scored:,} of {all_pairs:,} pairs scored ({scored / all_pairs:.3g} of them)")
+    return "\n".join(lines)
+
+
+def _write(out: Path, source: _Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
+    """Shards of the parts of all blocks: the rows of each, and pairs."""
+    groups = list(_by_size(parts, source.params.target_mb * 2**20))
+    rows, pairs = {}, 0
+    for k, group in enumerate(groups):
+        name = shard_name(k, len(groups))
+        rows[name] = write_arrow(out / name, source.schema, (open_arrow(path).get_batch(0) for path in group))
+        pairs += sum(_pairs(open_arrow(path).get_batch(0)) for path in group)
+    return rows, pairs
+
+
+def _pairs(batch: pa.RecordBatch) -> int:
+    return len(batch["captions"].flatten())
+
+
+def _by_size(parts: Sequence[Path], target: int) -> Iterator[list[Path]]:
+    """Runs of consecutive parts that add up to about `target` bytes."""
+    run: list[Path] = []
     size = 0
-    for block in range(job.n_blocks):
-        run.append(block)
-        size += job.part(block, TABLE).stat().st_size
+    for part in parts:
+        run.append(part)
+        size += part.stat().st_size
         if size >= target:
             yield run
             run, size = [], 0

@@ -69,7 +69,7 @@ def _match(captions: Captions, values: dict[str, np.ndarray], column: int, image
 
 def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
     """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
-    folder has no images (only `scenes` writes them), and for a file at `out` that is no such picture."""
+    folder has no images (only `scenes` writes them), and for a file at `out` that is not such a picture."""
     refuse_picture(out)
     path = captions_dir / "images.arrow"
     if not path.is_file():

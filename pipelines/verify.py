@@ -1,4 +1,4 @@
-"""Is a tree of stages' folders whole? Every manifest, file, digest and row below a folder, and what a stop left."""
+"""Checks of whole trees of stages' folders: every manifest, file, digest and row, and what stopped runs left."""
 
 from __future__ import annotations
 
@@ -67,15 +67,16 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
+        """As `capgrade verify --json` prints it."""
         return {"whole": not self.problems, **asdict(self)}
 
 
 def verify(root: Path) -> Report:
     """Check every folder at and below `root` that a stage wrote.
 
-    Manifests: their own SHA-256, and of each file the size, SHA-256, that it can be read, and its rows. Of training
-    runs and evaluations without one the files are opened, and so are judged pairs and document frequencies. An index is
-    compared with the model it was made from.
+    With a manifest, its own SHA-256 is checked, and for each file the size, the SHA-256, the rows, and that it can be
+    read. Files of training runs and evaluations without a manifest are opened, and so are judged pairs and document
+    frequencies. An index is compared with the model it was made from.
     Raises InputError when there is no such folder, or nothing of capgrade in it.
     """
     if not root.is_dir():
@@ -105,7 +106,7 @@ def verify(root: Path) -> Report:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Parents first, in order of name; not what an unfinished run keeps for itself, and no links."""
+    """Parents first, in order of name; without the work of unfinished runs, and without links."""
     yield root
     for path in sorted(root.iterdir()):
         if path.is_dir() and not path.is_symlink() and path.name != WORK:
@@ -149,8 +150,8 @@ def _claimed(folder: Path) -> tuple[str, set[str]] | None:
 
 
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
-    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither is to be relied on. Others'
-    tables in others' folders, and tables that need no manifest, are none of that."""
+    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither can be relied on. Tables of
+    others in folders of others, and tables that need no manifest, do not count."""
     if _claimed(folder) is not None:
         return
     finished = (folder / MANIFEST).is_file()
@@ -196,7 +197,8 @@ def _check_manifest(folder: Path) -> tuple[list[Path], list[Problem]]:
             _check_file(folder / name, entry, remedy)
         except InputError as error:
             problems.append(_problem(folder / name, error, remedy))
-    model = folder.parent / "model.safetensors"
+    weights = manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
+    model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")
     if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
         problems.append(Problem(str(folder), f"made from another model than {model}", remedy))

@@ -73,14 +73,17 @@ class Captions:
 
     @cached_property
     def image_ids(self) -> list[str]:
+        """In order of first appearance."""
         return self._image_codes.dictionary.to_pylist()
 
     @cached_property
     def caption_ids(self) -> list[str]:
+        """In the order of the table."""
         return self.table["caption_id"].to_pylist()
 
     @cached_property
     def texts(self) -> list[str]:
+        """The raw captions, in the order of the table."""
         return self.table["caption"].to_pylist()
 
     @cached_property
@@ -100,10 +103,12 @@ class Captions:
 
     @property
     def n_images(self) -> int:
+        """Different images."""
         return len(self.image_ids)
 
     @property
     def n_captions(self) -> int:
+        """Rows of the table."""
         return self.table.num_rows
 
     def words(self) -> tuple[pa.Array, np.ndarray]:

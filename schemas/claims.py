@@ -54,11 +54,13 @@ def opened(folder: Path) -> Claims | None:
 
 
 def open_claims(folder: Path, stage: str, names: set[str]) -> Claims:
+    """Begin to note what a stage writes into a folder."""
     claims = _open[folder.resolve()] = Claims(folder, stage, names)
     return claims
 
 
 def close_claims(folder: Path) -> None:
+    """Stop noting; nothing where nothing is noted."""
     _open.pop(folder.resolve(), None)
 
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +18,12 @@ def device_of(name: str, local: int = 0) -> torch.device:
     """auto, cpu, cuda or cuda:N as a device; `local` numbers this process on its machine, so each takes its own GPU.
 
     auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen, as nothing here
-    was run on them. Raises InputError for another name, and for a GPU that is not there.
+    was run on them. Raises InputError for another name, for a GPU that is not there, and without torch.
     """
     if not NAMES.fullmatch(name):
         raise InputError(f"unknown device '{name}'", remedy="choose from: auto, cpu, cuda, cuda:N")
-    import torch  # only where a device is asked for: other stages start without it
+    with needs("train"):
+        import torch  # only where a device is named: other stages start without it
 
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")

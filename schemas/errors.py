@@ -1,4 +1,4 @@
-"""The one error users see."""
+"""The one error that users see."""
 
 from __future__ import annotations
 

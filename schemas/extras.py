@@ -40,7 +40,7 @@ EXTRAS = {
 
 
 class MissingExtraError(InputError, ImportError):
-    """Something was asked for that a part of the package does, which is not installed."""
+    """What was asked for needs a part of the package that is not installed."""
 
     def __init__(self, module: str, extra: str) -> None:
         self.module, self.extra = module, extra

@@ -32,8 +32,10 @@ COMMAND = {
     "run": "train",
     "evaluation": "evaluate",
     "alignment": "align",
+    "reproduction": "reproduce",
     "pictures": "report --pictures",
     "npz": "regions export --format npz",
+    "shards_part": "shards --part",
 }  # kinds that are not called as their command is
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
@@ -47,6 +49,7 @@ _METADATA = b"capgrade"
 
 
 def package_version() -> str:
+    """Of the installed package."""
     return version("capgrade")
 
 
@@ -121,11 +124,13 @@ def remove_temporaries(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, allow: str = OUT) -> None:
+    """Write a text file whole or not at all. Errors as `atomic`."""
     with atomic(path, allow) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write JSON with sorted keys, whole or not at all. Errors as `atomic`."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -173,12 +178,14 @@ class ArrowFile:
             self.columns = dict(zip(self.schema.names, self.schema.types, strict=True))
 
     def get_batch(self, k: int) -> pa.RecordBatch:
+        """One record batch. InputError for a damaged one."""
         with self.whole():
             batch = self._reader.get_batch(k)
             batch.validate(full=True)
         return batch
 
     def read_all(self) -> pa.Table:
+        """The whole table. InputError for a damaged one."""
         batches = [self.get_batch(k) for k in range(self.num_record_batches)]
         return pa.Table.from_batches(batches, self.schema)
 
@@ -207,6 +214,7 @@ def open_arrow(path: Path) -> ArrowFile:
 
 
 def read_arrow(path: Path) -> pa.Table:
+    """The whole table of an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
     return open_arrow(path).read_all()
 
 

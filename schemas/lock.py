@@ -1,4 +1,4 @@
-"""One run at a time in an output folder: a file lock that the system takes back from a process that is killed."""
+"""One run at a time in an output folder: a file lock, which the system frees when its process is killed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
-An output folder is new, empty, or one that the very same stage wrote before, as its manifest says, or, of a run that
-was stopped, its `.stage`. A file is new, or one of the kind that the command writes. Everything else is one InputError
-before anything is touched.
+An output folder has to be new, empty, or written by the same stage: its manifest says so or, after a run was stopped,
+its `.stage`. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
+anything is touched.
 """
 
 from __future__ import annotations
@@ -174,5 +174,5 @@ def json_with(right: Callable[[object], bool]) -> Recogniser:
 
 
 def refuse_picture(path: Path) -> None:
-    """InputError when a file is there that is no picture of ours."""
+    """InputError when a file is there that capgrade did not draw."""
     refuse_file(path, f"picture of {SIGNATURE}", signed(STARTS.get(path.suffix.lower(), STARTS[".png"])))

@@ -1,4 +1,4 @@
-"""params.yaml as typed models: one frozen model a block, unknown keys and wrong values refused with one error."""
+"""params.yaml as typed models, one frozen model per block. Unknown keys and wrong values are refused with one error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Columns(Block):
 
 
 class ScenesParams(Block):
-    """The embedded world: how many scenes a split, how large, and the seed everything follows from."""
+    """The embedded world: how many scenes per split, how large, and the seed of everything."""
 
     train: Natural = 1000
     val: Natural = 200
@@ -67,7 +67,7 @@ class CaptionsParams(Block):
 
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
-        """Nothing that the source needs is missing, nothing is given that it would pass over."""
+        """Everything that the source needs is given, and nothing that it would ignore."""
         if self.source != "scenes" and self.input is None:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
@@ -217,6 +217,7 @@ class WindowsParams(Block):
     width: Share = 0.1
     stride: Share = 0.05
     per_window: Natural = 4
+    among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
 
 class ShardsParams(Block):
@@ -244,6 +245,12 @@ class ShardsParams(Block):
                 f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
                 "set shards.uniform to 1 or more, or windows that cover the range"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _a_share_needs_no_groups(self) -> ShardsParams:
+        if self.windows.among != "all" and self.group_captions is not None:
+            raise ValueError("windows.among is a share, whose captions are scored together: set group_captions to null")
         return self
 
 
@@ -312,7 +319,11 @@ class TrainParams(Block):
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
-    text_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained text encoder; None: lr
+    encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained text encoder; None: lr
+    accumulate: Positive = 1  # batches whose mean gradient makes a step
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are validated and kept
+    init: str | None = None  # a run's folder: its weights to start from, and its vocabulary
+    init_strict: bool = True  # False: weights that do not match start afresh, and are named
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
@@ -320,7 +331,9 @@ class TrainParams(Block):
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products; tf32: on a GPU
     compile: bool = False
+    validation_fold: Positive | None = None  # validate in folds of so many images and average: 1000 is COCO 1K
     best_by: Literal["rsum", "ndcg"] = "rsum"
+    also_best_by: Literal["rsum", "ndcg"] | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
@@ -331,6 +344,8 @@ class TrainParams(Block):
     def _shards_hold_it(self) -> TrainParams:
         if (self.relevance, self.relevance_of) == ("shards", "caption"):
             raise ValueError("shards hold no relevance between captions: set train.relevance_of=image_set, or exact")
+        if self.also_best_by == self.best_by:
+            raise ValueError(f"train.also_best_by is {self.best_by} as train.best_by: name the other, or leave it out")
         return self
 
 
@@ -376,7 +391,7 @@ class PublishParams(Block):
 
 
 class Params(Block):
-    """params.yaml, whole: a block a stage, under the stage's name."""
+    """The whole params.yaml: one block per stage, under the stage's name."""
 
     captions: CaptionsParams = CaptionsParams()
     measures: MeasuresParams = MeasuresParams()
@@ -396,8 +411,8 @@ def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Para
     Raises InputError naming the file, the key, what is wrong with it and what would be right.
     """
     tree = {} if path is None else _read_yaml(path)
-    for override in overrides:
-        _override(tree, override)
+    for text in overrides:
+        override(tree, text)
     if isinstance(tree.get("train"), dict):
         tree["train"] = with_preset(tree["train"], tree.get("presets", {}), path)
     return validated(Params, tree, file=path)
@@ -423,10 +438,11 @@ def _read_yaml(path: Path) -> dict:
     return tree
 
 
-def _override(tree: dict, override: str) -> None:
-    key, equals, text = override.partition("=")
+def override(tree: dict, given: str) -> None:
+    """Set one value of a tree of blocks, as `--set a.b.c=VALUE`. InputError for something else."""
+    key, equals, text = given.partition("=")
     if not equals:
-        raise InputError(f"'{override}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
+        raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
     *parents, last = key.split(".")
     for parent in parents:
         tree = tree.setdefault(parent, {})
@@ -435,7 +451,7 @@ def _override(tree: dict, override: str) -> None:
     try:
         tree[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InputError(f"'{override}' is not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"'{given}' is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _first_problem(error: ValidationError, model: type[BaseModel], file: str | Path | None) -> InputError:

@@ -46,6 +46,7 @@ class DType:
         self.name, self.order = name, "="
 
     def build(self, state: Any) -> None:
+        """Take the state that numpy pickles; its byte order counts. Refused for structured types."""
         if not isinstance(state, tuple) or len(state) < 5 or not isinstance(state[1], str) or state[1] not in "<>|=":
             raise Refused("it holds a numpy type of unknown state")
         if any(part is not None for part in state[2:5]):
@@ -53,10 +54,12 @@ class DType:
         self.order = state[1]
 
     def numpy(self) -> np.dtype:
+        """The type itself."""
         return np.dtype(self.order + self.name)
 
 
 def dtype_of(value: Any) -> np.dtype:
+    """The numpy type that a pickle has named. Refused for anything else."""
     if not isinstance(value, DType):
         raise Refused("it holds an array of no numpy type")
     return value.numpy()
@@ -245,12 +248,14 @@ ArrayUnpickler.dispatch |= {getattr(pickle, name)[0]: method for name, method in
 
 
 def plain(key: Any) -> Any:
+    """A key that is text, bytes or a number. Refused for another, whose hash could nest."""
     if type(key) not in PLAIN:
         raise Refused(f"it holds a key of type {type(key).__name__}")
     return key
 
 
 def of(value: Any, kind: type) -> Any:
+    """The value, which is of this kind. Refused for another."""
     if not isinstance(value, kind):
         raise Refused(f"it uses a {type(value).__name__} as a {kind.__name__}")
     return value
@@ -265,12 +270,14 @@ class Bounded:
         file.seek(here)
 
     def readline(self) -> bytes:
+        """A whole line. EOFError at the end."""
         line = self.file.readline()
         if not line.endswith(b"\n"):
             raise EOFError("cut short")
         return line
 
     def read(self, size: int) -> bytes:
+        """`size` bytes. EOFError where fewer are left."""
         if not 0 <= size <= self.size - self.file.tell():
             raise EOFError("cut short")
         return self.file.read(size)

@@ -42,8 +42,8 @@ def read_image(path: str | Path) -> np.ndarray:
 def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
     """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
 
-    Grey, palette and CMYK pictures become RGB; of 16 bits a pixel the upper 8 are kept, as cv2.imread does. InputError,
-    by `name` and `row`, for one of another format, of more than 16 bits, damaged, or oversized.
+    Grey, palette and CMYK pictures become RGB; of 16 bits per channel the upper 8 are kept, as cv2.imread does.
+    InputError, with `name` and `row`, for a picture of another format, of more than 16 bits, damaged, or oversized.
     """
     try:
         with warnings.catch_warnings(), open_picture(data) as image:
@@ -67,8 +67,8 @@ def _rgb(image: Image.Image, name: str | Path, row: int | str | None) -> np.ndar
     if not image.mode.startswith(("I", "F")):
         return np.array(turned.convert("RGB"))
     if not _of_16_bits(image):
-        problem = f"pixels of mode {image.mode}: of 8 or 16 bits are read"
-        raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits a channel")
+        problem = f"pixels of mode {image.mode}; only 8 or 16 bits per channel are read"
+        raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits per channel")
     return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ FILE = Path(__file__).with_name("presets.yaml")
 def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None = None) -> dict[str, Any]:
     """The block `train` upon the preset it names, which may stand upon another (`base`); mappings are merged, lists
     and values replaced. InputError for an unknown preset, listing the known ones, and for a circle."""
-    known = {**yaml.safe_load(FILE.read_text(encoding="utf-8")), **(more or {})}
+    known = {**_shipped(), **(more or {})}
     layers, name = [train], train.get("preset")
     while name is not None:
         if name not in known or not isinstance(known[name], dict):
@@ -24,15 +25,21 @@ def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None =
             raise InputError(f"preset '{name}' stands upon itself", file=file, remedy="mend its base")
         layers.append(known[name])
         name = known[name].get("base")
-    merged: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for layer in reversed(layers):
-        merged = _merged(merged, {key: value for key, value in layer.items() if key != "base"})
-    return merged
+        found = merged(found, {key: value for key, value in layer.items() if key != "base"})
+    return found
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+@cache
+def _shipped() -> dict[str, Any]:
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` upon `below`: mappings are merged, lists and values replaced."""
     both = {**below, **above}
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
-            both[key] = _merged(below[key], value)
+            both[key] = merged(below[key], value)
     return both

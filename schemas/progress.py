@@ -21,11 +21,13 @@ from rich.text import Text
 
 
 class Advance(Protocol):
+    """What a stage calls when so many steps are done."""
+
     def __call__(self, steps: int = 1) -> None: ...
 
 
 class SpeedColumn(ProgressColumn):
-    """Steps a second over the last half minute."""
+    """Steps per second over the last half minute."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -37,8 +39,8 @@ class SpeedColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left, with `unit` also so many a second; yields the
-    function that advances it. A total of None is one that is not known before the end."""
+    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second. Yields
+    the function that advances it. A total of None is not known before the end."""
     console = Console(stderr=True)
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),

@@ -59,7 +59,7 @@ class RegionStore:
         return self._batches[b].row(k - first)
 
     def require(self, captions: Captions) -> None:
-        """InputError for regions of another split whose image ids are row numbers: every split has these."""
+        """InputError for regions of another split whose image ids are row numbers, which fit every split."""
         split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
         if split and split not in (captions.split, *captions.split.split("+")) and set(self.ids) == numbers:
             problem = f"regions of split '{split}' for captions of '{captions.split}', and ids that are row numbers"

@@ -103,7 +103,7 @@ def _list_problems(name: str, values: np.ndarray | None, dtype: str, n: int) -> 
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """One row per image, features of `dim` numbers a region. Their list has 64-bit offsets: no shard is too large."""
+    """One row per image, `dim` features per region. Their list has 64-bit offsets, so no shard is too large."""
     feature = pa.list_(pa.float16() if dtype == "float16" else pa.float32(), dim)
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
@@ -147,7 +147,8 @@ def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding | 
     rounding = rounding or Rounding()
     for regions in images:
         if regions.check().features.shape[1] != meta["dim"]:
-            problem = f"image {regions.image_id!r}: {regions.features.shape[1]} numbers a region, {meta['dim']} before"
+            numbers = f"{regions.features.shape[1]} numbers per region, {meta['dim']} before"
+            problem = f"image {regions.image_id!r}: {numbers}"
             raise InputError(problem, remedy="keep features of different detectors in different folders")
     features = np.concatenate([rounding.stored(regions, meta["dtype"]) for regions in images])
     columns = [
@@ -162,7 +163,7 @@ def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding | 
 
 
 def _list_column(values: Any, kind: pa.DataType, lengths: list[int] | None = None) -> pa.Array:
-    """A list column of one array an image, None for null; or of one array for all images and their lengths."""
+    """A list column from one array per image (None for null), or from one array for all images and their lengths."""
     mask = None
     if lengths is None:
         mask = pa.array([v is None for v in values])
@@ -236,6 +237,7 @@ def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, roundi
 
 
 def shard_name(number: int) -> str:
+    """The name of the shard with this number, from 0."""
     return f"regions-{number:05d}.arrow"
 
 

@@ -37,7 +37,7 @@ def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Sch
 
 @dataclass(frozen=True)
 class Relevance:
-    """A dense relevance file, opened by memory map: rows are read when asked for."""
+    """A dense relevance file, opened by memory map: rows are read when they are asked for."""
 
     path: Path
     batches: list[pa.RecordBatch]
@@ -50,10 +50,12 @@ class Relevance:
 
     @property
     def n_captions(self) -> int:
+        """Columns of the matrix."""
         return self.schema.field("relevance").type.list_size
 
     @property
     def image_ids(self) -> list[str]:
+        """Of its rows."""
         return [i for batch in self.batches for i in batch["image_id"].to_pylist()]
 
     def rows(self, images: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Warnings on standard error: what a run does that its user would want to know, once a process."""
+"""Warnings on standard error: what the user of a run has to know, each once per process."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema
 
 
 def shard_name(k: int, n: int) -> str:
+    """The name of shard k, from 0, of n."""
     return f"shard-{k:05d}-of-{n:05d}.arrow"
 
 
@@ -44,14 +45,17 @@ class Shards:
 
     @property
     def metadata(self) -> dict[str, Any]:
+        """What made them: measures, parameters, reasons, captions digest, split, versions."""
         return metadata_of(self.schema)
 
     @property
     def measures(self) -> list[str]:
+        """Names of the measures, each a column of values."""
         return self.metadata["measures"]
 
     @property
     def files(self) -> list[Path]:
+        """In image order."""
         return [self.folder / name for name in sorted(self.manifest["files"])]
 
     def batches(self) -> Iterator[pa.RecordBatch]:

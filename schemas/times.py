@@ -1,5 +1,5 @@
-"""What a command took, kept beside what it wrote and outside every checksum: outputs stay the same bytes. Where there
-is a folder `.times`, which `make repro` makes in data/."""
+"""Time and memory of a command, kept beside its outputs but in no checksum, so the bytes of outputs stay the same. They
+are kept if there is a folder `.times`; `make repro` makes one in data/."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Time:
     peak_mb: float
 
     def json(self) -> dict[str, Any]:
+        """As it is kept."""
         return asdict(self)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-FOLDERS = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")  # links in capgrade/ lead to them
+FOLDERS = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "recipes")  # links in capgrade/ lead to them
 BUILD = "import sys; from setuptools import build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 # One process for all commands, as each would import Beam and torch anew.
 RUN = """

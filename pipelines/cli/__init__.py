@@ -1,4 +1,4 @@
-"""The `capgrade` command: one subcommand per stage; each builds its parameters, calls the stage and prints."""
+"""The `capgrade` command: one subcommand per stage. Each builds parameters, calls the stage and prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import bench, explore, inspecting, labels, publishing, regions, report, score, training
+from capgrade.pipelines.cli import (
+    bench,
+    explore,
+    inspecting,
+    labels,
+    publishing,
+    regions,
+    report,
+    reproduce,
+    score,
+    training,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
@@ -47,6 +58,7 @@ app.add_typer(inspecting.app)
 app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
+app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)
@@ -54,7 +66,7 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
-    """Run the command line; what is wrong with the user's input is one line and exit status 2."""
+    """Run the command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
     logging.basicConfig(format="%(message)s")

@@ -46,12 +46,12 @@ def bench_relevance(
     captions: CaptionsDir,
     measures: Measures = "cider,rouge_l,sbert",
     split: Split = None,
-    pairs: Annotated[int, typer.Option(min=0, help="Random pairs the peer scores beside the own pairs.")] = 20_000,
+    pairs: Annotated[int, typer.Option(min=0, help="Random pairs that the peer scores beside the own pairs.")] = 20_000,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pairs a second of each measure over the whole matrix, beside its peer, and the largest difference."""
+    """Pairs per second of each measure over the whole matrix, beside its peer, and the largest difference."""
     from capgrade.benchmarks.relevance import bench
     from capgrade.pipelines.cli.tables import bench_table
 
@@ -76,11 +76,11 @@ def bench_regions(
     weights: Annotated[str | None, typer.Option(help="Checkpoint. Default: random, of full size.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Pictures to time.")] = 3,
     precision: Annotated[str, typer.Option(help="float32, or bf16 with its feature error.")] = "float32",
-    effect: Annotated[bool, typer.Option(help="What fewer proposals change in the kept regions.")] = False,
+    effect: Annotated[bool, typer.Option(help="Also show what fewer proposals change in the kept regions.")] = False,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Images a second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
+    """Images per second of the detector by step, the share of the arithmetic limit, and the ratio to detectron2."""
     from capgrade.benchmarks.regions import bench, show
     from capgrade.schemas.params import load_params
 
@@ -113,12 +113,12 @@ def bench_corpus(
     out: Out,
     source: Annotated[Path, typer.Option(help="Captions folder to learn from, such as one of COCO 5K.")],
     split: Split = None,
-    seed: Annotated[int, typer.Option(help="Everything follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     vectors: Annotated[bool, typer.Option(help="Also vectors.npy, stand-ins for sentence embeddings.")] = False,
     check: Annotated[bool, typer.Option(help="Print its statistics beside the real ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Captions of any number with the statistics of real ones, to time stages on; not for training."""
+    """Make any number of captions with the statistics of real ones, to time stages on; not for training."""
     from capgrade.benchmarks.corpus import check as table
     from capgrade.benchmarks.corpus import corpus
     from capgrade.schemas.captions import read_captions
@@ -137,7 +137,7 @@ def bench_scale(
     split: Split = None,
     check: Annotated[int, typer.Option(min=1, help="Images to compare with brute force.")] = 1000,
     vectors: Annotated[
-        Path | None, typer.Option(help="Stand-in embeddings of `bench corpus`, where encoding would take too long.")
+        Path | None, typer.Option(help="Stand-in embeddings of `bench corpus`, if encoding would take too long.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Keep the shards here.")] = None,
     as_json: AsJson = False,
@@ -147,6 +147,26 @@ def bench_scale(
 
     result = bench(captions, names_of(measures, None), split, check, vectors, out)
     say(result, as_json, show(result))
+
+
+@app.command("tops")
+def bench_tops(
+    captions: CaptionsDir,
+    measures: Measures = "cider,sbert",
+    split: Split = None,
+    top: Annotated[int, typer.Option(min=1, help="Captions of highest relevance to find.")] = 64,
+    images: Annotated[int, typer.Option(min=1, help="Random images to do it for.")] = 512,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """The captions of highest relevance by bounds, beside all pairs: seconds, pairs touched, growth, equality."""
+    from capgrade.benchmarks.tops import bench, show
+
+    result = bench(captions, names_of(measures, None), load(params, sets).measures, split, top, images)
+    say(result, True, "") if as_json else typer.echo(show(result))
+    if not all(found["same"] for found in result.values() if "same" in found):
+        raise InputError("tops by bounds are not those of all pairs", file=captions, remedy="report it, please")
 
 
 @app.command("explore")

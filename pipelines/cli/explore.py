@@ -11,7 +11,7 @@ from capgrade.pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, S
 from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
-review = typer.Typer(no_args_is_help=True, help="What people are to rate, and what they said.")
+review = typer.Typer(no_args_is_help=True, help="Pairs for people to rate, and what they said.")
 app.add_typer(review, name="review")
 
 Dataset = Annotated[Path | None, typer.Option(help="Folder that `capgrade publish` wrote; enough by itself.")]
@@ -37,11 +37,11 @@ def explore(
     indexes: Indexes = None,
     images: Annotated[Path | None, typer.Option(help="Pictures: a folder, list, or captions folder.")] = None,
     judgements: Annotated[Path | None, typer.Option(help="People's scores, as `capgrade agree` reads them.")] = None,
-    detector: Annotated[str | None, typer.Option(help="Looks at uploaded pictures: scenes, bottom_up.")] = None,
+    detector: Annotated[str | None, typer.Option(help="Detector for uploaded pictures: scenes, bottom_up.")] = None,
     weights: Annotated[str | None, typer.Option(help="The detector's checkpoint.")] = None,
     reviews: Reviews = Path("reviews"),
-    host: Annotated[str, typer.Option(help="Address to listen on; the default is this machine alone.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 7860,
+    host: Annotated[str, typer.Option(help="Address to listen on. Default: this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7860,
     params: ParamsFile = None,
     sets: Sets = None,
 ) -> None:
@@ -72,7 +72,7 @@ def sample(
     run: Annotated[Path | None, typer.Option(help="SemanticMap's protocol: the model whose misses are judged.")] = None,
     index: Annotated[Path | None, typer.Option(help="Its folder of `capgrade embed`. Default: index in it.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Pairs; with --run, missed captions of ten pairs each.")] = 100,
-    seed: Annotated[int, typer.Option(help="Drawing and each reviewer's order follow from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the drawing and of each reviewer's order.")] = 0,
     params: ParamsFile = None,
     sets: Sets = None,
 ) -> None:

@@ -56,10 +56,10 @@ def parse(
 
 @app.command()
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a tree of them.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several.")],
     as_json: AsJson = False,
 ) -> None:
-    """Is everything below a folder whole? Manifests, sizes, checksums, rows, unfinished runs. Exit status 2 if not."""
+    """Check that everything below a folder is whole: manifests, sizes, checksums, rows. Exit status 2 if it is not."""
     from capgrade.pipelines.verify import verify as check
 
     report = check(folder)

@@ -26,6 +26,7 @@ from capgrade.pipelines.cli.options import (
     say,
     with_given,
 )
+from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
 
@@ -38,7 +39,7 @@ def captions(
         typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
     ] = None,
     input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split to keep, or its name where the source has none.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to keep, or its name if the source has no splits.")] = None,
     split_list: Annotated[list[str] | None, typer.Option(help="SPLIT=FILE of image ids (flickr).")] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
@@ -120,10 +121,19 @@ def shards(
     imports: Imports = None,
     split: Split = None,
     top: Annotated[
-        int | None, typer.Option(help="Captions of highest relevance kept, by each measure. Default: 64.")
+        int | None, typer.Option(help="Captions of highest relevance to keep, by each measure. Default: 64.")
     ] = None,
-    uniform: Annotated[int | None, typer.Option(help="Captions drawn uniformly. Default: 64.")] = None,
+    uniform: Annotated[int | None, typer.Option(help="Captions to draw uniformly. Default: 64.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the samples. Default: 0.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
+    ] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say how tops of each measure were found, and how many pairs were scored.")
+    ] = False,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -132,14 +142,29 @@ def shards(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
+    from capgrade.pipelines.execution.parts import Part
+    from capgrade.pipelines.shards import explained, join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
 
+    if part is not None and join:
+        raise InputError("--part and --join together", remedy="make the parts first, then join them")
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.shards.measures)
     block = with_given(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
-    done = stage(captions, out, block, loaded.measures, beam_options(context))
+    options = beam_options(context)
+    if part is not None:
+        mine = Part.parse(part)
+        done = shards_part(captions, out, block, loaded.measures, mine, options)
+        out = mine.folder(out)
+    elif join:
+        done = join_shards(captions, out, block, loaded.measures)
+    else:
+        done = stage(captions, out, block, loaded.measures, options)
     rows = sum(entry["rows"] for entry in done["files"].values())
-    say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {len(done['files'])} shard(s) -> {out}")
+    count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
+    say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
+    if explain and not as_json:
+        typer.echo(explained(done, rows))
 
 
 @app.command()
@@ -156,7 +181,7 @@ def agree(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
     pairs: Annotated[
-        Path | None, typer.Option(help="Arrow file to write, a row a judged pair: for the report.")
+        Path | None, typer.Option(help="Arrow file to write, one row per judged pair, for the report.")
     ] = None,
     calibrate: Annotated[
         Path | None, typer.Option(help="JSON file to write: what each value means to people, for `audit`.")

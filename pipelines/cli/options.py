@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and how they are read."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 
 
 def pairs(items: list[str] | None, option: str) -> dict[str, str]:
+    """NAME=VALUE options by name. InputError for another form, and for a name that comes twice."""
     pairs = dict(item.split("=", 1) for item in items or [] if "=" in item)
     if len(pairs) != len(items or []):
         raise InputError(f"{option} {' '.join(items or [])}: not NAME=VALUE, each once")
@@ -48,12 +49,13 @@ def pairs(items: list[str] | None, option: str) -> dict[str, str]:
 
 
 def names_of(measures: str | None, imports: list[str] | None, default: Sequence[str] = ()) -> tuple[str, ...]:
-    """The measures asked for, else the default ones, and whatever is imported."""
+    """The measures asked for, else the default ones, and all that are imported."""
     names = tuple(default) if measures is None else tuple(name.strip() for name in measures.split(","))
     return (*names, *(k for k in pairs(imports, "--import") if k not in names))
 
 
 def load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
+    """The parameters of --params, then those of --set, then imported matrices. InputError as `load_params`."""
     from capgrade.schemas.params import load_params
 
     loaded = load_params(params, sets or [])
@@ -67,7 +69,7 @@ def overrides(stage: str, given: dict[str, Any]) -> list[str]:
 
 
 def beam_options(context: typer.Context) -> list[str]:
-    """The options for Apache Beam. InputError for a stray word: Beam would pass over it."""
+    """The options for Apache Beam. InputError for a stray word: Beam would ignore it."""
     if context.args and not context.args[0].startswith("-"):
         remedy = f"see capgrade {context.command.name} --help; options of Apache Beam follow `--`"
         raise InputError(f"unexpected '{context.args[0]}'", remedy=remedy)
@@ -102,4 +104,5 @@ def with_given(block: _B, **given: Any) -> _B:
 
 
 def say(result: dict[str, Any], as_json: bool, text: str) -> None:
+    """Print the result as JSON, or as text."""
     typer.echo(json.dumps(result, indent=2) if as_json else text)

@@ -45,7 +45,7 @@ def publish(
 
     A repository that `--push` makes is private; `--public` makes it public.
 
-    `--push USER/NAME --out DIR` without captions and shards uploads a folder that is there. `--check` takes a folder or
+    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
     if check:
@@ -88,7 +88,7 @@ def _check(target: str, made: Path | None, as_json: bool) -> None:
 
     found = check(target, made)
     problems = [str(problem) for problem in found.problems]
-    ok = f"ok: {found.place}: version {found.version}, {found.files} files, {found.bytes:,} bytes as they were made"
+    ok = f"ok: {found.name}: version {found.version}, {found.files} files, {found.bytes:,} bytes as they were made"
     say({**asdict(found), "problems": problems}, as_json, ok) if as_json or not problems else None
     for problem in problems:
         typer.secho(f"error: {problem}", fg="red", err=True)

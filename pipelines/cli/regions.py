@@ -23,7 +23,7 @@ def regions(
     detector: Annotated[str | None, typer.Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
     weights: Annotated[str | None, typer.Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
-    proposals: Annotated[int | None, typer.Option(help="Regions to choose from. Default: as the checkpoint.")] = None,
+    proposals: Annotated[int | None, typer.Option(help="Regions to choose from. Default: the checkpoint's.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bf16. Default: float32.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N. Default: auto.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode pictures. Default: 2.")] = None,
@@ -35,7 +35,7 @@ def regions(
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
 
-    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process a GPU.
+    Several GPUs: `torchrun --nproc-per-node 4 -m capgrade.pipelines.cli regions ...`, one process per GPU.
     """
     if context.invoked_subcommand:
         return
@@ -65,10 +65,10 @@ def import_regions(
     input: Annotated[Path, typer.Option(help="File of the format, or folder for npz and teran.")],
     out: Out,
     dtype: Annotated[str, typer.Option(help="float32, which loses nothing, or float16.")] = "float32",
-    target_mb: Annotated[int, typer.Option(min=1, help="Size of a shard, about.")] = 512,
+    target_mb: Annotated[int, typer.Option(min=1, help="Approximate size of a shard.")] = 512,
     as_json: AsJson = False,
 ) -> None:
-    """Other people's feature files, checked, as Arrow shards."""
+    """Read and check other people's feature files, and store them as Arrow shards."""
     from capgrade.pipelines.features.convert import import_regions as stage
 
     done = stage(format, input, out, dtype=dtype, target_mb=target_mb)
@@ -81,7 +81,7 @@ def export_regions(
     regions: RegionsDir,
     out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
-    """Our shards in a layout that other code bases read; a file that is there is never replaced."""
+    """Write our shards in a layout that other code bases read. A tsv or scan file is never replaced."""
     from capgrade.pipelines.features.convert import export_regions as stage
 
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
@@ -95,7 +95,7 @@ def convert_weights(
     attributes: Annotated[Path | None, typer.Option(help="Names of the attributes, one per line.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """A published checkpoint of the bottom-up model as safetensors, every tensor checked."""
+    """Convert a published checkpoint of the bottom-up model to safetensors, and check every tensor."""
     from capgrade.pipelines.detectors.weights import convert
 
     done = convert(weights, out, classes_file=classes, attributes_file=attributes)
@@ -108,7 +108,7 @@ def show_regions(
     images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
     picture: Annotated[Path, typer.Option(help="PNG to draw.")],
     count: Annotated[int, typer.Option(min=1, help="How many images, spread over the folder.")] = 6,
-    top: Annotated[int, typer.Option(min=1, help="Boxes an image, the most confident.")] = 6,
+    top: Annotated[int, typer.Option(min=1, help="Boxes per image, the most confident.")] = 6,
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
     from capgrade.pipelines.pictures.draw_regions import draw_regions as stage
@@ -121,10 +121,10 @@ def train_detector(
     captions: CaptionsDir,
     out: Annotated[Path, typer.Option(help="FILE.safetensors to write.")],
     epochs: Annotated[int, typer.Option(min=1)] = 5,
-    batch: Annotated[int, typer.Option(min=1, help="Pictures a step.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures per step.")] = 8,
     lr: Annotated[float, typer.Option(help="Learning rate, the largest of its cycle.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
-    bf16: Annotated[bool, typer.Option(help="Autocast: half the time where the processor has it.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    bf16: Annotated[bool, typer.Option(help="Autocast: half the time if the processor has bf16.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,7 @@ def report(
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
 
-    What is not there is left out and named on the page, with the command that makes it.
+    The page names what is missing, with the command that makes it.
     """
     from capgrade.pipelines.report import report as stage
 

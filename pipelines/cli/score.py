@@ -19,7 +19,7 @@ def score(
     references: Annotated[Path, typer.Option(help='COCO annotations: {"annotations": [..]}.')],
     compare: Annotated[Path | None, typer.Option(help="Results of another system on the same images.")] = None,
     measures: Annotated[
-        str, typer.Option(help="Of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
+        str, typer.Option(help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
     ] = "bleu,meteor,rouge_l,cider",
     tokenizer: Annotated[
         str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")
@@ -27,14 +27,14 @@ def score(
     frequencies: Annotated[
         Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade frequencies`.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Level of the bootstrap intervals.")] = 0.95,
     samples: Annotated[int, typer.Option(min=1, help="Bootstrap draws.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Intervals and p-values follow from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of intervals and p-values.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no network.
 
-    Only the images of the results are scored, and document frequencies are of their references.
+    Only the images of the results are scored, and document frequencies are counted on their references.
     """
     from capgrade.coco_files import read_candidates, read_references, references_of
     from capgrade.pipelines.cli.score_tables import compared_table, scores_table

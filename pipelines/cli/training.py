@@ -33,11 +33,11 @@ def train(
     regions: RegionsDir,
     out: Out,
     preset: Annotated[
-        str | None, typer.Option(help="Such as triplet, sam, bcls, daa or teran (docs/models.md), or of params.yaml.")
+        str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/models.md), or one of params.yaml.")
     ] = None,
     shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Weights, batches and negatives follow from it.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and negatives.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.")] = None,
     restart: Annotated[bool, typer.Option(help="Start afresh in a folder that holds a run.")] = False,
     params: ParamsFile = None,
@@ -69,14 +69,24 @@ def embed(
     regions: RegionsDir,
     split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
+    ] = None,
+    best_by: Annotated[str | None, typer.Option(help="rsum or ndcg: of a run with train.also_best_by.")] = None,
+    coarse: Annotated[
+        Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="With --coarse: captions per image, images per caption.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """A split through a trained model: encodings and the similarity matrix, for `search` and `evaluate`."""
+    """Encode a split with a trained model, and write the similarity matrix, for `search` and `evaluate`."""
     from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
-    done = stage(run, captions, regions, split, out)
+    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top)
     rows = done["files"]
+    if coarse is not None:
+        typer.echo(f"scored: the {top} best of each image and caption by {coarse}; all other pairs are -inf", err=True)
     say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
 
 
@@ -89,7 +99,7 @@ def search(
     top: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """What a trained model ranks first, with similarity and relevance."""
+    """Show what a trained model ranks first, with similarity and relevance."""
     from dataclasses import asdict
 
     from capgrade.pipelines.cli.tables import hits_table
@@ -112,10 +122,10 @@ def align(
     images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
     out: Out,
     split: Split = None,
-    count: Annotated[int, typer.Option(min=1, help="Images to draw, spread over the split.")] = 6,
+    count: Annotated[int, typer.Option(min=1, help="Number of images to draw, spread over the split.")] = 6,
     as_json: AsJson = False,
 ) -> None:
-    """The region each word of a caption points at: a picture; and the pointing game where true boxes are known."""
+    """Draw the region that each word of a caption points at; play the pointing game if true boxes are known."""
     from capgrade.pipelines.cli.tables import pointing_table
     from capgrade.pipelines.pictures.listing import opener
     from capgrade.trainer.alignment.align import align as stage
@@ -134,10 +144,10 @@ def align(
 def curves(
     out: Annotated[Path, typer.Option(help="PNG, SVG or PDF to draw.")],
     runs: Annotated[list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of runs.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="A folder of runs, instead: their names are labels.")] = None,
-    metric: Annotated[str, typer.Option(help="Of the validation: rsum or ndcg.")] = "rsum",
+    folder: Annotated[Path | None, typer.Option(help="Instead: a folder of runs, whose names become labels.")] = None,
+    metric: Annotated[str, typer.Option(help="Metric of the validation: rsum or ndcg.")] = "rsum",
 ) -> None:
-    """Training curves of several runs: loss of every step, and validation of every epoch."""
+    """Draw training curves of several runs: loss of every step, and validation of every epoch."""
     from capgrade.trainer.fit.loss_curves import draw, runs_in
 
     found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
@@ -147,18 +157,21 @@ def curves(
 @app.command()
 def evaluate(
     captions: CaptionsDir,
-    similarity: Annotated[Path | None, typer.Option(help="Images x captions: .npy, .pt or .arrow.")] = None,
-    image_embeddings: Annotated[Path | None, typer.Option(help="Embedding table of the images.")] = None,
-    caption_embeddings: Annotated[Path | None, typer.Option(help="Embedding table of the captions.")] = None,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(help="Images x captions: .npy, .pt or .arrow; repeat for the mean of several models' matrices."),
+    ] = None,
+    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images: .npy, .pt, .arrow.")] = None,
+    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions: .npy, .pt, .arrow.")] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
-    relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`: graded metrics.")] = None,
-    instances: Annotated[Path | None, typer.Option(help="COCO instances json: PMRP.")] = None,
+    relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
+    instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,
     positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
     k: Annotated[list[int] | None, typer.Option("-k", help="Cut-off; repeat for several. Default: 1, 5, 10.")] = None,
     p: Annotated[int | None, typer.Option("-p", help="Depth of NDCG. Default: 25.")] = None,
     m: Annotated[list[int] | None, typer.Option("-m", help="Size of semantic recall's set. Default: 5, 10.")] = None,
-    fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of so many images.")] = None,
+    fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of this many images.")] = None,
     metric: Annotated[list[str] | None, typer.Option(help="These metrics instead of the whole set.")] = None,
     ties: Annotated[str | None, typer.Option(help="expected, or reference (index order). Default: expected.")] = None,
     samples: Annotated[int | None, typer.Option(help="Bootstrap draws, 0 for none. Default: 1000.")] = None,
@@ -175,13 +188,13 @@ def evaluate(
 
     given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
-    sources = {"similarity": similarity, "image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    labels = {"relevance": relevance, "instances": instances, "positives": positives}
     task, notes = load_task(
-        captions, **sources, stand_in=block.stand_in, relevance=relevance, instances=instances, split=block.split,
-        positives=positives,
-    )  # fmt: skip
-    read = {"relevance": relevance, "instances": instances, "positives": positives}
-    inputs = given_digests(captions=captions, **read, **sources)
+        captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
+    )
+    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
+    inputs = given_digests(captions=captions, **labels, **tables, **matrices)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
     say(stage.as_json(found), True, "") if as_json else show_tables(found)
 
@@ -189,7 +202,7 @@ def evaluate(
 @app.command()
 def compare(
     first: Annotated[Path, typer.Argument(help="Folder of `capgrade evaluate --out`.")],
-    second: Annotated[Path, typer.Argument(help="Another, of the same captions.")],
+    second: Annotated[Path, typer.Argument(help="Another such folder, of the same captions.")],
     method: Annotated[str, typer.Option(help="permutation or bootstrap.")] = "permutation",
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +224,7 @@ def tables(
         list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of `capgrade evaluate --out`.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="A folder of such folders, instead: their names are labels.")
+        Path | None, typer.Option(help="Instead: a folder of such folders, whose names become labels.")
     ] = None,
 ) -> None:
     """Several runs side by side, the best in bold: on the terminal, as Markdown and LaTeX."""

@@ -64,6 +64,6 @@ def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: S
     boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
     deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
     deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
-    moved = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), one_pixel=False).view_as(boxes)
+    regressed = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), one_pixel=False).view_as(boxes)
     ends = boxes.new_tensor([[*size, *size] for size in sizes])[:, None]
-    return torch.minimum(moved, ends).clamp(min=0)
+    return torch.minimum(regressed, ends).clamp(min=0)

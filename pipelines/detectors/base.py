@@ -27,4 +27,5 @@ class Detector(Protocol):
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]: ...
+    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
+        """As the class says: one `Detections` per picture."""

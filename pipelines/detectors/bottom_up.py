@@ -58,6 +58,7 @@ class BottomUpConfig:
 
     @property
     def n_features(self) -> int:
+        """Numbers of a region feature: 2,048 at full width."""
         return scaled(2048, self.width)
 
 

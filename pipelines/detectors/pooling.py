@@ -110,8 +110,8 @@ def _window_maxima(cells: Tensor, ny: int, nx: int) -> Tensor:
 
 def _with_next(x: Tensor, dim: int, shift: int) -> Tensor:
     """Maximum of each cell and the one `shift` further; cells whose window leaves the map are never read."""
-    ahead = x.narrow(dim, shift, x.shape[dim] - shift)
-    return torch.cat([torch.maximum(x.narrow(dim, 0, ahead.shape[dim]), ahead), x.narrow(dim, 0, shift)], dim=dim)
+    shifted = x.narrow(dim, shift, x.shape[dim] - shift)
+    return torch.cat([torch.maximum(x.narrow(dim, 0, shifted.shape[dim]), shifted), x.narrow(dim, 0, shift)], dim=dim)
 
 
 def roi_align(

@@ -143,6 +143,7 @@ def select_regions(
 
 
 def padded(found: Sequence[Regions]) -> Padded:
+    """Regions of several pictures in one batch, with `there` False where a picture has fewer."""
     columns = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes", "deltas"))
     boxes, classes, deltas = columns
     counts = torch.tensor([len(regions.boxes) for regions in found], device=boxes.device)

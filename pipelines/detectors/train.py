@@ -96,10 +96,10 @@ def train_and_measure(captions_dir: Path, out: Path, params: Training, device: s
     """Train on the split `train` of a scenes folder, write the checkpoint with its names and figures on `test`, and
     return the figures. InputError for a device that is not there, a folder without pictures or either split, and a
     file at `out` that is something else."""
-    place = device_of(device)
+    chosen = device_of(device)
     refuse_weights(out)
     data, held_out = read_annotated(captions_dir, "train"), read_annotated(captions_dir, "test")
-    model, history = train(data, params, device=place)
+    model, history = train(data, params, device=chosen)
     found = {**dataclasses.asdict(measure(model, held_out)), "losses": history}
     facts = {"training": dataclasses.asdict(params), "pictures": len(data), "test": found}
     metadata = {key: json.dumps(value) for key, value in facts.items()}
@@ -126,8 +126,8 @@ def batches(
     for at in range(0, len(data) - params.batch + 1, params.batch):
         shown = [_shown(data, k) for k in order[at : at + params.batch]]
         images, scales, truths = zip(*shown, strict=True)
-        moved = [Truth(t.boxes.to(device), t.classes.to(device), t.attributes.to(device)) for t in truths]
-        yield torch.stack(images).to(device), list(scales), moved
+        on_device = [Truth(t.boxes.to(device), t.classes.to(device), t.attributes.to(device)) for t in truths]
+        yield torch.stack(images).to(device), list(scales), on_device
 
 
 def _shown(data: Annotated, k: int) -> tuple[Tensor, float, Truth]:

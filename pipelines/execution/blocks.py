@@ -29,12 +29,13 @@ from capgrade.schemas.files import open_arrow
 FETCHES = 16  # parts on their way from a URL at a time
 
 
-def run_blocks(job: Job, what: str, options: Sequence[str] = ()) -> None:
-    """Score every unfinished block on a Beam runner. `options` are Beam's own; the default runs in this process.
+def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:
+    """Score every unfinished block, of all or of `blocks`, on a Beam runner. `options` are Beam's own; the default runs
+    in this process.
 
     Raises the InputError that a worker raised, if it did.
     """
-    missing = [block for block in range(job.n_blocks) if not job.finished(block)]
+    missing = [block for block in blocks or range(job.n_blocks) if not job.finished(block)]
     if job.remote:
         elsewhere = job.done_elsewhere()
         missing = fetch(job, [block for block in missing if job.name(job.receipt(block)) in elsewhere]) + [
@@ -70,7 +71,7 @@ def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
         graph(pipeline, job, todo, workers)
 
 
-def joined(job: Job, table: str, blocks: Iterator[int] | range | None = None) -> Iterator[pa.RecordBatch]:
+def joined(job: Job, table: str, blocks: range | None = None) -> Iterator[pa.RecordBatch]:
     """The parts of one table in image order, memory-mapped."""
-    for block in blocks if blocks is not None else range(job.n_blocks):
+    for block in blocks or range(job.n_blocks):
         yield open_arrow(job.part(block, table)).get_batch(0)

@@ -39,14 +39,14 @@ class Remote:
     def put(self, folder: Path, names: Iterable[str]) -> None:
         """Copy files of a local folder, in this order."""
         for name in names:
-            place = f"{self.root}/{name}"
-            self._do(self.files.makedirs, place.rsplit("/", 1)[0], exist_ok=True)
+            path = f"{self.root}/{name}"
+            self._do(self.files.makedirs, path.rsplit("/", 1)[0], exist_ok=True)
             if WHOLE.intersection(_protocols(self.files)):
-                self._do(self.files.put_file, str(folder / name), place)
+                self._do(self.files.put_file, str(folder / name), path)
             else:
-                temporary = f"{place}.{uuid.uuid4().hex}{PARTIAL}"
+                temporary = f"{path}.{uuid.uuid4().hex}{PARTIAL}"
                 self._do(self.files.put_file, str(folder / name), temporary)
-                self._do(self.files.mv, temporary, place)
+                self._do(self.files.mv, temporary, path)
 
     def get(self, name: str, folder: Path) -> None:
         """Copy a file into a local folder. FileNotFoundError when it is not there."""
@@ -55,6 +55,7 @@ class Remote:
             self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
 
     def has(self, name: str) -> bool:
+        """Whether a file is there now."""
         self.files.invalidate_cache()
         return bool(self._do(self.files.exists, f"{self.root}/{name}"))
 
@@ -73,25 +74,25 @@ class Remote:
     def clear(self) -> None:
         """Delete the folder, and its copy on this machine."""
         self.delete("")
-        shutil.rmtree(self._place, ignore_errors=True)
+        shutil.rmtree(self._copy, ignore_errors=True)
 
     def mirror(self, folders: Iterable[str]) -> Path:
         """A local copy of some folders, one a machine; a second worker finds it there."""
-        place = self._place
-        if place.exists() and place.stat().st_uid != os.getuid():
-            raise InputError("belongs to another user", file=place, remedy="set TMPDIR to a folder of your own")
-        if not place.is_dir():
+        copy = self._copy
+        if copy.exists() and copy.stat().st_uid != os.getuid():
+            raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
+        if not copy.is_dir():
             fresh = Path(tempfile.mkdtemp(prefix="capgrade-"))
             for file in sorted(file for folder in folders for file in self.names(folder)):
                 self.get(file, fresh)
             try:
-                fresh.replace(place)
+                fresh.replace(copy)
             except OSError:  # another worker was faster
                 shutil.rmtree(fresh)
-        return place
+        return copy
 
     @property
-    def _place(self) -> Path:
+    def _copy(self) -> Path:
         name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
 

@@ -33,6 +33,7 @@ class Job:
 
     @property
     def n_blocks(self) -> int:
+        """Blocks of images; the last one may be smaller."""
         return -(-self.n_images // self.block_images)
 
     @property
@@ -42,9 +43,11 @@ class Job:
         return [(at, min(at + size, self.n_captions)) for at in range(0, self.n_captions, size)]
 
     def images(self, block: int) -> np.ndarray:
+        """Image numbers of a block, int64."""
         return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
 
     def part(self, block: int, table: str, group: int | None = None) -> Path:
+        """The file of one of a block's tables; of a group of captions, before the groups are merged."""
         name = f"{block:06d}" if group is None else f"{block:06d}/{group:04d}"
         return self.work / "parts" / f"{name}-{table}.arrow"
 
@@ -79,6 +82,7 @@ class Job:
         return self.finished(block, group)
 
     def write(self, batches: Batches, block: int, group: int | None = None) -> None:
+        """Write a block's tables, then its receipt, here or to the URL."""
         if self.remote:  # by way of a folder of its own: another worker may be at the same block
             with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
                 there = replace(self, work=Path(folder), remote=None)
@@ -123,6 +127,7 @@ class Job:
             file.unlink(missing_ok=True)
 
     def name(self, file: Path) -> str:
+        """A file of the work folder as the URL names it."""
         return file.relative_to(self.work).as_posix()
 
     def done_elsewhere(self) -> set[str]:

@@ -14,7 +14,7 @@ from capgrade.schemas.progress import progress
 def watch(job: Job, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts receipts: it works for any runner."""
     stop = threading.Event()
-    before = job.n_blocks - total
+    before = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
     with progress(what, total) as advance:
 
         def count() -> None:

@@ -76,7 +76,7 @@ def _read(path: Path, names: tuple[str, ...]) -> Iterator[Regions]:
             regions = _parse(line, names, path, row)
             dim = dim or regions.features.shape[1]
             if regions.features.shape[1] != dim:
-                problem = f"{regions.features.shape[1]} numbers a region, {dim} in the rows before"
+                problem = f"{regions.features.shape[1]} numbers per region, {dim} in the rows before"
                 raise InputError(problem, file=path, row=row, remedy=AGAIN)
             first = seen.setdefault(regions.image_id, row)
             if first != row:

@@ -42,7 +42,8 @@ class Measure(Protocol):
     low: float
     high: float
 
-    def fit(self, captions: Captions) -> Fitted: ...
+    def fit(self, captions: Captions) -> Fitted:
+        """Prepare the captions of a split. InputError when they do not suit the measure or its parameters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class ArrayState(ABC):
         """As `Fitted.score`."""
 
     def save(self, folder: Path) -> None:
+        """Write each array as `.npy` and the other fields as `scalars.json`."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name, value in values.items():
@@ -78,6 +80,7 @@ class ArrayState(ABC):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        """What `save` wrote; arrays are opened by memory map, copy on write."""
         scalars = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
         # Copy on write: kernels are compiled once, for writable arrays.
         arrays = {

@@ -60,6 +60,8 @@ def _fold(refs, skip, ptr, gram, count, words, lengths, precision, grams, most, 
 def fold_references(
     images, start, ref_ptr, refs, ptr, gram, count, words, lengths, precision, used, grams, most, factor
 ):
+    """Fill, for each image, the n-grams of its references, their largest counts and how many there are; and the
+    factors by length."""
     for b in prange(images.shape[0]):
         own, room = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(start[b], start[b + 1])
         used[b] = _fold(own, -1, ptr, gram, count, words, lengths, precision, grams[room], most[room], factor[b])

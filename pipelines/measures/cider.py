@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from capgrade.pipelines.measures import cider_kernel as kernel
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.pipelines.measures.cider_kernel import Folded, Found, Postings, Ranked, Rows
 from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
@@ -33,20 +34,8 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CiderParams, CiderPlainParams
 
+COMMON_SHARE = 1 / 64  # of the captions
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
-
-
-class Folded(NamedTuple):
-    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
-
-    start: np.ndarray  # int64 [images + 1]
-    used: np.ndarray  # int64 [images]
-    term: np.ndarray  # int64 [terms]
-    cursor: np.ndarray  # int64 [terms]: where its postings go on
-    following: np.ndarray  # int64 [terms]: rank of the caption there, -1 for a dense row
-    ending: np.ndarray  # int64 [terms]: where they end
-    order: np.ndarray  # int8 [terms]
-    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class FittedCider(ArrayState):
             for first in range(0, len(self.rank), CHUNK):
                 score_chunk(first, first, out)
         else:
-            kernel.score_some(images, captions, *self._sorted_ngrams(captions), *self._pair_args, self.full, out)
+            kernel.score_some(images, captions, self._sorted_ngrams(captions), self._rows, out)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
@@ -102,31 +91,20 @@ class FittedCider(ArrayState):
     def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
         """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
-        folded = self.fold(images, first)
+        postings = self._postings
+        folded, cursor, following = kernel.fold_references(images, first, self._rows, postings)
 
         def score_chunk(first: int, column: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
-            kernel.score_chunk(
-                *folded, first, last,
-                self.class_start[first // CHUNK], self.post_rank, self.dense_row, self.dense, self.rank,
-                self.class_of_rank, self.norm_of_rank, self.full, column, out,
-            )  # fmt: skip
+            ranked = Ranked(self.class_start[first // CHUNK], self.rank, self.class_of_rank, self.norm_of_rank)
+            kernel.score_chunk(folded, cursor, following, postings, ranked, self.full, first, last, column, out)
 
         return score_chunk
 
     def fold(self, images: np.ndarray, first: int) -> Folded:
-        """The terms of these images' references that captions from `first` on have, and what each gains a caption."""
-        start = kernel.room(images, self.ref_ptr, self.refs, self.ptr, self.gram, self.term_ptr)
-        terms, classes = start[-1], len(self.penalty)
-        numbers = np.empty((4, terms), np.int64)
-        folded = Folded(
-            start, np.empty(len(images), np.int64), numbers[0], numbers[1], numbers[2], numbers[3],
-            np.empty(terms, np.int8), np.empty((terms, classes), np.float32),
-        )  # fmt: skip
-        kernel.fold_references(
-            images, first, start, *self._pair_args, self.term_ptr, self.term_count, self.post_ptr, self.post_rank,
-            self.dense_row, *folded[1:],
-        )  # fmt: skip
+        """The terms of these images' references that captions from row `first` on have, and what a caption gains by
+        each."""
+        folded: Folded = kernel.fold_references(images, first, self._rows, self._postings)[0]
         return folded
 
     @property
@@ -135,25 +113,30 @@ class FittedCider(ArrayState):
         return float(self.scale * (1 + self.order.max(initial=0)))
 
     @property
-    def _pair_args(self) -> tuple[np.ndarray | float, ...]:
-        return (
+    def _rows(self) -> Rows:
+        return Rows(
             self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
-            self.length_class, self.penalty, self.clip, self.scale,
+            self.length_class, self.penalty, self.clip, self.scale, self.full,
         )  # fmt: skip
 
-    def _sorted_ngrams(self, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """N-gram, column and count of every n-gram of these captions, sorted by n-gram: int32, int64, int32."""
+    @property
+    def _postings(self) -> Postings:
+        return Postings(
+            self.term_ptr, self.term_count, self.post_ptr, self.post_rank, self.dense_row, self.dense
+        )  # fmt: skip
+
+    def _sorted_ngrams(self, captions: np.ndarray) -> Found:
         sizes = self.ptr[captions + 1] - self.ptr[captions]
         column = np.repeat(np.arange(len(captions)), sizes)
         at = np.arange(len(column)) - np.repeat(np.cumsum(sizes) - sizes - self.ptr[captions], sizes)
         by_gram = np.argsort(self.gram[at], kind="stable")
-        return self.gram[at][by_gram], column[by_gram], self.count[at][by_gram]
+        return Found(self.gram[at][by_gram], column[by_gram], self.count[at][by_gram])
 
     def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
         """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(rows, own, images, *self._pair_args, self.full, values)
+        kernel.leave_out_self(images[rows], own, self._rows, values)
         put_own(out, rows, own, values, captions)
 
 
@@ -232,7 +215,7 @@ def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> Fi
     inv_norm = _inverse_norms(ngrams, row, idf, captions.n_captions)
     length_class, penalty = _length_penalty(ngrams.words, form.sigma)
     chunk = np.arange(captions.n_captions) // CHUNK
-    by_length = np.lexsort((length_class, chunk))
+    by_length = np.lexsort((_commonness(ngrams, row, idf, inv_norm), length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
     cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)
@@ -275,6 +258,17 @@ def _inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions:
     cell = row * MAX_ORDER + ngrams.order[ngrams.gram]
     norm = np.sqrt(np.bincount(cell, squares, n_captions * MAX_ORDER)).reshape(-1, MAX_ORDER)
     return np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
+
+
+def _commonness(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, inv_norm: np.ndarray) -> np.ndarray:
+    """float64 [n_captions]: how much of a caption's unit vectors is in common n-grams. Only the speed of tops, which
+    skip runs of captions without much of them, hangs on it."""
+    common = np.bincount(ngrams.gram, minlength=len(idf)) > COMMON_SHARE * len(inv_norm)
+    some = common[ngrams.gram]
+    grams, rows = ngrams.gram[some], row[some]
+    squares = (ngrams.count[some] * idf[grams] * inv_norm[rows, ngrams.order[grams]]) ** 2
+    cells = np.bincount(rows * MAX_ORDER + ngrams.order[grams], squares, len(inv_norm) * MAX_ORDER)
+    return np.sqrt(cells).reshape(-1, MAX_ORDER).sum(1)
 
 
 def _postings(

@@ -1,16 +1,77 @@
 """Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions, single pairs.
 
-The arrays are those of `FittedCider`.
+Tables come in named tuples. A parallel loop takes them out of the tuple before it starts, and what it writes are plain
+arrays: numba drops what a `prange` loop writes to an array that it takes out of a tuple inside the loop.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.fused import fma
 
 _FAST = {"contract", "reassoc", "nsz"}
+
+
+class Rows(NamedTuple):
+    """The captions as rows of n-grams, the images' references among them, and the form of the cosine."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    gram: np.ndarray  # int32 [nonzeros]
+    counts: np.ndarray  # int32 [nonzeros]; a tuple has a method `count`
+    gain: np.ndarray  # float64 [n_grams]: squared inverse document frequency
+    order: np.ndarray  # int8 [n_grams]
+    inv_norm: np.ndarray  # float64 [n_captions, 4]: 0 where the norm is 0
+    length_class: np.ndarray  # int32 [n_captions]
+    penalty: np.ndarray  # float32 [classes, classes]
+    clip: bool  # a caption's count counts at most as often as in the reference
+    scale: float  # the value of equal captions, divided by the orders
+    full: float  # the value of equal captions
+
+
+class Postings(NamedTuple):
+    """The captions of each (n-gram, count) term, as ranks."""
+
+    term_ptr: np.ndarray  # int64 [n_grams + 1]
+    term_count: np.ndarray  # int32 [terms]
+    ptr: np.ndarray  # int64 [terms + 1]
+    rank: np.ndarray  # int32 [postings]
+    dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
+    dense: np.ndarray  # float32 [dense terms, n_captions], columns by rank
+
+
+class Ranked(NamedTuple):
+    """The captions in order of length within each chunk, and where a chunk's lengths start."""
+
+    class_start: np.ndarray  # int64 [classes + 1], of the chunk
+    rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
+    class_of_rank: np.ndarray  # uint8 or int32 [n_captions]: length class by rank
+    norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
+
+
+class Folded(NamedTuple):
+    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
+
+    start: np.ndarray  # int64 [images + 1]
+    used: np.ndarray  # int64 [images]
+    term: np.ndarray  # int64 [terms]
+    ending: np.ndarray  # int64 [terms]: where its postings end
+    order: np.ndarray  # int8 [terms]
+    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
+
+
+class Found(NamedTuple):
+    """The n-grams of some captions, sorted by n-gram."""
+
+    gram: np.ndarray  # int32 [nonzeros]
+    column: np.ndarray  # int64 [nonzeros]: which of the captions
+    counts: np.ndarray  # int32 [nonzeros]
 
 
 @njit(cache=True, forceinline=True)
@@ -20,8 +81,9 @@ def _shared(found, wanted, clip):
 
 
 @njit(cache=True)
-def room(images, ref_ptr, refs, ptr, gram, term_ptr):
+def _room(images, rows, term_ptr):
     """Where the terms of each image start, int64 [images + 1], with room for all n-grams of all its references."""
+    ref_ptr, refs, ptr, gram = rows.ref_ptr, rows.refs, rows.ptr, rows.gram
     start = np.zeros(images.shape[0] + 1, np.int64)
     for b in range(images.shape[0]):
         start[b + 1] = start[b]
@@ -32,12 +94,20 @@ def room(images, ref_ptr, refs, ptr, gram, term_ptr):
 
 
 @njit(parallel=True, fastmath=_FAST, cache=True)
-def fold_references(
-    images, first, start, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
-    term_ptr, term_count, post_ptr, post_rank, dense_row, used, term, cursor, following, ending, orders, table,
-):  # fmt: skip
-    """The terms of each image; where their postings go on from rank `first`; and for each a table over length classes
-    of what a caption with it gains, before its own norm."""
+def fold_references(images, first, rows, postings):
+    """The terms of each image, and for each a table over length classes of what a caption with it gains, before its
+    own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense row: both
+    int64 [terms]."""
+    ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
+    order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
+    clip, scale = rows.clip, rows.scale
+    term_ptr, term_count, dense_row = postings.term_ptr, postings.term_count, postings.dense_row
+    post_ptr, post_rank = postings.ptr, postings.rank
+    start = _room(images, rows, term_ptr)
+    n_terms, used = start[-1], np.empty(images.shape[0], np.int64)
+    term, cursor = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
+    following, ending = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
+    orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, penalty.shape[0]), np.float32)
     n_classes = penalty.shape[0]
     for b in prange(images.shape[0]):
         begin, last = ref_ptr[images[b]], ref_ptr[images[b] + 1]
@@ -77,6 +147,7 @@ def fold_references(
                 row += 1
             k = end
         used[b] = row - start[b]
+    return Folded(start, used, term, ending, orders, table), cursor, following
 
 
 @njit(cache=True)
@@ -85,15 +156,17 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
-@njit(parallel=True, fastmath=_FAST, cache=True)
-def score_chunk(
-    start, used, term, cursor, following, ending, orders, table, first, last, class_start,
-    post_rank, dense_row, dense, rank, class_of_rank, norm_of_rank, full, column, out,
-):  # fmt: skip
+@njit(parallel=True, cache=True)
+def score_chunk(folded, cursor, following, postings, ranked, full, first, last, column, out):
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
+    sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
+    start, used, term, ending = folded.start, folded.used, folded.term, folded.ending
+    orders, table = folded.order, folded.table
+    post_rank, dense_row, dense = postings.rank, postings.dense_row, postings.dense
+    class_start, rank, class_of_rank, norm_of_rank = ranked
     for b in prange(start.shape[0] - 1):
         acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
         rows, n_rows = np.empty(dense.shape[0], np.int64), 0
@@ -120,7 +193,7 @@ def score_chunk(
                 d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
                 d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
                 for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += a0 * d0[j] + a1 * d1[j] + a2 * d2[j] + a3 * d3[j]
+                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
                 x += 4
             while x < n_rows:
                 a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
@@ -132,11 +205,11 @@ def score_chunk(
 
 
 @njit(cache=True)
-def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale):
+def _without_self(h, i, rows):
     """One caption with the other references of its image, from the two sorted rows of n-grams."""
+    ptr, gram, count, inv_norm, length_class = rows.ptr, rows.gram, rows.counts, rows.inv_norm, rows.length_class
     total, used = 0.0, 0
-    for q in range(ref_ptr[i], ref_ptr[i + 1]):
-        r = refs[q]
+    for r in rows.refs[rows.ref_ptr[i] : rows.ref_ptr[i + 1]]:
         if r == h:
             continue
         used += 1
@@ -144,25 +217,26 @@ def _without_self(h, i, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, 
         while a < ptr[h + 1] and b < ptr[r + 1]:
             g = gram[a]
             if g == gram[b]:
-                o = order[g]
-                value += _shared(count[a], count[b], clip) * gain[g] * inv_norm[h, o] * inv_norm[r, o]
+                o = rows.order[g]
+                value += _shared(count[a], count[b], rows.clip) * rows.gain[g] * inv_norm[h, o] * inv_norm[r, o]
                 a += 1
                 b += 1
             elif g < gram[b]:
                 a += 1
             else:
                 b += 1
-        total += value * penalty[length_class[r], length_class[h]]
-    return scale * total / used
+        total += value * rows.penalty[length_class[r], length_class[h]]
+    return rows.scale * total / used
 
 
 @njit(parallel=True, cache=True)
-def score_some(
-    images, captions, found_gram, found_column, found_count, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm,
-    length_class, penalty, clip, scale, full, out,
-):  # fmt: skip
+def score_some(images, captions, found, rows, out):
     """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
     once for all captions."""
+    ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
+    order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
+    clip, scale, full = rows.clip, rows.scale, rows.full
+    found_gram, found_column, found_count = found.gram, found.column, found.counts
     n_found = found_gram.shape[0]
     for b in prange(images.shape[0]):
         i = images[b]
@@ -186,13 +260,7 @@ def score_some(
 
 
 @njit(cache=True)
-def leave_out_self(
-    rows, captions, images, ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty, clip, scale,
-    full, out,
-):  # fmt: skip
-    for k in range(rows.shape[0]):
-        value = _without_self(
-            captions[k], images[rows[k]], ref_ptr, refs, ptr, gram, count, gain, order, inv_norm, length_class, penalty,
-            clip, scale,
-        )  # fmt: skip
-        out[k] = whole(value, full)
+def leave_out_self(images, captions, rows, out):
+    """Captions with the other references of their images, into out float32 [pairs]."""
+    for k in range(captions.shape[0]):
+        out[k] = whole(_without_self(captions[k], images[k], rows), rows.full)

@@ -46,10 +46,12 @@ class FittedMixture:
 
     @property
     def ref_ptr(self) -> np.ndarray:
+        """int64 [n_images + 1]: those of its parts, which are fitted on the same captions."""
         return [part.ref_ptr for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
     @property
     def refs(self) -> np.ndarray:
+        """int64 [n_captions]: likewise."""
         return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
@@ -58,6 +60,7 @@ class FittedMixture:
         return type(self)(parts, self.weights)
 
     def save(self, folder: Path) -> None:
+        """Each part in a folder of its own, and their classes and weights."""
         for name, part in self.parts.items():
             part.save(folder / name)  # type: ignore[attr-defined]
         kinds = {name: type(part).__name__ for name, part in self.parts.items()}
@@ -65,6 +68,7 @@ class FittedMixture:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        """What `save` wrote."""
         saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         return cls({name: KINDS[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"])
 
@@ -77,10 +81,12 @@ class Mixture:
 
     @property
     def low(self) -> float:
+        """The sum's lower bound, from the parts' ranges."""
         return sum(w * (part.low if w > 0 else part.high) for w, part in self._weighted)
 
     @property
     def high(self) -> float:
+        """The sum's upper bound."""
         return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
 
     @property

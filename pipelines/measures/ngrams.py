@@ -85,6 +85,7 @@ class DocumentFrequencies:
         return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
 
     def save(self, path: Path) -> None:
+        """Write an Arrow file that `read_document_frequencies` reads."""
         metadata = {"kind": FREQUENCIES, "n_images": self.n_images, "corpus": self.corpus}
         schema = with_metadata(FREQUENCY_SCHEMA, metadata)
         write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])

@@ -29,7 +29,8 @@ from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import SbertParams
 
 ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
-TILE = 2048  # captions, a share of a chunk; with 64 images of five references a tile is 2.6 MB
+TILE = 512  # captions multiplied at a time, a share of a chunk; with 64 images of five references 0.7 MB
+TASK = 4  # tiles that a thread takes at a time
 
 
 @njit(nogil=True, cache=True)
@@ -51,10 +52,28 @@ def cosine_range(values: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def _one_blas_thread_each() -> Iterator[Executor]:
+def one_blas_thread_each() -> Iterator[Executor]:
     """Threads for tiles; limiting BLAS takes milliseconds, so it is done once for many chunks."""
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(get_num_threads()) as threads:
         yield threads
+
+
+def fold_products(
+    vectors: np.ndarray, start: np.ndarray, targets: np.ndarray, threads: Executor, out: np.ndarray
+) -> None:
+    """The largest product of each image's vectors, those from start[image] on, with targets [n, d], into the first n
+    columns of `out`."""
+    buffers = threading.local()  # a tile in memory that is already there
+
+    def tiles(first: int) -> None:
+        if not hasattr(buffers, "tile"):
+            buffers.tile = np.empty((len(vectors), TILE), np.float32)
+        for at in range(first, min(first + TASK * TILE, len(targets)), TILE):
+            some = targets[at : at + TILE]
+            product = np.matmul(vectors, some.T, out=buffers.tile[:, : len(some)])
+            _fold_max(product, start, out[:, at : at + len(some)])
+
+    list(threads.map(tiles, range(0, len(targets), TASK * TILE)))
 
 
 @dataclass(frozen=True)
@@ -72,7 +91,7 @@ class FittedSbert(ArrayState):
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
         rows = np.arange(len(self.same)) if captions is None else captions
         firsts, again = np.unique(self.same[rows], return_inverse=True)
-        with _one_blas_thread_each() as threads:
+        with one_blas_thread_each() as threads:
             out = self._cosines(self.queries(images), self.embeddings[firsts], threads).take(again, axis=1)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
@@ -81,7 +100,7 @@ class FittedSbert(ArrayState):
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; no embedding is copied but those of repeated texts."""
         queries, repeated = self.queries(images), self.repeated
-        with _one_blas_thread_each() as threads:
+        with one_blas_thread_each() as threads:
             known = self._cosines(queries, self.embeddings[repeated], threads)
             for at in range(start, stop, CHUNK):
                 rows = np.arange(at, min(at + CHUNK, stop))
@@ -111,19 +130,9 @@ class FittedSbert(ArrayState):
         out: np.ndarray | None = None,
     ) -> np.ndarray:
         """Cosines of image queries with targets [n, d], float32 [images, n] or the first n columns of `out`."""
-        vectors, start = queries
         if out is None:
-            out = np.empty((len(start) - 1, len(targets)), np.float32)
-        buffers = threading.local()  # a tile in memory that is already there
-
-        def tile(at: int) -> None:
-            some = targets[at : at + TILE]
-            if not hasattr(buffers, "tile"):
-                buffers.tile = np.empty((len(vectors), TILE), np.float32)
-            product = np.matmul(vectors, some.T, out=buffers.tile[:, : len(some)])
-            _fold_max(product, start, out[:, at : at + len(some)])
-
-        list(threads.map(tile, range(0, len(targets), TILE)))
+            out = np.empty((len(queries[1]) - 1, len(targets)), np.float32)
+        fold_products(*queries, targets, threads, out)
         return out
 
     def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:

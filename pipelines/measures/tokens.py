@@ -63,6 +63,7 @@ def ptb_jar() -> Path:
 
 
 def one_line(caption: str) -> str:
+    """A caption without line breaks and halves of surrogate pairs: a space or U+FFFD for each."""
     return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
 
 

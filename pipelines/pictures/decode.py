@@ -36,6 +36,7 @@ class Prepared:
     digests: tuple[str, ...]
 
     def pin_memory(self) -> Prepared:
+        """As a DataLoader asks for it: its numbers in pinned memory, for a GPU's copy."""
         return replace(self, images=self.images.pin_memory())
 
 

@@ -37,6 +37,7 @@ def dataset_card(contents: Contents) -> str:
 
 
 def introduction(contents: Contents) -> str:
+    """The card's first paragraphs: the user's description, and what a row is."""
     text = (
         "How relevant captions are to images they were not written for. Each row of `relevance` is an image and a "
         f"caption with their graded relevance by {len(contents.measures)} measure(s): {', '.join(contents.measures)}."

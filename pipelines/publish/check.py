@@ -23,7 +23,7 @@ PUSH = "push it again: capgrade publish --push"
 class Checked:
     """What was checked, and what is wrong with it: nothing, when it is what was made."""
 
-    place: str
+    name: str
     version: str
     files: int
     bytes: int
@@ -38,14 +38,14 @@ def check(target: str, made: Path | None = None) -> Checked:
     Raises InputError when it cannot be read at all.
     """
     if Path(target).is_dir():
-        place, manifest = target, read_published(Path(target))
+        name, manifest = target, read_published(Path(target))
         problems = folder_problems(Path(target), manifest)
     else:
-        place, manifest, problems = _repository(target)
+        name, manifest, problems = _repository(target)
     if made is not None:
-        problems += _against(manifest, made, place)
+        problems += _against(manifest, made, name)
     size = sum(entry["bytes"] for entry in manifest["files"].values())
-    return Checked(place, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
+    return Checked(name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
 
 
 def read_published(folder: Path) -> dict[str, Any]:
@@ -141,13 +141,13 @@ def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any])
     return [InputError(problem, file=repository.address, remedy="give it a version of its own")] if differ else []
 
 
-def _against(manifest: dict[str, Any], made: Path, place: str) -> list[InputError]:
+def _against(manifest: dict[str, Any], made: Path, target: str) -> list[InputError]:
     """Where a manifest and a folder differ."""
     mine = read_manifest(made, "publish")
     problems = folder_problems(made, mine)
     for name in sorted({*mine["files"], *manifest["files"]}):
         if mine["files"].get(name) != manifest["files"].get(name):
-            problems.append(InputError(f"not the {name} of {made}", file=place, remedy=PUSH))
+            problems.append(InputError(f"not the {name} of {made}", file=target, remedy=PUSH))
     if not problems and mine != manifest:
-        problems.append(InputError(f"not the {MANIFEST} of {made}", file=place, remedy=PUSH))
+        problems.append(InputError(f"not the {MANIFEST} of {made}", file=target, remedy=PUSH))
     return problems

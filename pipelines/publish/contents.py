@@ -31,6 +31,7 @@ class Split:
 
     @property
     def name(self) -> str:
+        """As `datasets` accepts it."""
         return self.tables[0].split
 
 
@@ -48,13 +49,16 @@ class Contents:
 
     @property
     def measures(self) -> list[str]:
+        """In the order of the columns."""
         return self.splits[0].shards.measures
 
     @property
     def pairs(self) -> int:
+        """Pairs of all splits."""
         return sum(table.rows for table in self.tables("relevance"))
 
     def tables(self, config: str) -> list[Table]:
+        """The tables of a config, `captions` or `relevance`, one per split."""
         return [table for split in self.splits for table in split.tables if table.config == config]
 
     @property
@@ -68,12 +72,15 @@ class Contents:
         return [name for name in self.measures if name + LEFT_OUT in self.tables("relevance")[0].schema.names]
 
     def meaning(self, column: str) -> str:
+        """What a column of the relevance table holds, in words."""
         return meaning(column, self.used)
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
+        """How the captions were made, without the folders of this machine."""
         return base_names(read_manifest(self.captions_dir, "captions")["params"])
 
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
+        """How dense relevance was made; None where there is none."""
         return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None

@@ -68,6 +68,7 @@ class Repository:
 
     @property
     def address(self) -> str:
+        """The page of the repository."""
         return f"{self.endpoint}/datasets/{self.id}"
 
     def create(self, *, public: bool = False) -> None:
@@ -97,6 +98,7 @@ class Repository:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def read(self, path: str, revision: str) -> bytes:
+        """A file's bytes at a commit."""
         with self._open(path, revision) as file:
             return file.read()
 
@@ -116,6 +118,7 @@ class Repository:
             return Path(self._api.snapshot_download(**self._at, revision=revision, etag_timeout=ANSWER))
 
     def tag(self, name: str, commit: str) -> None:
+        """Name a commit."""
         with self._asking():
             self._api.create_tag(**self._at, tag=name, revision=commit)
 

@@ -87,6 +87,7 @@ def _own_row(contents: Contents, name: str) -> str:
 
 
 def images(contents: Contents) -> str:
+    """The card's section about where the images are."""
     source = contents.captions_params.get("source")
     where = (
         "They are drawn: the first command below makes them again, in `captions/images.arrow`, by `image_id`."
@@ -99,6 +100,7 @@ def images(contents: Contents) -> str:
 
 
 def limits(contents: Contents) -> str:
+    """The card's section about limits and biases."""
     return f"## Limits and biases\n\n{LIMITS}\n\nLanguage of the captions: `{contents.params.language}`."
 
 

@@ -44,6 +44,7 @@ print(look_up({image!r}, {caption!r}))"""
 
 
 def loading(contents: Contents) -> str:
+    """The card's section with code that loads the tables."""
     whole, streaming, selecting = (_python(text, contents) for text in (LOADING, STREAMING, SELECTING))
     return (
         f"## Loading\n\n{whole}\n\nWithout a download, row by row as they are needed:\n\n{streaming}\n\n"
@@ -52,6 +53,7 @@ def loading(contents: Contents) -> str:
 
 
 def looking_up(contents: Contents) -> str:
+    """The card's section about pairs that were not sampled."""
     text = (
         "Every caption of a split was scored against every image of it, and a sample of the pairs was kept: **a pair "
         "that is absent was not sampled**. That says little of its relevance: an image's own captions and its "

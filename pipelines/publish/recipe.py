@@ -29,13 +29,13 @@ def commands(contents: Contents) -> list[str]:
     shards, first = [], _params(contents.splits[0].shards.metadata["params"])
     for split in contents.splits:
         folder = f"shards-{split.name}"
-        sets = _differences(first, _params(split.shards.metadata["params"]))
+        sets = _set_options(first, _params(split.shards.metadata["params"]))
         lines.append(f"capgrade shards --params params.yaml --captions captions{sets} --out {folder}")
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
         dense = measures_block(contents.relevance_params["measures"])
-        sets = _differences({"measures": first["measures"]}, {"measures": dense})
+        sets = _set_options({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
     if contents.agreement:
@@ -49,7 +49,7 @@ def _params(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "measures": measures_block(made["measures"])}
 
 
-def _differences(first: dict[str, Any], other: dict[str, Any]) -> str:
+def _set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
     before = dict(_leaves(first))
     changed = [(key, value) for key, value in _leaves(other) if key not in before or before[key] != value]
     return "".join(f" --set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed)

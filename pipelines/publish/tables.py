@@ -34,6 +34,7 @@ class Table:
 
     @property
     def rows(self) -> int:
+        """Of all its files."""
         return sum(self.files.values())
 
 
@@ -43,6 +44,7 @@ def hub_split(split: str) -> str:
 
 
 def write_captions(captions: Captions, out: Path) -> Table:
+    """Write the captions of a split as one Parquet file."""
     split = hub_split(captions.split)
     name = f"captions/{split}-00000-of-00001.parquet"
     table = captions.table.select(CAPTIONS.names)

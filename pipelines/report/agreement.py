@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data, json_at
+from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, read_arrow
+from capgrade.schemas.files import metadata_of, read_arrow, read_json
 from capgrade.schemas.judges import SAID, TITLES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
@@ -34,7 +34,7 @@ def agreement(data: Data) -> Section:
     command, title, said = data.command("agree", options), "Agreement with people", ""
     parts: list[Part] = []
     if data.has(AGREEMENT):
-        found = json_at(data.at(AGREEMENT))
+        found = read_json(data.at(AGREEMENT))
         facts = found["judgements"]
         title = TITLES[facts["by"]]
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from capgrade.pipelines.report.data import ALIGNMENT, Data, json_at
+from capgrade.pipelines.report.data import ALIGNMENT, Data
 from capgrade.pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, text
+from capgrade.schemas.files import read_json
 
 SHARES = {
     "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",
@@ -24,7 +25,7 @@ def alignments(data: Data) -> Section:
     told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
     parts: list[Part] = [Picture("alignment", "Words and the regions they point at", told, path.read_bytes(), "png")]
     if data.has(ALIGNMENT, "pointing.json"):
-        found = json_at(data.at(ALIGNMENT, "pointing.json"))
+        found = read_json(data.at(ALIGNMENT, "pointing.json"))
         order = sorted(found, key=lambda kind: (kind != "all", -found[kind]["phrases"], kind))
         lines = [
             [text(kind), count(found[kind]["phrases"]), *(_share(found[kind][k]) for k in SHARES)] for kind in order

@@ -15,6 +15,7 @@ HIDDEN = "hidden"  # the parameter that the page's boxes for runs set
 
 
 def rows(values: Iterable[Row]) -> alt.Data:
+    """Rows as the data of a chart."""
     return alt.Data(values=[{key: _short(value) for key, value in row.items()} for row in values])
 
 

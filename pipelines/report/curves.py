@@ -7,8 +7,9 @@ from typing import Any
 import altair as alt
 
 from capgrade.pipelines.report.charts import by_run, made, rows
-from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.data import EVALUATION, Data
 from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
+from capgrade.schemas.files import read_json
 
 FILE = "curves_k.json"
 NAMES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}
@@ -17,7 +18,7 @@ INTRO = "The same runs at other depths: what a metric says at one K it need not 
 
 def curves(data: Data) -> Section:
     """A chart a metric; directions by the stroke of the line."""
-    found = {name: json_at(folder / FILE) for name, folder in data.folders(EVALUATION, FILE).items()}
+    found = {name: read_json(folder / FILE) for name, folder in data.folders(EVALUATION, FILE).items()}
     points = [{"run": name, **row} for name, rows_of in found.items() for row in rows_of]
     parts: list[Part] = [_chart(name, points, data.runs) for name in NAMES if any(name in row for row in points)]
     if not parts:

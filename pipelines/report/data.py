@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.relevance import Relevance, read_relevance
 
 CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
@@ -30,9 +30,11 @@ class Data:
     folder: Path
 
     def at(self, *names: str) -> Path:
+        """A file or folder of the folder."""
         return self.folder.joinpath(*names)
 
     def has(self, *names: str) -> bool:
+        """Whether a finished folder, or a file, is there."""
         path = self.at(*names)
         return (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
 
@@ -42,10 +44,12 @@ class Data:
 
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
+        """Of `captions`. InputError for a damaged one."""
         return read_manifest(self.at(CAPTIONS), "captions")
 
     @cached_property
     def relevance_manifest(self) -> dict[str, Any]:
+        """Of `relevance`. InputError for a damaged one."""
         return read_manifest(self.at(RELEVANCE), "relevance")
 
     @cached_property
@@ -57,6 +61,7 @@ class Data:
 
     @property
     def graded(self) -> bool:
+        """Whether there is dense relevance."""
         return self.has(RELEVANCE)
 
     @cached_property
@@ -104,7 +109,3 @@ def columns(path: Path) -> dict[str, np.ndarray]:
         return {name: np.array([float(row[name]) for row in rows]) for name in (rows[0] if rows else ())}
     except (OSError, ValueError, TypeError, csv.Error) as error:
         raise InputError(f"not a table of numbers ({error})", file=path, remedy="run its stage again") from None
-
-
-def json_at(path: Path) -> Any:
-    return read_json(path)

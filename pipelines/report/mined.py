@@ -7,8 +7,9 @@ from typing import Any
 import altair as alt
 
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.data import EVALUATION, Data
 from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
+from capgrade.schemas.files import read_json
 
 FILE = "curves_mined.json"
 HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
@@ -22,7 +23,7 @@ SHARES = ("precision", "recall")
 
 def mined(data: Data) -> Section:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
-    found = [json_at(folder / FILE) for folder in data.folders(EVALUATION, FILE).values()]
+    found = [read_json(folder / FILE) for folder in data.folders(EVALUATION, FILE).values()]
     curves: list[dict[str, Any]] = next((one for one in found if one), [])
     parts: list[Part] = [_chart(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
     if not found:

@@ -30,6 +30,7 @@ def vega() -> str:
 
 
 def data_uri(data: bytes, suffix: str) -> str:
+    """An image in the page itself; `suffix` is its kind: png, webp."""
     return f"data:image/{suffix};base64,{base64.b64encode(data).decode()}"
 
 

@@ -17,6 +17,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Note:
+    """A paragraph."""
+
     kind: ClassVar[str] = "note"
     text: str
 
@@ -65,6 +67,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
+    """Rows that the reader can sort."""
+
     kind: ClassVar[str] = "table"
     title: str
     columns: Sequence[str]
@@ -95,6 +99,8 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Examples:
+    """Queries with what was found for them."""
+
     kind: ClassVar[str] = "examples"
     measure: str
     rankings: Sequence[Ranking]
@@ -105,6 +111,8 @@ Part = Facts | Note | Missing | Chart | Picture | Table | Examples
 
 @dataclass(frozen=True)
 class Section:
+    """A heading with its parts; `id` is its anchor."""
+
     id: str
     title: str
     intro: str
@@ -117,8 +125,10 @@ def number(value: float, digits: int = 3) -> Cell:
 
 
 def count(value: int) -> Cell:
+    """A cell of a whole number."""
     return Cell(f"{value:,}", value)
 
 
 def text(value: str) -> Cell:
+    """A cell of words."""
     return Cell(value, value)

@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 
 from capgrade.pipelines.report.charts import by_run, choice, made, rows
-from capgrade.pipelines.report.data import EVALUATION, Data, json_at
+from capgrade.pipelines.report.data import EVALUATION, Data
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
+from capgrade.schemas.files import read_json
 from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_better
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -24,7 +25,9 @@ Runs = dict[str, dict[str, Any]]
 
 def runs(data: Data) -> Section:
     """A short table, a chart of any metric with its intervals, and the table of all metrics."""
-    found: Runs = {name: json_at(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()}
+    found: Runs = {
+        name: read_json(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()
+    }
     if not found:
         options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
         missing = Missing("evaluated runs", data.command("evaluate", options))

@@ -26,6 +26,7 @@ class Thumbnails:
 
     @cached_property
     def pictures(self) -> dict[str, Picture]:
+        """The pictures by image id; none where the captions folder has no images."""
         if self.images is not None:
             return self._by_file(read_pictures(self.images))
         known = (self.folder / TABLE).is_file()
@@ -40,6 +41,7 @@ class Thumbnails:
         return {image_id: at[name] for image_id, name in names.items() if name in at}
 
     def image(self, image_id: str) -> Image.Image | None:
+        """The picture at full size; None where there is none."""
         picture = self.pictures.get(image_id)
         return None if picture is None else Image.fromarray(picture.decode()[0])
 

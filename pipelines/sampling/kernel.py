@@ -6,6 +6,8 @@ without branches marks those that may enter one, and only these are looked at on
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import prange
 
@@ -20,6 +22,49 @@ NEGATIVE_ZERO = np.int32(-(2**31))  # bits of the float32
 KEY, ROW, SLOT = 0, 1, 2  # columns of a heap: rank in the sample, caption, where the caption's values are
 
 
+class Windows(NamedTuple):
+    """Bounds of windows: float32 [measures, windows + 1], behind the last an infinite one."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    low: np.ndarray  # float32 [measures, 2]: where the evenly spaced lower and upper bounds would start
+    per_step: np.ndarray  # float32 [measures]: windows per unit of the measure
+    overlap: np.ndarray  # int64 [measures]: how many windows hold a value at most
+
+
+class Layout(NamedTuple):
+    """The samples of an image: sample 0 is the uniform one, then the tops, then the windows."""
+
+    start: np.ndarray  # int64 [samples + 1]: where each begins in the image's room
+    salt: np.ndarray  # uint64 [samples]
+
+
+class Room(NamedTuple):
+    """How many captions a random sample keeps."""
+
+    per_window: int
+    uniform: int
+
+
+class State(NamedTuple):
+    """What each image has kept so far; that of one image has one dimension less."""
+
+    heap: np.ndarray  # uint64 [images, room, 3]
+    payload: np.ndarray  # float32 [images, room, measures]
+    size: np.ndarray  # int64 [images, samples]
+    limit: np.ndarray  # uint64 [images, samples]: the highest key to beat
+    begun: np.ndarray  # int64 [images, measures, windows + 1]: values by how many windows have begun at them
+    ended: np.ndarray  # int64, the same: by how many have ended
+
+
+class Own(NamedTuple):
+    """The images' own captions and their values."""
+
+    ptr: np.ndarray  # int64 [images + 1]
+    rows: np.ndarray  # int64 [own]
+    values: np.ndarray  # float32 [own, measures]
+
+
 @njit(cache=True)
 def mix_all(x):
     """`mix` of uint64 [n]."""
@@ -30,7 +75,7 @@ def mix_all(x):
 
 
 @njit(cache=True)
-def _descending(bits, row):
+def descending(bits, row):
     """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32. Those of -0.0 count
     as those of 0.0: equal values tie."""
     if bits == NEGATIVE_ZERO:
@@ -67,7 +112,7 @@ def _take(heap, at, room, size, key, row):
 
 @njit(cache=True)
 def take(x, key, row, values, start, heap, payload, size, limit):
-    """Sample x takes a caption that its limit lets in, with the caption's values float32 [measures]."""
+    """Sample x of an image takes a caption that its limit lets in, with the caption's values float32 [measures]."""
     slot, limit[x] = _take(heap, start[x], start[x + 1] - start[x], size[x : x + 1], key, row)
     payload[slot] = values
 
@@ -123,20 +168,18 @@ def _count(passed, counts):
 
 
 @njit(cache=True)
-def _least_top(heap, payload, size, start, m):
+def _least_top(state, start, m):
     """The value of measure m that a caption must exceed to enter its top: captions come in order, so ties lose."""
     room = start[2 + m] - start[1 + m]
-    if size[1 + m] < room:
+    if state.size[1 + m] < room:
         return np.float32(-np.inf)
-    return payload[heap[start[1 + m], SLOT], m] if room else np.float32(np.inf)
+    return state.payload[state.heap[start[1 + m], SLOT], m] if room else np.float32(np.inf)
 
 
 @njit(cache=True)
-def _offer_slice(
-    base, caption_keys, first_row, values, value_bits, lower, upper, low, per_step, overlap, start, salt,
-    heap, payload, size, limit, begun, ended,
-):  # fmt: skip
+def _offer_slice(base, caption_keys, first_row, values, value_bits, windows, layout, state):
     """`offer` of one image and so few captions that the limits at their start let few by for nothing."""
+    lower, upper, limit = windows.lower, windows.upper, state.limit
     n_measures, n = values.shape
     n_windows = lower.shape[1] - 1
     pair, hit = np.empty(n, np.uint64), np.empty(n, np.uint8)
@@ -145,42 +188,41 @@ def _offer_slice(
     most = limit[0]
     for c in range(n):
         pair[c] = mix(base + caption_keys[c])
-        hit[c] = mix(pair[c] + salt[0]) <= most
+        hit[c] = mix(pair[c] + layout.salt[0]) <= most
     for m in range(n_measures):
-        least = _least_top(heap, payload, size, start, m)
+        least = _least_top(state, layout.start, m)
         row = values[m]
         for c in range(n):
             hit[c] |= row[c] > least
-        for edges, begin, passed, total in ((lower, 0, after, begun), (upper, 1, first, ended)):
-            _passed(row, edges[m], low[m, begin], per_step[m], passed[m])
+        for edges, begin, passed, total in ((lower, 0, after, state.begun), (upper, 1, first, state.ended)):
+            _passed(row, edges[m], windows.low[m, begin], windows.per_step[m], passed[m])
             counts[:] = 0
             _count(passed[m], counts)
             total[m] += counts.sum(0)
         x = 1 + n_measures + m * n_windows
         if n_windows <= 64:
             rare, most = _rare_windows(limit[x : x + n_windows])
-            _mark_windows(pair, first[m], after[m], overlap[m], rare, most, np.uint64(x + 1), hit)
+            _mark_windows(pair, first[m], after[m], windows.overlap[m], rare, most, np.uint64(x + 1), hit)
         else:
             hit[:] = 1
     for c in range(n):
         if hit[c]:
             _offer_caption(
-                pair[c], first_row + c, values[:, c], value_bits[:, c], first[:, c], after[:, c], start, salt,
-                heap, payload, size, limit,
+                pair[c], first_row + c, values[:, c], value_bits[:, c], first[:, c], after[:, c], layout, state
             )  # fmt: skip
 
 
 @njit(cache=True)
-def _offer_caption(
-    pair, row, values, value_bits, first, after, start, salt, heap, payload, size, limit
-):  # fmt: skip
+def _offer_caption(pair, row, values, value_bits, first, after, layout, state):
+    start, salt = layout.start, layout.salt
+    heap, payload, size, limit = state.heap, state.payload, state.size, state.limit
     n_measures = values.shape[0]
     n_windows = (start.shape[0] - 2 - n_measures) // n_measures
     key = mix(pair + salt[0])
     if key < limit[0]:
         take(0, key, row, values, start, heap, payload, size, limit)
     for m in range(n_measures):
-        key = _descending(value_bits[m], row)
+        key = descending(value_bits[m], row)
         if key < limit[1 + m]:
             take(1 + m, key, row, values, start, heap, payload, size, limit)
         for w in range(first[m], after[m]):
@@ -190,46 +232,48 @@ def _offer_caption(
                 take(x, key, row, values, start, heap, payload, size, limit)
 
 
-@njit(parallel=True, cache=True)
-def offer(
-    base, caption_keys, first_row, values, value_bits, lower, upper, low, per_step, overlap, start, salt,
-    heap, payload, size, limit, begun, ended,
-):  # fmt: skip
-    """Offer captions first_row.. to every sample of every image.
+@njit(cache=True)
+def _offer_image(base, caption_keys, first_row, values, value_bits, windows, layout, state):
+    for at in range(0, values.shape[1], SLICE):
+        some = slice(at, min(at + SLICE, values.shape[1]))
+        _offer_slice(
+            base, caption_keys[some], first_row + at, values[:, some], value_bits[:, some], windows, layout, state
+        )  # fmt: skip
 
-    Sample 0 is the uniform one, then the tops, then the windows. values float32 [measures, images, captions]; lower
-    and upper float32 [measures, windows + 1], the last infinite; salt uint64 [samples]; heap uint64 [images, room, 3];
-    payload float32 [images, room, measures]; size and limit [images, samples]; begun and ended int64 [images,
-    measures, windows + 1] count the values by windows that have begun and ended at them.
-    """
-    n = values.shape[2]
+
+@njit(parallel=True, cache=True)
+def offer(base, caption_keys, first_row, values, value_bits, windows, layout, state):
+    """Offer captions first_row.. to every sample of every image: values float32 [measures, images, captions] and their
+    bits as int32, hashes of the images `base` and of the captions."""
+    heap, payload, size, limit, begun, ended = state
     for b in prange(values.shape[1]):
-        for at in range(0, n, SLICE):
-            some = slice(at, min(at + SLICE, n))
-            _offer_slice(
-                base[b], caption_keys[some], first_row + at, values[:, b, some], value_bits[:, b, some], lower, upper,
-                low, per_step, overlap, start, salt, heap[b], payload[b], size[b], limit[b], begun[b], ended[b],
-            )  # fmt: skip
-
-
-@njit(parallel=True, cache=True)
-def merge(start, heap, payload, size, limit, other_heap, other_payload, other_size):
-    """Offer what other captions of the same images have left in their samples."""
-    for b in prange(heap.shape[0]):
-        for x in range(start.shape[0] - 1):
-            for k in range(start[x], start[x] + other_size[b, x]):
-                if other_heap[b, k, KEY] < limit[b, x]:
-                    values = other_payload[b, other_heap[b, k, SLOT]]
-                    row = other_heap[b, k, ROW]
-                    take(x, other_heap[b, k, KEY], row, values, start, heap[b], payload[b], size[b], limit[b])
+        mine = State(heap[b], payload[b], size[b], limit[b], begun[b], ended[b])
+        _offer_image(base[b], caption_keys, first_row, values[:, b], value_bits[:, b], windows, layout, mine)
 
 
 @njit(cache=True)
-def _finish_one(
-    own, own_values, n, n_measures, lower, upper, per_window, uniform, start, heap, payload, size, begun, ended,
-    out_row, out_bits, out_values, out_miss,
-):  # fmt: skip
-    n_samples, n_windows = start.shape[0] - 1, lower.shape[1] - 1
+def _merge_image(start, heap, payload, size, limit, other_heap, other_payload, other_size):
+    for x in range(start.shape[0] - 1):
+        for k in range(start[x], start[x] + other_size[x]):
+            key = other_heap[k, KEY]
+            if key < limit[x]:
+                values = other_payload[other_heap[k, SLOT]]
+                take(x, key, other_heap[k, ROW], values, start, heap, payload, size, limit)
+
+
+@njit(parallel=True, cache=True)
+def merge(start, state, other_heap, other_payload, other_size):
+    """Offer what other captions of the same images have left in their samples."""
+    heap, payload, size, limit = state.heap, state.payload, state.size, state.limit
+    for b in prange(heap.shape[0]):
+        _merge_image(start, heap[b], payload[b], size[b], limit[b], other_heap[b], other_payload[b], other_size[b])
+
+
+@njit(cache=True)
+def _finish_image(own, own_values, n, windows, room, start, state, out_row, out_bits, out_values, out_miss):
+    heap, payload, size = state.heap, state.payload, state.size
+    lower, upper = windows.lower, windows.upper
+    n_samples, n_windows, n_measures = start.shape[0] - 1, lower.shape[1] - 1, payload.shape[1]
     most = out_row.shape[0]
     found, bits, slot = np.empty(most, np.int64), np.empty(most, np.uint32), np.empty(most, np.int64)
     k = 0
@@ -248,28 +292,27 @@ def _finish_one(
             out_values[:, kept] = own_values[-1 - slot[x]] if slot[x] < 0 else payload[slot[x]]
         out_bits[kept] |= bits[x]
     for x in range(kept + 1):
-        miss = 1.0 - uniform / n if uniform < n else 0.0
+        miss = 1.0 - room.uniform / n if room.uniform < n else 0.0
         for m in range(n_measures):
             began, over = 0, 0  # values that had not begun, and had not ended, before window w
             for w in range(n_windows):
-                began += begun[m, w]
-                over += ended[m, w]
+                began += state.begun[m, w]
+                over += state.ended[m, w]
                 if lower[m, w] <= out_values[m, x] < upper[m, w]:
-                    miss *= 1.0 - min(1.0, per_window / (over - began))
+                    miss *= 1.0 - min(1.0, room.per_window / max(1, over - began))
         out_miss[x] = miss
     return kept + 1
 
 
 @njit(parallel=True, cache=True)
-def finish(
-    own_ptr, own, own_values, n, lower, upper, per_window, uniform, start, heap, payload, size, begun, ended,
-    rows, bits, values, miss, kept,
-):  # fmt: skip
-    """Fill each image's kept captions in order, their reasons and values, and the probability that random samples
+def finish(own, n, windows, room, start, state, rows, bits, values, miss, kept):
+    """Fill each image's kept captions of n in order, their reasons and values, and the probability that random samples
     miss them; how many. rows, bits, miss [images, most]; values [images, measures, most]."""
+    own_ptr, own_rows, own_values = own
+    heap, payload, size, limit, begun, ended = state
     for b in prange(heap.shape[0]):
-        mine = slice(own_ptr[b], own_ptr[b + 1])
-        kept[b] = _finish_one(
-            own[mine], own_values[mine], n, payload.shape[2], lower, upper, per_window, uniform, start, heap[b],
-            payload[b], size[b], begun[b], ended[b], rows[b], bits[b], values[b], miss[b],
+        mine = State(heap[b], payload[b], size[b], limit[b], begun[b], ended[b])
+        at = slice(own_ptr[b], own_ptr[b + 1])
+        kept[b] = _finish_image(
+            own_rows[at], own_values[at], n, windows, room, start, mine, rows[b], bits[b], values[b], miss[b]
         )  # fmt: skip

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.sampling import kernel
-from capgrade.pipelines.sampling.kernel import ANY, STEP, mix_all
+from capgrade.pipelines.sampling.kernel import ANY, STEP, Layout, Own, Room, State, Windows, mix_all
 from capgrade.schemas.errors import InputError
 
 MOST_MEASURES = 15  # of two bits each, beside two
@@ -36,6 +36,7 @@ class Plan:
     per_window: int
     uniform: int
     seed: int
+    among: float = 1.0  # the share of the captions that windows are drawn from
 
     def windows(self, measure: int) -> np.ndarray:
         """float64 [n, 2]: lower and upper bound of each window of a measure, covering its whole range.
@@ -96,10 +97,10 @@ class Samples:
         self.plan, self.images, self.measures = plan, len(image_keys), measures
         self._base = mix_all(image_keys ^ id_keys([f"seed {plan.seed}"])[0])
         bounds = np.stack([plan.windows(m) for m in range(measures)])
-        self._windows = _Windows.of(bounds)
+        self._windows = windows_of(bounds)
         rooms = [plan.uniform] + [plan.top] * measures + [plan.per_window] * (measures * bounds.shape[1])
         self._start = np.concatenate([[0], np.cumsum(rooms)])
-        self._salt = np.arange(1, len(rooms) + 1, dtype=np.uint64) * STEP
+        self._layout = Layout(self._start, np.arange(1, len(rooms) + 1, dtype=np.uint64) * STEP)
         self._own_ptr = np.concatenate([[0], np.cumsum([len(o) for o in own])]).astype(np.int64)
         self._own = np.concatenate(own).astype(np.int64)
         self._own_image = np.repeat(np.arange(self.images), np.diff(self._own_ptr))
@@ -122,16 +123,14 @@ class Samples:
         inside = (at >= 0) & (at < len(caption_keys))
         self.state["own_values"][inside] = values[:, self._own_image[inside], at[inside]].T
         kernel.offer(
-            self._base, caption_keys, first, values, values.view(np.int32), *self._windows.for_offers, self._start,
-            self._salt, self.state["heap"], self.state["payload"], self.state["size"], self._limit,
-            self.state["begun"], self.state["ended"],
+            self._base, caption_keys, first, values, values.view(np.int32), self._windows, self._layout, self._arrays
         )  # fmt: skip
 
     def merge(self, other: Mapping[str, np.ndarray]) -> None:
         """The `state` of samples of other captions."""
         mine = self.state
         found = (other["heap"], other["payload"], other["size"])
-        kernel.merge(self._start, mine["heap"], mine["payload"], mine["size"], self._limit, *found)
+        kernel.merge(self._start, self._arrays, *found)
         for name in ("begun", "ended"):
             mine[name] += other[name]
         mine["own_values"] = np.where(np.isnan(mine["own_values"]), other["own_values"], mine["own_values"])
@@ -149,42 +148,35 @@ class Samples:
         rows, bits = np.empty((self.images, most), np.int64), np.empty((self.images, most), np.uint32)
         values = np.empty((self.images, self.measures, most), np.float32)
         miss, kept = np.empty((self.images, most)), np.empty(self.images, np.int64)
+        own = Own(self._own_ptr, self._own, state["own_values"])
         kernel.finish(
-            self._own_ptr, self._own, state["own_values"], n_captions, self._windows.lower, self._windows.upper,
-            plan.per_window, plan.uniform, self._start, state["heap"], state["payload"], state["size"],
-            state["begun"], state["ended"], rows, bits, values, miss, kept,
+            own, n_captions, self._windows, Room(plan.per_window, plan.uniform), self._start, self._arrays,
+            rows, bits, values, miss, kept,
         )  # fmt: skip
         valid = np.arange(most) < kept[:, None]
-        certain = (bits[valid] & np.uint32(_certain_bits(self.measures))) > 0
+        certain = (bits[valid] & np.uint32(certain_bits(self.measures))) > 0
         weight = 1 / (1 - np.where(certain, 0, miss[valid]))
         ptr = np.concatenate([[0], np.cumsum(kept)])
         return Kept(ptr, rows[valid], bits[valid], weight, values.transpose(1, 0, 2)[:, valid])
 
-
-@dataclass(frozen=True)
-class _Windows:
-    """Bounds of windows as the kernels take them: float32 [measures, windows + 1] behind the last an infinite one."""
-
-    lower: np.ndarray
-    upper: np.ndarray
-    low: np.ndarray  # float32 [measures, 2]: where the evenly spaced lower and upper bounds would start
-    per_step: np.ndarray  # float32 [measures]: windows a unit
-    overlap: np.ndarray  # int64 [measures]: how many windows hold a value at most
-
-    @staticmethod
-    def of(bounds: np.ndarray) -> _Windows:
-        """From float64 [measures, windows, 2]. A float32 reaches a bound when it reaches the float32 at or above."""
-        beyond = np.full((len(bounds), 1), np.inf)
-        lower, upper = (_at_or_above(np.hstack([bounds[:, :, side], beyond])) for side in (0, 1))
-        step = bounds[:, 2, 0] - bounds[:, 1, 0] if bounds.shape[1] > 2 else np.full(len(bounds), np.inf)
-        low = np.stack([lower[:, 1] - step, upper[:, 0]], axis=1) if bounds.shape[1] > 2 else np.zeros((len(bounds), 2))
-        edges = np.concatenate([lower[:, :-1], upper[:, :-1]], axis=1)
-        held = [max(((e >= lo) & (e < up)).sum() for e in row) for row, lo, up in zip(edges, lower, upper, strict=True)]
-        return _Windows(lower, upper, low.astype(np.float32), (1 / step).astype(np.float32), np.array(held))
-
     @property
-    def for_offers(self) -> tuple[np.ndarray, ...]:
-        return self.lower, self.upper, self.low, self.per_step, self.overlap
+    def _arrays(self) -> State:
+        state = self.state
+        return State(
+            state["heap"], state["payload"], state["size"], self._limit, state["begun"], state["ended"]
+        )  # fmt: skip
+
+
+def windows_of(bounds: np.ndarray) -> Windows:
+    """As the kernels take them, from float64 [measures, windows, 2]. A float32 reaches a bound when it reaches the
+    float32 at or above."""
+    beyond = np.full((len(bounds), 1), np.inf)
+    lower, upper = (_at_or_above(np.hstack([bounds[:, :, side], beyond])) for side in (0, 1))
+    step = bounds[:, 2, 0] - bounds[:, 1, 0] if bounds.shape[1] > 2 else np.full(len(bounds), np.inf)
+    low = np.stack([lower[:, 1] - step, upper[:, 0]], axis=1) if bounds.shape[1] > 2 else np.zeros((len(bounds), 2))
+    edges = np.concatenate([lower[:, :-1], upper[:, :-1]], axis=1)
+    held = [max(((e >= lo) & (e < up)).sum() for e in row) for row, lo, up in zip(edges, lower, upper, strict=True)]
+    return Windows(lower, upper, low.astype(np.float32), (1 / step).astype(np.float32), np.array(held))
 
 
 def _at_or_above(bounds: np.ndarray) -> np.ndarray:
@@ -204,6 +196,6 @@ def keep(
     return samples.kept(values.shape[2])
 
 
-def _certain_bits(measures: int) -> int:
+def certain_bits(measures: int) -> int:
     """The reasons that do not depend on chance: own, and the top of each measure."""
     return (1 << OWN) | sum(1 << (2 + 2 * m) for m in range(measures))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.sources.fields import Place, as_id, as_text, entries, required
+from capgrade.pipelines.sources.fields import Position, as_id, as_text, entries, required
 from capgrade.pipelines.sources.text import read_json, source_path
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
@@ -28,18 +28,18 @@ def read_coco(params: CaptionsParams) -> Iterator[Caption]:
     document = read_json(path)
     images = _images(document, path)
     bare = dict.fromkeys(images)  # images without a caption so far, in file order
-    for place, annotation in entries(document, "annotations", Place(str(path)), LAYOUT):
-        image_id = as_id(required(annotation, "image_id", place, LAYOUT), "image_id", place)
+    for position, annotation in entries(document, "annotations", Position(str(path)), LAYOUT):
+        image_id = as_id(required(annotation, "image_id", position, LAYOUT), "image_id", position)
         if image_id not in images:
-            raise place.refuse(f"image {image_id} is not in 'images'", "list the image or drop the caption")
+            raise position.refuse(f"image {image_id} is not in 'images'", "list the image or drop the caption")
         bare.pop(image_id, None)
         yield Caption(
             image_id=image_id,
-            caption_id=as_id(required(annotation, "id", place, LAYOUT), "id", place),
+            caption_id=as_id(required(annotation, "id", position, LAYOUT), "id", position),
             split=split,
-            text=as_text(required(annotation, "caption", place, LAYOUT), "caption", place),
-            file=place.file,
-            row=place.row,
+            text=as_text(required(annotation, "caption", position, LAYOUT), "caption", position),
+            file=position.file,
+            row=position.row,
             image_file=images[image_id][1],
         )
     for image_id in bare:
@@ -47,15 +47,15 @@ def read_coco(params: CaptionsParams) -> Iterator[Caption]:
         raise images[image_id][0].refuse(f"image {image_id} has no caption", remedy)
 
 
-def _images(document: Any, path: Path) -> dict[str, tuple[Place, str | None]]:
+def _images(document: Any, path: Path) -> dict[str, tuple[Position, str | None]]:
     """Image id -> where it is listed, and its file name."""
-    images: dict[str, tuple[Place, str | None]] = {}
-    for place, image in entries(document, "images", Place(str(path)), LAYOUT):
-        image_id = as_id(required(image, "id", place, LAYOUT), "id", place)
+    images: dict[str, tuple[Position, str | None]] = {}
+    for position, image in entries(document, "images", Position(str(path)), LAYOUT):
+        image_id = as_id(required(image, "id", position, LAYOUT), "id", position)
         if image_id in images:
-            raise place.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
-        name = as_text(image["file_name"], "file_name", place) if "file_name" in image else None
-        images[image_id] = place, name
+            raise position.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
+        name = as_text(image["file_name"], "file_name", position) if "file_name" in image else None
+        images[image_id] = position, name
     return images
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.fields import Position
 from capgrade.pipelines.sources.splits import keep_splits
 from capgrade.pipelines.sources.text import read_lines, source_path
 from capgrade.schemas.captions import Caption
@@ -22,7 +22,7 @@ class Listing(NamedTuple):
     """The split that a list gives an image, and where."""
 
     split: str
-    place: Place
+    position: Position
 
 
 def read_flickr(params: CaptionsParams) -> Iterator[Caption]:
@@ -44,9 +44,9 @@ def _captions(path: Path, split: str) -> Iterator[Caption]:
         caption_id, tab, text = line.partition("\t")
         image, hash_sign, number = caption_id.rpartition("#")
         if not tab:
-            raise Place(str(path), row).refuse("no tab between the caption id and the caption", LAYOUT)
+            raise Position(str(path), row).refuse("no tab between the caption id and the caption", LAYOUT)
         if not (image and hash_sign and number.isdecimal()):
-            raise Place(str(path), row).refuse(f"'{caption_id}' is not a file name, '#' and a number", LAYOUT)
+            raise Position(str(path), row).refuse(f"'{caption_id}' is not a file name, '#' and a number", LAYOUT)
         yield Caption(image, caption_id, split, text, str(path), row, image_file=image)
 
 
@@ -62,7 +62,7 @@ def _listed(path: Path, listings: Mapping[str, Listing]) -> Iterator[Caption]:
         yield replace(caption, split=listing.split)
     for image in bare:
         remedy = f"drop it from the list, or name images as {path.name} does"
-        raise listings[image].place.refuse(f"image '{image}' has no caption in {path}", remedy)
+        raise listings[image].position.refuse(f"image '{image}' has no caption in {path}", remedy)
     if left_out:
         logger.info("%s: %d captions left out, their images are in no list", path, left_out)
 
@@ -72,12 +72,12 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
     listings: dict[str, Listing] = {}
     for split, name in lists.items():
         for row, line in read_lines(Path(name)):
-            image, place = line.strip(), Place(name, row)
+            image, position = line.strip(), Position(name, row)
             if not image:
-                raise place.refuse("no image in this row", "delete the empty row")
+                raise position.refuse("no image in this row", "delete the empty row")
             if image in listings:
-                first = listings[image].place
+                first = listings[image].position
                 problem = f"image '{image}' is already in {first.file} row {first.row}"
-                raise place.refuse(problem, "keep it in one list, once")
-            listings[image] = Listing(split, place)
+                raise position.refuse(problem, "keep it in one list, once")
+            listings[image] = Listing(split, position)
     return listings

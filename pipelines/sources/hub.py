@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.fields import Position
 from capgrade.pipelines.sources.records import Fields, Record, captions_of
 from capgrade.pipelines.sources.splits import keep_splits
 from capgrade.pipelines.sources.text import source_path
@@ -40,13 +40,13 @@ def _captions(params: CaptionsParams) -> Iterator[Caption]:
     for split, dataset in _load(name, params).items():
         # A dataset saved alone may not know which split it is.
         label = split or params.split or "all"
-        fields = Fields.found(params.columns, dataset.column_names, Place(name, label))
+        fields = Fields.found(params.columns, dataset.column_names, Position(name, label))
         yield from captions_of(_records(dataset.select_columns(fields.names()), name, label), fields, label)
 
 
 def _records(dataset: Dataset, name: str, split: str) -> Iterator[Record]:
     for index, record in enumerate(dataset.with_format(None)):
-        yield Place(name, f"{split}[{index}]"), record
+        yield Position(name, f"{split}[{index}]"), record
 
 
 def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:

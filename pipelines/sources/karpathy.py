@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.sources.fields import Place, as_id, as_text, entries, required
+from capgrade.pipelines.sources.fields import Position, as_id, as_text, entries, required
 from capgrade.pipelines.sources.splits import keep_splits
 from capgrade.pipelines.sources.text import read_json, source_path
 from capgrade.schemas.captions import Caption
@@ -28,14 +28,14 @@ def read_karpathy(params: CaptionsParams) -> Iterator[Caption]:
 
 def _captions(path: Path) -> Iterator[Caption]:
     listed: set[str] = set()
-    for place, image in entries(read_json(path), "images", Place(str(path)), LAYOUT):
-        name = as_id(required(image, "filename", place, LAYOUT), "filename", place)
-        image_id = as_id(image["cocoid"], "cocoid", place) if "cocoid" in image else name
+    for position, image in entries(read_json(path), "images", Position(str(path)), LAYOUT):
+        name = as_id(required(image, "filename", position, LAYOUT), "filename", position)
+        image_id = as_id(image["cocoid"], "cocoid", position) if "cocoid" in image else name
         if image_id in listed:
-            raise place.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
+            raise position.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
         listed.add(image_id)
-        split = as_id(required(image, "split", place, LAYOUT), "split", place)
-        for inner, sentence in _sentences(image, image_id, place):
+        split = as_id(required(image, "split", position, LAYOUT), "split", position)
+        for inner, sentence in _sentences(image, image_id, position):
             yield Caption(
                 image_id=image_id,
                 caption_id=as_id(required(sentence, "sentid", inner, LAYOUT), "sentid", inner),
@@ -47,8 +47,8 @@ def _captions(path: Path) -> Iterator[Caption]:
             )
 
 
-def _sentences(image: dict[str, Any], image_id: str, place: Place) -> list[tuple[Place, dict[str, Any]]]:
-    sentences = list(entries(image, "sentences", place, LAYOUT))
+def _sentences(image: dict[str, Any], image_id: str, position: Position) -> list[tuple[Position, dict[str, Any]]]:
+    sentences = list(entries(image, "sentences", position, LAYOUT))
     if not sentences:
-        raise place.refuse(f"image {image_id} has no sentences", "drop the image or add its captions")
+        raise position.refuse(f"image {image_id} has no sentences", "drop the image or add its captions")
     return sentences

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.fields import Position
 from capgrade.pipelines.sources.text import read_lines, source_path
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
@@ -64,13 +64,13 @@ def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
             raise InputError(f"{n_captions} captions, not a multiple of {PER_IMAGE}", file=captions, remedy=TABLE)
         split = captions.name.removesuffix("_caps.txt")
         return [f"{split}-{image}" for image in range(n_captions // PER_IMAGE)]
-    ids = [_image_id(line, Place(str(path), row)) for row, line in read_lines(path)]
+    ids = [_image_id(line, Position(str(path), row)) for row, line in read_lines(path)]
     if len(ids) == n_captions and n_captions % PER_IMAGE == 0:
         _check_fives(ids, path)
         ids = ids[::PER_IMAGE]
     elif len(ids) * PER_IMAGE != n_captions:
         problem = f"{len(ids)} ids for the {n_captions} captions of {captions.name}"
-        remedy = f"give one id a caption or one for every {PER_IMAGE} captions, or {TABLE}"
+        remedy = f"give one id per caption or one for every {PER_IMAGE} captions, or {TABLE}"
         raise InputError(problem, file=path, remedy=remedy)
     for image_id, times in Counter(ids).items():
         if times > 1:
@@ -79,9 +79,9 @@ def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
     return ids
 
 
-def _image_id(line: str, place: Place) -> str:
+def _image_id(line: str, position: Position) -> str:
     if not line.strip():
-        raise place.refuse("no id in this row", "delete the empty row or write the image's id")
+        raise position.refuse("no id in this row", "delete the empty row or write the image's id")
     return line.strip()
 
 
@@ -91,4 +91,4 @@ def _check_fives(ids: list[str], path: Path) -> None:
         if image_id != first:
             problem = f"id {image_id} where {first} is expected, as in the other rows of its {PER_IMAGE}"
             remedy = f"give image ids, not sentence ids, each {PER_IMAGE} times in a row, or {TABLE}"
-            raise Place(str(path), index + 1).refuse(problem, remedy)
+            raise Position(str(path), index + 1).refuse(problem, remedy)

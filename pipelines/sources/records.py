@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capgrade.pipelines.sources.fields import Place, as_id, as_text, required
+from capgrade.pipelines.sources.fields import Position, as_id, as_text, required
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import Columns
 
 REMEDY = "every row needs the same fields as the first"
-Record = tuple[Place, Mapping[str, Any]]
+Record = tuple[Position, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Fields:
     split: str | None
 
     @classmethod
-    def found(cls, columns: Columns, present: Collection[str], place: Place) -> Fields:
+    def found(cls, columns: Columns, present: Collection[str], position: Position) -> Fields:
         """Match the columns asked for with those present. InputError naming the first that is missing."""
         for field, name in columns:  # as a pydantic model yields them
             if name is not None and name not in present:
                 remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
-                raise place.refuse(f"no column '{name}' for the {field}", remedy)
+                raise position.refuse(f"no column '{name}' for the {field}", remedy)
         optional = {field: field if field in present else None for field in ("caption_id", "split")}
         return cls(
             columns.image_id,
@@ -40,6 +40,7 @@ class Fields:
         )
 
     def names(self) -> list[str]:
+        """The columns that are read."""
         return [name for name in (self.image_id, self.caption, self.caption_id, self.split) if name is not None]
 
 
@@ -50,34 +51,34 @@ def captions_of(records: Iterable[Record], fields: Fields, split: str) -> Iterat
     Raises InputError for a missing field, one of the wrong type, and an id count that is not the captions'.
     """
     counts: Counter[str] = Counter()
-    for place, record in records:
-        image_id = as_id(required(record, fields.image_id, place, REMEDY), fields.image_id, place)
-        texts = _texts(required(record, fields.caption, place, REMEDY), fields.caption, place)
+    for position, record in records:
+        image_id = as_id(required(record, fields.image_id, position, REMEDY), fields.image_id, position)
+        texts = _texts(required(record, fields.caption, position, REMEDY), fields.caption, position)
         start = counts[image_id]
         counts[image_id] += len(texts)
         if fields.caption_id is None:
             caption_ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
         else:
-            value = required(record, fields.caption_id, place, REMEDY)
-            caption_ids = _ids(value, fields.caption_id, len(texts), place)
+            value = required(record, fields.caption_id, position, REMEDY)
+            caption_ids = _ids(value, fields.caption_id, len(texts), position)
         own = split
         if fields.split is not None:
-            own = as_id(required(record, fields.split, place, REMEDY), fields.split, place)
+            own = as_id(required(record, fields.split, position, REMEDY), fields.split, position)
         for caption_id, text in zip(caption_ids, texts, strict=True):
-            yield Caption(image_id, caption_id, own, text, place.file, place.row)
+            yield Caption(image_id, caption_id, own, text, position.file, position.row)
 
 
-def _texts(value: Any, name: str, place: Place) -> list[str]:
+def _texts(value: Any, name: str, position: Position) -> list[str]:
     if isinstance(value, list):
         if not value:
-            raise place.refuse(f"'{name}' is an empty list", "drop the row or give the image a caption")
-        return [as_text(text, name, place) for text in value]
-    return [as_text(value, name, place)]
+            raise position.refuse(f"'{name}' is an empty list", "drop the row or give the image a caption")
+        return [as_text(text, name, position) for text in value]
+    return [as_text(value, name, position)]
 
 
-def _ids(value: Any, name: str, count: int, place: Place) -> list[str]:
+def _ids(value: Any, name: str, count: int, position: Position) -> list[str]:
     values = value if isinstance(value, list) else [value]
     if len(values) != count:
         problem = f"{len(values)} caption ids in '{name}' for {count} captions"
-        raise place.refuse(problem, "give an id for each caption, or leave the column out")
-    return [as_id(value, name, place) for value in values]
+        raise position.refuse(problem, "give an id for each caption, or leave the column out")
+    return [as_id(value, name, position) for value in values]

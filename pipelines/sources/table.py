@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from capgrade.pipelines.sources.fields import Place
+from capgrade.pipelines.sources.fields import Position
 from capgrade.pipelines.sources.records import Fields, Record, captions_of
 from capgrade.pipelines.sources.splits import keep_splits
 from capgrade.pipelines.sources.text import parse_json, read_lines, source_path
@@ -54,24 +54,24 @@ def _separated(params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iter
 
 def _table_captions(path: Path, params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iterator[Caption]:
     row, header = next(rows, (1, []))
-    place = Place(str(path), row)
+    position = Position(str(path), row)
     if not header:
-        raise place.refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
+        raise position.refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
     twice = [name for index, name in enumerate(header) if name in header[:index]]
     if twice:
-        raise place.refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
-    fields = Fields.found(params.columns, header, place)
+        raise position.refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
+    fields = Fields.found(params.columns, header, position)
     yield from captions_of(_records(path, header, rows, remedy), fields, params.split or "all")
 
 
 def _records(path: Path, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
     for row, values in rows:
-        place = Place(str(path), row)
+        position = Position(str(path), row)
         if not any(values):
-            raise place.refuse(*EMPTY)
+            raise position.refuse(*EMPTY)
         if len(values) != len(header):
-            raise place.refuse(f"the row has {len(values)} fields, the header {len(header)}", remedy)
-        yield place, dict(zip(header, values, strict=True))
+            raise position.refuse(f"the row has {len(values)} fields, the header {len(header)}", remedy)
+        yield position, dict(zip(header, values, strict=True))
 
 
 def _tsv_rows(path: Path) -> Iterator[Row]:
@@ -104,10 +104,10 @@ def _jsonl_captions(path: Path, params: CaptionsParams) -> Iterator[Caption]:
 
 def _objects(path: Path) -> Iterator[Record]:
     for row, line in read_lines(path):
-        place = Place(str(path), row)
+        position = Position(str(path), row)
         if not line.strip():
-            raise place.refuse(*EMPTY)
+            raise position.refuse(*EMPTY)
         value = parse_json(line, path, first_row=row)
         if not isinstance(value, dict):
-            raise place.refuse("not a JSON object", 'write one {"image_id": ..., "caption": ...} a row')
-        yield place, value
+            raise position.refuse("not a JSON object", 'write one {"image_id": ..., "caption": ...} a row')
+        yield position, value

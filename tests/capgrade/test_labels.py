@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
+from tests.conftest import call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 
@@ -91,14 +93,16 @@ def test_rows_ids_and_tensors_ask_for_the_same(dataset):
 
 
 def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
-    from tests.conftest import call
-
     out = tmp_path / "half"
     options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--out", str(out)]
     assert call("relevance", *options, "--set", "relevance.dtype=float16") == 0
     values, _ = Labels.load(out).block([3, 1], [0, 59, 7])
     whole, _ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
     assert np.array_equal(values, whole.astype(np.float16).astype(np.float32))
+    rng = np.random.default_rng(0)  # more cells than one thread takes, captions twice and in no order
+    images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
+    matrix = load(made, "relevance").block(range(12), range(60), "rouge_l")[0].astype(np.float16).astype(np.float32)
+    assert np.array_equal(Labels.load(out).block(images, captions)[0], matrix[images][:, captions])
 
 
 def test_a_large_dense_block_is_the_matrix(made):
@@ -118,6 +122,25 @@ def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
     assert np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max() < 1e-6
     again = pickle.loads(pickle.dumps(exact))
     assert np.array_equal(again.block([1], [2])[0], exact.block([1], [2])[0])
+
+
+def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monkeypatch):
+    """A published dataset names the file; it is used where it lies, and otherwise that is said."""
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        f"frequencies --captions {made}/captions --split test --out df.arrow",
+        f"shards --captions {made}/captions --split train --measures cider --top 4 --uniform 4 --out shards "
+        "--set measures.cider.document_frequency=df.arrow",
+        f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out dataset",
+    ):
+        assert call(*line.split()) == 0
+    labels = Labels.load("dataset")
+    values, known = labels.block(range(12), range(60))
+    exact = labels.exact("cider").block(range(12), range(60))[0]
+    assert np.abs(exact - values)[known].max() < 1e-6
+    Path("df.arrow").unlink()
+    with pytest.raises(InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"):
+        labels.exact("cider")
 
 
 def test_sentence_bert_where_the_model_is(made):
@@ -191,12 +214,17 @@ def test_processes_share_the_batches_of_one(made):
 
 def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
     labels = load(made, "dataset")
-    for call, message in (
+    for ask, message in (
         (lambda: labels.block(["nobody"], [0], "cider"), "no image 'nobody' -> ask for ids of this split"),
         (lambda: labels.block([0], [60], "cider"), "no caption row 60: there are 60 -> rows are 0..59"),
         (lambda: labels.block([-1], [0], "cider"), "no image row -1"),
         (lambda: labels.block("scene", [0], "cider"), r"image ids are the text 'scene' -> give a list"),
         (lambda: labels.block([0.5], [0], "cider"), "image ids are float64"),
+        (lambda: labels.block(3, [0], "cider"), "image ids are 3 -> give a list"),
+        (lambda: labels.block([0], None, "cider"), "caption ids are None -> give a list"),
+        (lambda: labels.block([0], np.array(3), "cider"), r"caption ids are array\(3\) -> give a list"),
+        (lambda: labels.neighbours(0, top=0, measure="cider"), "the top 0 captions -> ask for 1 or more"),
+        (lambda: labels.batches(8.5, measure="cider"), "batches of 8.5 for process 0 of 1 -> give a whole size"),
         (lambda: labels.block([0], [0]), "no measure chosen -> choose from: cider, rouge_l, sbert"),
         (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
         (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
@@ -213,8 +241,8 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: labels.batches(500, measure="cider"), "60 captions fill no batch of 500"),
         (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
     ):  # fmt: skip
-        with pytest.raises(InputError, match=message.replace("(", r"\(")):
-            call()
+        with pytest.raises(InputError, match=message.replace("\\", "").replace("(", r"\(").replace(")", r"\)")):
+            ask()
 
 
 def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
@@ -243,3 +271,15 @@ def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkey
         )
     with pytest.raises(InputError, match="has no such repository, revision or file"):
         Labels.load("user/labels", revision="9.9.9")
+
+
+def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeypatch):
+    """Exact labels too: the core computes them on the processor."""
+    labels = load(made, "dataset")
+    block = range(2), range(4)
+    expected, _ = labels.block(*block, "cider")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert np.array_equal(labels.block(*block, "cider")[0], expected)
+    assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
+    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+        labels.block(*block, "cider", device="cpu")

@@ -80,7 +80,71 @@ def loop_soft(S, R, own, known, temperature=0.05, softness=0.1):
     return total / len(pairs) / 2
 
 
-@pytest.mark.parametrize(("name", "loop"), [("triplet", loop_triplet), ("soft_info_nce", loop_soft)])
+def candidates_of(S, R, own, known):
+    """For each pair and direction: its place among the candidates, and their scores, relevance, and what is known."""
+    for i, c in pairs_of(own):
+        yield c, S[i], R[i], known[i]
+        yield i, S[:, c], R[:, c], known[:, c]
+
+
+def loop_info(S, R, own, known, temperature=0.05):
+    """CLIP's cross-entropy, the pair itself as target; the mean over pairs, of both directions."""
+    found = [
+        math.log(sum(math.exp((s - scores[at]) / temperature) for s in scores))
+        for at, scores, _, _ in candidates_of(S, R, own, known)
+    ]
+    return sum(found) / len(found)
+
+
+def loop_sigmoid(S, R, own, known, temperature=0.1, bias=-10.0):
+    """Zhai et al., section 3.2: log 1 / (1 + exp(z (-t x + b))) of every cell, with y and 1 - y for z = 1 and -1."""
+    total = 0.0
+    for i in range(len(S)):
+        for j in range(S.shape[1]):
+            x, y = S[i, j] / temperature + bias, 1 if own[i, j] else min(max(R[i, j], 0), 1)
+            if own[i, j] or known[i, j]:
+                total += y * math.log1p(math.exp(-x)) + (1 - y) * math.log1p(math.exp(x))
+    return total / len(S)
+
+
+def loop_triplet_sn(S, R, own, known, margin=0.2, gamma=50.0):
+    """BCLS, eq. 14 and 15."""
+    total = 0.0
+    for at, scores, relevance, seen in candidates_of(S, R, own, known):
+        less = [math.exp(gamma * s) for s, r, k in zip(scores, relevance, seen, strict=True) if k and r < relevance[at]]
+        if less:
+            total += max(0, math.log(sum(less)) / gamma - scores[at] + margin)
+    return total
+
+
+def loop_kendall(S, R, own, known, alpha=0.2):
+    """BCLS, eq. 5 and 17."""
+    total = 0.0
+    for _, scores, relevance, seen in candidates_of(S, R, own, known):
+        some = [(s, r) for s, r, k in zip(scores, relevance, seen, strict=True) if k]
+        total += sum(max(0, s_k - s_j) for s_j, r_j in some for s_k, r_k in some if r_j > r_k + alpha)
+    return total
+
+
+def loop_ladder(S, R, own, known):
+    """Zhou et al., eq. 6 and 7: what is above a rung, and what is below it, by its hardest."""
+    total = 0.0
+    for at, scores, relevance, seen in candidates_of(S, R, own, known):
+        for threshold, margin, weight in ((math.inf, 0.2, 1.0), (0.63, 0.01, 0.25)):
+            above = {j for j in range(len(scores)) if j == at or (seen[j] and relevance[j] >= threshold)}
+            below = [scores[j] for j in range(len(scores)) if seen[j] and j not in above]
+            if below:
+                total += weight * max(0, margin + max(below) - min(scores[j] for j in above))
+    return total
+
+
+LOOPS = {
+    "triplet": loop_triplet, "soft_info_nce": loop_soft, "info_nce": loop_info, "sigmoid": loop_sigmoid,
+    "triplet_sn": loop_triplet_sn, "kendall": loop_kendall, "ladder": loop_ladder,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "loop"), LOOPS.items())
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), images=st.integers(1, 5), more=st.integers(1, 6))
 def test_a_batch_of_any_shape_is_the_loop_over_its_pairs(name, loop, seed, images, more):
@@ -168,6 +232,16 @@ def test_what_does_not_fit_is_named():
         losses.sam(scores, relevance, own, form="authors")
     with pytest.raises(InputError, match="'sigmoid' has low 1 and high 0"):
         losses.sigmoid(scores, relevance, own, low=1, high=0)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_nan_in_what_is_known_is_not_passed_over(name):
+    scores, relevance, own, known = batch_of(1, 5, 5)
+    relevance[0, 3] = math.nan
+    known[0, 3] = False
+    assert math.isfinite(float(call(name, scores, relevance, own, known)))
+    known[0, 3] = True
+    assert math.isnan(float(call(name, scores, relevance, own, known)))
 
 
 def test_modules_learn_what_they_are_for():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import capgrade
 from capgrade.coco import Cider
@@ -20,9 +21,12 @@ CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red
 REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
 
 
-@pytest.mark.parametrize("name", ["scoring", "coco", "caption_scores", "reward"])
+MODULES = ["capgrade.scoring", "capgrade.coco", "capgrade.caption_scores", "capgrade.reward"]
+
+
+@pytest.mark.parametrize("name", [*MODULES, "capgrade.pipelines.measures.scores.frequencies"])
 def test_examples_of_docstrings(name: str) -> None:
-    done = doctest.testmod(importlib.import_module(f"capgrade.{name}"))
+    done = doctest.testmod(importlib.import_module(name))
     assert done.attempted and not done.failed
 
 
@@ -73,6 +77,8 @@ def test_lists_strings_and_several_candidates() -> None:
         ({"1": ["a"]}, {"1": []}, r"references\['1'\]: no list of captions"),
         ({"1": ["a"]}, {"1": ["b", None]}, r"references\['1'\]\[1\]: not text"),
         ([], [], "no candidates"),
+        ("a dog", "a dog", "candidates are 'a dog' -> give a dict"),
+        (["a"], None, "references are None -> give a dict"),
     ],
 )
 def test_what_is_refused(candidates: object, references: object, message: str) -> None:
@@ -119,6 +125,52 @@ def test_reward_is_cider() -> None:
     np.testing.assert_allclose(part, found[1:2], atol=1e-12)
     with pytest.raises(InputError, match=r"candidates\[1\]: 1 candidates, 2 of the first image"):
         reward([["a", "b"], ["a"]], references[:2])
+
+
+def test_token_ids_are_their_texts(tmp_path: Path) -> None:
+    """Lists, arrays and tensors of ids; behind the end mark is padding; also with frequencies from a file."""
+    rng = np.random.default_rng(0)
+    references = [rng.integers(1, 8, (2 + k % 2, 7)) for k in range(6)]
+    for own in references:
+        own[0, 5:] = 0
+    candidates = rng.integers(0, 12, (6, 3, 9))  # some unknown to the references
+    candidates[2, 1, 0] = 0
+
+    def texts(sets: object) -> list[list[str]]:
+        ended = [[[*map(int, one)] for one in own] for own in sets]  # type: ignore[attr-defined]
+        return [[" ".join(map(str, one[: one.index(0) + 1] if 0 in one else one)) for one in own] for own in ended]
+
+    said = capgrade.Frequencies.of(texts(references), "none")
+    wanted = capgrade.CiderReward(said)(texts(candidates), texts(references))
+    counted = capgrade.Frequencies.of(references, "none", end=0)
+    counted.write(tmp_path / "df.arrow")
+    for frequencies in (counted, capgrade.Frequencies.read(tmp_path / "df.arrow", "none"), said):
+        reward = capgrade.CiderReward(frequencies, end=0)
+        for form in (np.asarray, torch.tensor, lambda ids: ids.tolist()):
+            found = reward(form(candidates), [form(own) for own in references])
+            np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert (wanted > 0).any()
+
+
+def test_reward_on_ids_refuses(tmp_path: Path) -> None:
+    reward = capgrade.CiderReward(capgrade.Frequencies.of([[[1, 2]], [[3]]], "none"), end=0)
+    for candidates, references, message in (
+        ([[[1]], [["a"]]], [[[1]], [[2]]], r"candidates\[1\]: no token ids"),
+        ([[[1]]], [["a dog"]], r"references\[0\]: no token ids"),
+        ([[[1.5]]], [[[1]]], r"candidates\[0\]: no token ids"),
+        ([[[-1]]], [[[1]]], "token id -1 -> ids are 0 or more"),
+        ([[[1]]], [[]], r"references\[0\]: no captions"),
+        ([[[1]]], [[[1]], [[1]]], "1 candidates, but 2 reference sets"),
+    ):
+        with pytest.raises(InputError, match=message):
+            reward(candidates, references)
+    with pytest.raises(InputError, match="token ids, but frequencies with tokenizer ptb_py"):
+        capgrade.CiderReward(capgrade.Frequencies.of([["a"], ["b"]]))([[[1]]], [[[1]]])
+    with pytest.raises(InputError, match='token ids with tokenizer ptb_py -> give tokenizer="none"'):
+        capgrade.Frequencies.of([[[1]], [[2]]])
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="mine.txt"):
+        reward.frequencies.write(tmp_path / "mine.txt")
 
 
 def files(folder: Path) -> tuple[Path, Path]:

@@ -56,6 +56,11 @@ INSTEAD: dict[str, dict[str, str]] = {
         "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
         "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
     },
+    "papers.md": {
+        "--captions captions --regions regions --out tables": "--captions data/captions --regions data/regions "
+        "--out tables --small --row VSRN",
+        "--captions coco5k": "--captions one",
+    },
     "performance.md": {
         "--captions coco/captions": "--captions one --pairs 20",
         "--images 28322 --out DIR": "--source one --images 40 --out DIR",
@@ -75,7 +80,13 @@ INSTEAD: dict[str, dict[str, str]] = {
         "np.array([17])": "np.array([7])",  # this world has fourteen images
     },
     "results.md": {},
-    "scale.md": {"--captions DIR": "--captions one --measures rouge_l", "=250000": "=1000"},
+    "scale.md": {
+        "tops --captions DIR": "tops --captions one --images 5",
+        "OUT --part": "OUT --set shards.block_images=4 --part",
+        "OUT --join": "OUT --set shards.block_images=4 --join",
+        "--captions DIR": "--captions one --measures rouge_l",
+        "=250000": "=1000",
+    },
     "scene_graph.md": {"--captions CAPTIONS": "--captions one"},
     "scenes.md": {
         "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,

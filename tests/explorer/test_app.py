@@ -130,7 +130,7 @@ def test_hits_lead_on(page: Page) -> None:
 def test_pictures_are_shown_where_there_are_some(page: Page) -> None:
     page.locator("#cg-id input, #cg-id textarea").fill("i1")
     page.locator("#cg-id input, #cg-id textarea").press("Enter")
-    picture = page.locator("#cg-answers .cg-asked img")
+    picture = page.locator("#cg-answers .cg-query img")
     expect(picture).to_be_visible()
     assert picture.evaluate("image => image.naturalWidth") == 40
     page.locator("#cg-id input, #cg-id textarea").fill("no such id")

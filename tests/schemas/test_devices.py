@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -55,3 +57,9 @@ def test_auto_is_never_another_accelerator(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
     assert device_of("auto") == torch.device("cpu")
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+        device_of("cpu")

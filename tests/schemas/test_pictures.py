@@ -90,7 +90,9 @@ def test_16_bits_are_turned_by_their_orientation() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_more_than_16_bits_are_refused(dtype: type) -> None:
     data = stored(Image.fromarray(np.ones((4, 4), dtype)), "TIFF")
-    with pytest.raises(InputError, match=r"x row 3: pixels of mode [IF]: of 8 or 16 bits are read -> convert it to 8"):
+    with pytest.raises(
+        InputError, match=r"x row 3: pixels of mode [IF]; only 8 or 16 bits per channel are read -> convert it to 8"
+    ):
         decode_image(data, "x", 3)
 
 
@@ -100,7 +102,7 @@ def test_a_tiff_of_12_bits_is_refused() -> None:
     data = stored(Image.fromarray(GREY16[:4]), "TIFF").replace(entry + b"\x10\x00", entry + b"\x0c\x00")
     with Image.open(io.BytesIO(data)) as made:
         assert made.mode == "I;16" and made.tag_v2[258] == (12,)
-    with pytest.raises(InputError, match="pixels of mode I;16: of 8 or 16 bits are read"):
+    with pytest.raises(InputError, match="pixels of mode I;16; only 8 or 16 bits per channel are read"):
         decode_image(data, "x")
 
 

@@ -36,7 +36,15 @@ PAPERS = {
     "scan_f30k": ("scan", 128, 30, 2e-4, (15,), 4, "rsum", None),
     "scan_i2t": ("scan", 128, 20, 5e-4, (10,), 4, "rsum", None),
     "scan_i2t_f30k": ("scan", 128, 30, 2e-4, (15,), 4, "rsum", None),
+    "sam_cvse": ("cvse", 128, 30, 2e-4, (15,), 4, "rsum", "cider"),
+    "sam_cvse_f30k": ("cvse", 128, 50, 2e-4, (25,), 4, "rsum", "cider"),
+    "sam_vsrn": ("vsrn", 128, 30, 2e-4, (15,), 4, "rsum", "cider"),
+    "sam_vsrn_f30k": ("vsrn", 128, 30, 2e-4, (10, 20), 4, "rsum", "cider"),
+    "sam_sgr": ("sgr", 128, 20, 2e-4, (10,), 4, "rsum", "cider"),
+    "sam_sgr_f30k": ("sgr", 128, 40, 2e-4, (30,), 4, "rsum", "cider"),
     "bcls": ("saf", 128, 20, 5e-4, (10,), 4, "rsum", "sbert"),
+    "bcls_sgr": ("sgr", 128, 20, 5e-4, (10,), 4, "rsum", "sbert"),
+    "bcls_vse": ("vse", 128, 20, 5e-4, (10,), 4, "rsum", "sbert"),
     "daa": ("sgr", 128, 30, 1.5e-4, (20,), 4, "rsum", "cider"),
     "daa_f30k": ("sgr", 128, 40, 6e-4, (30,), 4, "rsum", "cider"),
     "daa_authors": ("sgr", 128, 30, 1.5e-4, (20,), 4, "rsum", "tfidf_cosine"),
@@ -56,7 +64,7 @@ def test_a_preset_has_the_papers_values(preset):
     assert (train.decay_after, train.min_count, train.best_by, train.clip) == (decay, count, best, 2.0)
     assert measure in (None, train.measure)
     assert train.warmup == (1000 if preset in ("tern_f30k", "teran_f30k") else 0)
-    assert train.relevance_of == ("caption" if preset == "bcls" else "image_set")
+    assert train.relevance_of == ("caption" if preset.startswith("bcls") else "image_set")
     make_loss(train.loss)
 
 
@@ -67,7 +75,7 @@ DECAYED = {"vse_infinity": (0.01, None, 1), "vse_infinity_bert": (1e-4, 5e-5, 1)
 @pytest.mark.parametrize("preset", PAPERS)
 def test_weights_decay_where_the_authors_let_them(preset):
     train = load_params(None, [f"train.preset={preset}"]).train
-    assert (train.weight_decay, train.text_lr, train.all_negatives_first) == DECAYED.get(preset, (0.0, None, 0))
+    assert (train.weight_decay, train.encoder_lr, train.all_negatives_first) == DECAYED.get(preset, (0.0, None, 0))
 
 
 # Options of the model, of the authors' commands.

@@ -37,6 +37,7 @@ def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: in
 
 
 def panel(image: Image.Image, given: Aligned) -> Image.Image:
+    """One picture: the image with the regions that words point at, numbered, and the caption below."""
     scale = SIDE / max(image.size)
     image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
     regions = _sure(given)

@@ -39,6 +39,7 @@ class BatchPlan:
 
     @property
     def batches_an_epoch(self) -> int:
+        """Whole batches in an epoch; what is over waits for the next."""
         if not self.unique_images:
             return len(self.pairs.rows) // self.size
         captions = np.bincount(self._owner[self.pairs.rows])  # of each image

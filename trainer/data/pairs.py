@@ -13,6 +13,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,21 @@ class Pairs:
             yield pad_texts(self.tokens[at : at + size])
 
 
+def require_count(config: object, pairs: Pairs) -> None:
+    """InputError where a model normalises regions by their place, as the authors' `region_norm`, and an image of these
+    pairs has another number of regions."""
+    if getattr(config, "region_norm", None) != "authors":
+        return
+    for i in np.unique(pairs.captions.owner[pairs.rows]):
+        found = len(pairs.store[pairs.captions.image_ids[i]])
+        if found != AUTHORS_REGIONS:
+            problem = (
+                f"{found} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"
+            )
+            remedy = "extract 36: capgrade regions --boxes 36, or set train.model.options.region_norm=features"
+            raise InputError(problem, file=pairs.store.folder, remedy=remedy)
+
+
 def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
     """Region sets as tensors; boxes as shares of the picture, zeros where they or its size are unknown."""
     most = most or max(map(len, regions))
@@ -85,6 +101,7 @@ def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
 
 
 def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> Texts:
+    """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask behind."""
     longest = longest or max(map(len, tokens))
     numbers = np.zeros((len(tokens), longest), np.int64)
     mask = np.zeros((len(tokens), longest), np.bool_)

@@ -51,8 +51,8 @@ def _look_up(images, captions, start, kept, stored, values, known):
 class SampledRelevance:
     """The pairs that `capgrade shards` kept, with one of its measures; an image's own captions are always among them.
 
-    Relevance is to all captions of an image. 9 bytes per pair in memory. InputError for shards of other captions, and a
-    measure they do not have.
+    Relevance is to all captions of an image. 13 bytes per pair in memory. InputError for shards of other captions, and
+    a measure they do not have.
     """
 
     def __init__(self, shards: Shards, captions: Captions, measure: str) -> None:
@@ -63,25 +63,34 @@ class SampledRelevance:
         names = shards.metadata["reasons"]
         own = _bits(names, "own")
         relevant = _bits(names, f"top_{measure}", f"window_{measure}")
-        sizes, kept, values, brings = [], [], [], []
+        sizes, kept, values, brings, weights = [], [], [], [], []
         for batch in shards.batches():  # in image order, captions rising within an image
             _, flat = pair_columns(batch)
             reasons = flat["reasons"].to_numpy()
             sizes.append(np.diff(batch["captions"].offsets.to_numpy()))
             kept.append(flat["captions"].to_numpy())
             values.append(flat[measure].to_numpy())
+            weights.append(flat["weight"].to_numpy())
             brings.append((reasons & relevant > 0) & (reasons & own == 0))
         self.folder = shards.folder
         self.start = np.concatenate([[0], np.cumsum(np.concatenate(sizes), dtype=np.int64)])
         self.captions, self.values = np.concatenate(kept), np.concatenate(values)
+        self._weights = np.concatenate(weights)
         self.low, self.high = float(self.values.min()), float(self.values.max())
         self._brings = np.concatenate(brings)
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """As `BatchRelevance.block`: 0 and not known where a pair was not sampled."""
         values = np.zeros((len(images), len(captions)), np.float32)
         known = np.zeros(values.shape, np.bool_)
         _look_up(images, captions, self.start, self.captions, self.values, values, known)
         return values, known
+
+    def weights(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """float32 [n, m]: how many pairs of the split each kept one stands for, 0 where none was kept."""
+        values = np.zeros((len(images), len(captions)), np.float32)
+        _look_up(images, captions, self.start, self.captions, self._weights, values, np.zeros(values.shape, np.bool_))
+        return values
 
     def partners(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Captions of other images kept for the top or a window of the measure, those that are `allowed`, bool

@@ -33,7 +33,8 @@ class Tokens(Protocol):
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The same of free text."""
 
-    def save(self, path: Path) -> None: ...
+    def save(self, path: Path) -> None:
+        """Write what `load_tokens` reads."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Evaluation:
     notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        """Fractions, but for rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
+        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
         value."""
         values = {
             way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
@@ -287,11 +287,25 @@ def write(
     write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
 
 
+def similarity_names(files: Sequence[Path]) -> list[str]:
+    """What the similarities of an evaluation are called among its inputs."""
+    return ["similarity"] if len(files) == 1 else [f"similarity {k + 1}" for k in range(len(files))]
+
+
+def averaged(inputs: Mapping[str, str]) -> int:
+    """How many similarities were averaged: 1 for one, or for embeddings."""
+    return max(1, sum(name.startswith("similarity ") for name in inputs))
+
+
+def _compared(name: str) -> bool:
+    """Is this input what two evaluations are compared on?"""
+    return name in ("similarity", "image_embeddings", "caption_embeddings") or name.startswith("similarity ")
+
+
 def _require_same(manifests: Sequence[Mapping[str, Any]], second: Path) -> None:
     """Two evaluations answer for the same queries, by the same labels and the same rule of ties."""
-    sources = {"similarity", "image_embeddings", "caption_embeddings"}  # what is compared
     one, other = ({**found["inputs"], "ties": found["params"].get("ties")} for found in manifests)
-    differing = sorted(k for k in (one.keys() | other.keys()) - sources if one.get(k) != other.get(k))
+    differing = sorted(k for k in one.keys() | other.keys() if not _compared(k) and one.get(k) != other.get(k))
     if differing:
         problem = f"evaluated with other {', '.join(differing)} than the first"
         raise InputError(problem, file=second, remedy="evaluate both alike")

@@ -11,11 +11,13 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.metrics.base import Positives
 from capgrade.trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow"
+TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
 
 
@@ -41,6 +43,39 @@ def read_similarity(path: Path, captions: Captions) -> Array:
     return matrix
 
 
+def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
+    """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
+
+    Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
+    others: a mean would leave a pair out that another model ranked.
+    """
+    matrices = [read_similarity(path, captions) for path in paths]
+    if len(matrices) == 1:
+        return matrices[0]
+    known: dict[str, Path] = {}
+    for path, matrix in zip(paths, matrices, strict=True):
+        twin = known.setdefault(file_digest(path), path)
+        if twin is not path:
+            raise InputError(f"the same matrix as {twin}", file=path, remedy="give each model's similarity once")
+        if not np.isfinite(matrix).all():
+            row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+            problem = f"an infinite score for image '{captions.image_ids[row]}', and a mean with others is asked for"
+            raise InputError(problem, file=path, remedy="score every pair with a number, or evaluate this one alone")
+    total = np.zeros(matrices[0].shape, np.float32)
+    for matrix in matrices:
+        total += matrix
+    return total / np.float32(len(matrices))
+
+
+def left_out(path: Path) -> str | None:
+    """What a similarity of `capgrade embed --coarse` leaves out, as a note; None for any other."""
+    if not (path.parent / MANIFEST).is_file():
+        return None
+    manifest = parse_manifest(path.parent / MANIFEST)
+    top = manifest["params"].get(TOP) if manifest["kind"] == INDEX else None
+    return top and f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were scored"
+
+
 def _require_current(path: Path, captions: Captions) -> None:
     """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
     folder, remedy = path.parent, "run `capgrade embed` again"
@@ -52,7 +87,7 @@ def _require_current(path: Path, captions: Captions) -> None:
     if manifest["kind"] != INDEX or path.name not in manifest["files"]:
         return
     check_size(path, manifest["files"][path.name]["bytes"], remedy)
-    inputs, model = manifest["inputs"], folder.parent / MODEL
+    inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
     if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
         problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
         raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")

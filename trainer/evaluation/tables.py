@@ -14,7 +14,7 @@ from rich.table import Table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_manifest, write_text
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.evaluation.evaluate import Evaluation
+from capgrade.trainer.evaluation.evaluate import Evaluation, averaged
 from capgrade.trainer.evaluation.task import DIRECTIONS
 from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 
@@ -30,6 +30,7 @@ def _unit(name: str) -> str:
 
 
 def smaller_is_better(name: str) -> bool:
+    """Whether a metric is a rank, of which the least is best."""
     return _unit(name) == "rank"
 
 
@@ -100,14 +101,14 @@ def _read_run(path: Path) -> dict[str, Any]:
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
     """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
 
-    `metrics` such as recall@1 or ndcg@25 give a column a direction each; rsum and nsum one column.
+    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column.
     """
     if style not in FORMATS:
         raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
     columns = [(way, name) for name in metrics for way in (("",) if name in SUMS else DIRECTIONS)]
     values = {label: [_value(_read_run(path), path, *column) for column in columns] for label, path in runs.items()}
     rows = [
-        [label, *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
+        [_label(label, runs[label]), *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
         for label, found in values.items()
     ]
     for place, (_, name) in enumerate(columns):
@@ -118,6 +119,12 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
     header = ["run", *(f"{way} {name}".strip() for way, name in columns)]
     return _latex(header, rows) if style == "latex" else _markdown(header, rows)
+
+
+def _label(label: str, path: Path) -> str:
+    """A run's label; the number of models where the scores are a mean of several."""
+    models = averaged(read_manifest(path, "evaluation")["inputs"]) if path.is_dir() else 1
+    return f"{label} (mean of {models})" if models > 1 else label
 
 
 def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:

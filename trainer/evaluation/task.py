@@ -12,7 +12,13 @@ import numpy as np
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.inputs import read_positives, read_relevance_folder, read_similarity, similarity_of
+from capgrade.trainer.evaluation.inputs import (
+    left_out,
+    mean_similarity,
+    read_positives,
+    read_relevance_folder,
+    similarity_of,
+)
 from capgrade.trainer.metrics.base import Positives, Queries
 from capgrade.trainer.metrics.eccv import human_lists
 from capgrade.trainer.metrics.pmrp import coco_codes
@@ -88,7 +94,7 @@ def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Arra
 def load_task(
     captions: Path,
     *,
-    similarity: Path | None = None,
+    similarity: Sequence[Path] | Path | None = None,
     image_embeddings: Path | None = None,
     caption_embeddings: Path | None = None,
     stand_in: int | None = None,
@@ -99,13 +105,14 @@ def load_task(
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
-    The similarity is a file, the cosines of two embedding tables, or `stand_in`: the k-th
-    caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
+    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables, or `stand_in`: the
+    k-th caption of each image stands for the image, embedded by the embedded Sentence-BERT, and leaves the gallery.
     `positives` is a file of `capgrade audit`.
     """
+    files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if (image_embeddings is None) != (caption_embeddings is None):
         raise InputError("one embedding table given", remedy="give --image-embeddings and --caption-embeddings")
-    if sum(source is not None for source in (similarity, image_embeddings, stand_in)) != 1:
+    if sum(source is not None for source in (files or None, image_embeddings, stand_in)) != 1:
         remedy = "--similarity, or --image-embeddings and --caption-embeddings, or --stand-in"
         raise InputError("give one source of similarity", remedy=remedy)
     table, notes = read_captions(captions, split), []
@@ -117,8 +124,10 @@ def load_task(
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif image_embeddings is not None and caption_embeddings is not None:
         matrix = similarity_of(image_embeddings, caption_embeddings, table)
-    elif similarity is not None:
-        matrix = read_similarity(similarity, table)
+    else:
+        matrix = mean_similarity(files, table)
+        notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
+        notes += [note for path in files if (note := left_out(path))]
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]

@@ -38,7 +38,7 @@ AFRESH = "start afresh with --restart"
 def begin(out: Path, afresh: bool) -> None:
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
     so that a stop at any time leaves nothing that speaks for another run."""
-    left = (STATE, MODEL, STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
+    left = (STATE, MODEL, also("rsum"), also("ndcg"), STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
     begin_output(out, (SUMMARY, *left))  # the manifest goes too
     for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
         events.unlink()
@@ -53,32 +53,57 @@ def save_config(
     write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})
 
 
-def save_model(out: Path, model: RetrievalModel) -> None:
+def also(best_by: str) -> str:
+    """The file of the best epoch by another measure than `train.best_by` (`train.also_best_by`)."""
+    return f"model-{best_by}.safetensors"
+
+
+def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    with atomic(out / MODEL) as temporary:
+    with atomic(out / name) as temporary:
         save_file(tensors, temporary)
 
 
-def load_run(folder: Path, device: str = "cpu") -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
-    """A trained model in eval mode, how it reads captions, and the run's configuration.
+def load_run(
+    folder: Path, device: str = "cpu", pooling: str | None = None, best_by: str | None = None
+) -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
+    """A trained model in eval mode, how it reads captions, and the run's configuration. With `pooling` a TERN or TERAN
+    scores by that alignment of its regions and words, whatever it was trained for; with `best_by` the model is that of
+    the run's best epoch by this measure.
 
-    Raises InputError when the folder is no run, or its model is of another configuration.
+    Raises InputError when the folder is no run, or its model is of another configuration or has no such pooling.
     """
     config = read_json(folder / CONFIG)
     try:
         name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
     except (KeyError, TypeError) as error:
         raise InputError("not the configuration of a run", file=folder / CONFIG) from error
-    if not (folder / MODEL).is_file():
-        raise InputError("no model yet", file=folder / MODEL, remedy="finish the run: capgrade train")
+    file = folder / model_file(config["params"], best_by)
+    if not file.is_file():
+        remedy = "finish the run: capgrade train" if file.name == MODEL else "train it with train.also_best_by"
+        raise InputError("no model yet", file=file, remedy=remedy)
+    if pooling is not None:
+        name, options = _pooled(name, options, pooling, folder)
     tokens = load_tokens(folder / VOCABULARY)
     made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
     try:
-        made.load_state_dict(load_file(folder / MODEL))
+        made.load_state_dict(load_file(file))
     except (SafetensorError, RuntimeError) as error:
         problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
-        raise InputError(problem, file=folder / MODEL, remedy="restore the file, or train again") from error
+        raise InputError(problem, file=file, remedy="restore the file, or train again") from error
     return made.to(device).eval(), tokens, config
+
+
+def model_file(params: dict[str, Any], best_by: str | None) -> str:
+    """The name of the file with a run's best model by a measure; None: by `train.best_by`."""
+    return MODEL if best_by in (None, params.get("best_by")) else also(str(best_by))
+
+
+def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    """TERAN's name and options; it has the parameters of TERN."""
+    if name not in ("tern", "teran"):
+        raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
+    return "teran", {**options, "pooling": pooling}
 
 
 def require_dim(config: dict[str, Any], store: RegionStore) -> None:
@@ -113,7 +138,8 @@ def finish(out: Path, summary: dict[str, Any]) -> None:
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
     tables = sorted(path.name for path in out.glob("*.csv"))
-    rows = dict.fromkeys((MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
+    models = [MODEL, *(name for name in (also("rsum"), also("ndcg")) if (out / name).is_file())]
+    rows = dict.fromkeys((*models, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.params import TrainParams
+from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import EPOCHS, STATE, STEPS, save_state
 from capgrade.trainer.models.base import RetrievalModel
 
@@ -33,7 +34,9 @@ class History:
         """Finished epochs."""
         return len(self.epochs)
 
-    def restore(self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, device: torch.device) -> None:
+    def restore(
+        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: Average, device: torch.device
+    ) -> None:
         """Everything as it was when the last epoch ended; the random state of a GPU only where one computes again."""
         if self._state is None:
             return
@@ -43,6 +46,7 @@ class History:
         torch.set_rng_state(self._state["rng"])
         if device.type == "cuda" and self._state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(self._state["cuda_rng"], device)
+        average.load(self._state["average"])
         self._state = None
 
     def step(self, loss: float, lr: float) -> None:
@@ -54,10 +58,9 @@ class History:
         losses = [loss for epoch, loss, _ in self.steps if epoch == self.epoch]
         return sum(losses) / len(losses)
 
-    def finish_epoch(self, found: Row, best_by: str) -> bool:
-        """Close an epoch with its loss and validation; is it the best yet? Without validation, yes."""
+    def finish_epoch(self, found: Row) -> None:
+        """Close an epoch with its loss and validation."""
         self.epochs.append({"epoch": self.epoch + 1, **found})
-        return self.best_is_last(best_by)
 
     def best_is_last(self, best_by: str) -> bool:
         """Does the model of the last epoch stand for the run?"""
@@ -76,7 +79,9 @@ class History:
         remedy = f"ask for {self.epoch} epochs or more, give another --out, or start afresh with --restart"
         raise InputError(problem, file=self.out / STATE, remedy=remedy)
 
-    def save(self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, device: torch.device) -> None:
+    def save(
+        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: Average, device: torch.device
+    ) -> None:
         """The state, and what there is to see of it: steps.csv and epochs.csv."""
         write_csv(self.out / STEPS, ("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)])
         names = list(self.epochs[0])
@@ -86,7 +91,7 @@ class History:
             self.out,
             {
                 "key": self.key, "epochs": self.epochs, "steps": self.steps, "model": model.state_dict(),
-                "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(),
+                "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(), "average": average.values,
                 "rng": torch.get_rng_state(), "cuda_rng": cuda,
             },
         )  # fmt: skip

@@ -10,8 +10,8 @@ from capgrade.trainer.models.base import RetrievalModel
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
-    """Adam, or AdamW with `weight_decay`; a pretrained text encoder learns at `text_lr`."""
-    groups = model.parameter_groups(params.lr, params.text_lr or params.lr)
+    """Adam, or AdamW with `weight_decay`; a pretrained text encoder learns at `encoder_lr`."""
+    groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
     if params.weight_decay:
         return AdamW(groups, weight_decay=params.weight_decay)
     return Adam(groups)

@@ -16,21 +16,24 @@ from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
-from capgrade.schemas.inputs import path_digest
+from capgrade.schemas.inputs import given_digests, path_digest
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
-from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
+from capgrade.trainer.fit.checkpoint import MODEL
+from capgrade.trainer.fit.initial import start_from, vocabulary_of
+from capgrade.trainer.fit.validation import require_fold
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
 
-FORMAT = 2  # of what a stopped run keeps; 1 counted rsum as 0 to 6
+FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Setup:
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
     inputs: dict[str, str]
     key: str  # of everything the result depends on
+    not_initial: list[str] | None  # weights that `train.init` did not give; None without it
 
 
 def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
@@ -76,17 +80,21 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
     loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
-    tokens = make_tokens(config, captions, params.min_count, rows)
+    tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
+    require_count(config, pairs)
     shards = _shards(data, params, captions, asked)
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in asked else None
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
-    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params)}
+    if held_out is not None:
+        require_fold(held_out.n_images, params.validation_fold)
+    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params), **_initial(params)}
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
+    not_initial = None if params.init is None else start_from(model, params.init, params.init_strict)
     return Setup(
         model,
         config,
@@ -101,15 +109,21 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         None if held_out is None else _dense(params, measures, held_out),
         inputs,
         _key(params, measures, inputs),
+        not_initial,
     )
 
 
 def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) -> str:
     """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
     passing = {"device", "tensorboard", "workers", "epochs", "patience"}
-    lasting = params.model_dump(mode="json", exclude=passing)
+    lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
     content = [FORMAT, package_version(), lasting, measures.used([params.measure]), inputs]
     return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _initial(params: TrainParams) -> dict[str, str]:
+    """The digest of the weights to start from."""
+    return {} if params.init is None else given_digests(init=Path(params.init) / MODEL)
 
 
 def _model_files(params: TrainParams) -> dict[str, str]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.data.relevance import BatchRelevance
+from capgrade.trainer.data.relevance import BatchRelevance, SampledRelevance
 from capgrade.trainer.fit.gather import gather
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models.base import Encoded, RetrievalModel
@@ -41,7 +41,12 @@ def scored_batch(
 
 def _relevance(relevance: BatchRelevance, batch: Batch) -> dict[str, np.ndarray]:
     values, known = relevance.block(batch.image_numbers, batch.caption_rows)
-    return {"relevance": values} if known is None else {"relevance": values, "known": known}
+    if known is None:
+        return {"relevance": values}
+    found = {"relevance": values, "known": known}
+    if isinstance(relevance, SampledRelevance):
+        found["weights"] = relevance.weights(batch.image_numbers, batch.caption_rows)
+    return found
 
 
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:

@@ -23,9 +23,11 @@ from capgrade.schemas.progress import progress
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.fit.arithmetic import autocast, precision_of
+from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
     MODEL,
+    also,
     begin,
     finish,
     finished,
@@ -80,6 +82,7 @@ class Run:
     model: nn.Module  # the scorer, compiled or not
     optimiser: Optimizer
     schedule: LRScheduler
+    average: Average
     history: History
 
 
@@ -100,9 +103,11 @@ def _train(
     with progress("training", params.epochs * steps * params.batch_size, "pairs") as advance:
         advance(history.epoch * steps * params.batch_size)
         while not history.over(params):
-            better = history.finish_epoch(_epoch(run, advance), params.best_by)
-            from_first(lambda better=better: _keep(run, better))  # type: ignore[misc]
+            history.finish_epoch(_epoch(run, advance))
+            from_first(lambda: _keep(run))
     summary = history.summary(params)
+    if setup.not_initial is not None:
+        summary["not_initialised"] = setup.not_initial
     from_first(lambda: finish(out, summary))
     return summary
 
@@ -110,11 +115,13 @@ def _train(
 def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device, part: slice, history: History) -> Run:
     scorer = setup.model.to(device)
     optimiser = make_optimiser(scorer, params)
-    schedule = make_schedule(optimiser, params, setup.plan.batches_an_epoch)
-    history.restore(scorer, optimiser, schedule, device)
+    schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
     same_on_all(scorer.state_dict().values())
+    average = Average(scorer, params.ema)
+    history.restore(scorer, optimiser, schedule, average, device)
+    same_on_all([*scorer.state_dict().values(), *average.values.values()])
     model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
-    return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, history)
+    return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, average, history)
 
 
 def _open(run: Run) -> None:
@@ -125,8 +132,7 @@ def _open(run: Run) -> None:
         raise InputError("the model of the best epoch is missing", file=out / MODEL, remedy=AFRESH)
     begin(out, afresh=not history.epoch)
     save_config(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs)
-    if last:  # the run may have been stopped after its state was written and before its model was
-        save_model(out, run.scorer)
+    _save_best(run)  # the run may have been stopped after its state was written and before its model was
 
 
 def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
@@ -135,38 +141,59 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
     run.scorer.train()
     start = time.perf_counter()
     rows = plan.epoch(history.epoch)
-    for batch in prefetched(lambda some: plan.pairs.collate(some, run.part), rows, run.params.workers):
-        _step(run, batch)
+    whole = len(rows)
+    for at, batch in enumerate(prefetched(lambda some: plan.pairs.collate(some, run.part), rows, run.params.workers)):
+        first = at - at % run.params.accumulate
+        together = min(run.params.accumulate, whole - first)  # fewer at the end of an epoch
+        _learn(run, batch, 1 / together)
+        if at + 1 == first + together:
+            _step(run)
         advance(batch_size)
     rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)
     same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
-    found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance)
+    with run.average.in_place():
+        found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance, run.params.validation_fold)
     return from_first(lambda: {"loss": history.mean_loss(), **found, "pairs_per_s": rate})
 
 
-def _step(run: Run, batch: Batch) -> None:
+def _learn(run: Run, batch: Batch, share: float) -> None:
+    """Add `share` of a batch's gradient to what the next step goes by."""
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
     first = run.history.epoch < run.params.all_negatives_first
     loss = (run.setup.first_loss if first else run.setup.loss)(scored)
     stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
-    loss.backward()
+    (loss if share == 1 else loss * share).backward()
+    run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
+
+
+def _step(run: Run) -> None:
     mean_gradients(run.scorer.parameters())
     if run.params.clip is not None:
         clip_grad_norm_(run.scorer.parameters(), run.params.clip)
-    run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
     run.optimiser.step()
     run.schedule.step()
     run.optimiser.zero_grad(set_to_none=True)
+    run.average.update()
 
 
-def _keep(run: Run, better: bool) -> None:
+def _keep(run: Run) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
-    run.history.save(run.scorer, run.optimiser, run.schedule, run.device)
-    if better:
-        save_model(run.out, run.scorer)
+    run.history.save(run.scorer, run.optimiser, run.schedule, run.average, run.device)
+    _save_best(run)
     if run.params.tensorboard:
         write_epoch(run.out, run.history.epochs[-1])
+
+
+def _save_best(run: Run) -> None:
+    """The model of the last epoch, if it is the best by a measure that one is kept for."""
+    wanted = {run.params.best_by: MODEL}
+    if run.params.also_best_by:
+        wanted[run.params.also_best_by] = also(run.params.also_best_by)
+    with run.average.in_place():
+        for best_by, name in wanted.items():
+            if run.history.best_is_last(best_by):
+                save_model(run.out, run.scorer, name)
 
 
 def _part(batch: int, place: Place) -> slice:

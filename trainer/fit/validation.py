@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import similarity
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 
 RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 
 
-def validate(model: RetrievalModel, pairs: Pairs | None, relevance: np.ndarray | None) -> dict[str, float]:
+def validate(
+    model: RetrievalModel, pairs: Pairs | None, relevance: np.ndarray | None, fold: int | None = None
+) -> dict[str, float]:
     """rsum (0 to 600), and with relevance [n_images, n_captions] the means of both directions of NDCG@25, ASP and
     tau-b; nothing without a split. The model is left in the mode it was in.
+
+    With `fold` the mean over folds of so many images, in their order; pairs across folds are never scored.
     """
     if pairs is None:
         return {}
     training = model.training
-    scores = similarity(model.eval(), pairs)
+    tasks = list(_folds(model.eval(), pairs, relevance, fold or pairs.captions.n_images))
     model.train(training)
-    known = {} if relevance is None else {"relevance": relevance}
     names = RECALL if relevance is None else (*RECALL, *GRADED)
-    found = score(Task(scores, pairs.captions.owner, known), Settings(samples=0, metrics=names))
+    found = [_scored(task, names) for task in tasks]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+def require_fold(images: int, fold: int | None) -> None:
+    """InputError for folds that do not divide the images of the validation split."""
+    if fold is not None and images % fold:
+        problem = f"train.validation_fold {fold} does not divide the {images} images of the validation split"
+        raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
+
+
+def _folds(model: RetrievalModel, pairs: Pairs, relevance: np.ndarray | None, size: int) -> Iterator[Task]:
+    images = encode_images(model, pairs.image_batches(SIZE))
+    captions = encode_captions(model, pairs.caption_batches(SIZE))
+    owner = pairs.captions.owner
+    for first in range(0, pairs.captions.n_images, size):
+        columns = np.flatnonzero((owner >= first) & (owner < first + size))
+        matrix = scores(model, rows(images, first, first + size), taken(captions, columns))
+        known = {} if relevance is None else {"relevance": relevance[first : first + size, columns]}
+        yield Task(matrix, owner[columns] - first, known)
+
+
+def _scored(task: Task, names: tuple[str, ...]) -> dict[str, float]:
+    found = score(task, Settings(samples=0, metrics=names))
     ways = [scored.summary() for scored in found.scored.values()]
     graded = {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in names if name in GRADED}
     return {"rsum": found.sums["rsum"], **graded}

@@ -1,4 +1,4 @@
-"""Losses: one family per file, each a pure function of a scored batch. A new one is a file and a line here."""
+"""Losses: one family per file, each a pure function of a scored batch. A new loss is a new file and a line here."""
 
 from __future__ import annotations
 

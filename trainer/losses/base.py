@@ -30,6 +30,7 @@ class ScoredBatch:
     own: Tensor  # bool [B, C], caption j is one of image i's; of a square batch the diagonal always is
     relevance: Tensor | None = None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
     known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
+    weights: Tensor | None = None  # float [B, C], how many pairs a known one stands for (shards); None: 1
     images: Tensor | None = None  # float [P, D], one vector for each pair's image, of models that have one
     captions: Tensor | None = None  # float [P, D]
     image_logits: Tensor | None = None  # float [P, K], of models with a classifier
@@ -39,7 +40,7 @@ class ScoredBatch:
     own_losses: Mapping[str, Tensor] = field(default_factory=dict)  # scalars that the model makes, by name
 
     def __post_init__(self) -> None:
-        self._fit(("own", "relevance", "known"), tuple(self.scores.shape))
+        self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
         pairs = len(self.at[0])
         self._fit(("images", "captions"), (pairs, _width(self.images)))
         self._fit(("image_logits", "caption_logits"), (pairs, _width(self.image_logits)))
@@ -75,6 +76,12 @@ class Way:
     at: Tensor  # int64 [P]
     relevance: Tensor | None = None  # [P, N]
     known: Tensor | None = None  # bool [P, N]; None: everywhere
+    weights: Tensor | None = None  # [P, N]; None: 1
+
+    def counted(self, known: Tensor) -> Tensor:
+        """float [P, N]: what each candidate counts in a mean over candidates, 0 where its relevance is not known. With
+        the weights of shards such a mean is expected to be that over all candidates."""
+        return known.float() if self.weights is None else self.weights.float() * known
 
     def paired(self, values: Tensor) -> Tensor:
         """Of values [P, N] those of the pairs, [P]."""
@@ -141,11 +148,12 @@ def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
 
     ways = []
     for turn, which, at in ((lambda x: x, rows, columns), (turned, columns, rows)):
-        scores, own, relevance, known = (
-            taken(turn(x), which) for x in (batch.scores.float(), batch.own, batch.relevance, batch.known)
+        scores, own, relevance, known, weights = (
+            taken(turn(x), which)
+            for x in (batch.scores.float(), batch.own, batch.relevance, batch.known, batch.weights)
         )
         assert scores is not None and own is not None
-        ways.append(Way(scores, own, at, relevance, known))
+        ways.append(Way(scores, own, at, relevance, known, weights))
     return ways[0], ways[1]
 
 

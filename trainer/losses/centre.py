@@ -1,4 +1,4 @@
-"""What SemanticMap's single stream learns by: classes, and features that gather round their class."""
+"""The losses of SemanticMap's single stream: classes, and features near the mean of their class."""
 
 from __future__ import annotations
 

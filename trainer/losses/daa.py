@@ -13,32 +13,35 @@ STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
 
 def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Literal["paper", "authors"] = "paper") -> Tensor:
-    """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is the best.
+    """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is the best. `known`
+    may be what each a counts.
 
     authors: the first x is read x_ab, as their code does (model.py of DAA, SmoothRank): a column beside a row.
     """
     first = x.T if form == "authors" else x
     difference = (first[:, :, None] - x[:, None, :]) / temperature  # a, c
     above = difference.clamp(-STEEPEST, STEEPEST).sigmoid()
-    counts = known[:, :, None] & ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
+    counts = known[:, :, None] * ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
     return 1 + (above * counts).sum(dim=1)
 
 
 def daa(batch: ScoredBatch, *, temperature: Above0 = 0.001, form: Literal["paper", "authors"] = "paper") -> Tensor:
     """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks.
 
-    One rank is by similarity, the other by relevance, both over candidates of known relevance; no gradient goes into
-    relevance. Their weight is 25 on COCO, 10 on Flickr30K. `authors`: InputError unless every relevance is known.
+    One rank is by similarity, the other by relevance, both over candidates of known relevance, each counting its weight
+    where relevance was sampled; no gradient goes into relevance. Their weight is 25 on COCO, 10 on Flickr30K.
+    `authors`: InputError unless every relevance is known.
     Source: Yang et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
     """
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)
     for way, relevance, known in graded_ways(batch):
-        by_score = soft_ranks(way.scores, known, temperature, form)
-        by_relevance = soft_ranks(relevance.float(), known, temperature, form).detach()
+        counted = way.counted(known)
+        by_score = soft_ranks(way.scores, counted, temperature, form)
+        by_relevance = soft_ranks(relevance.float(), counted, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
-        total = total + 1 - (share * known).sum() / known.sum().clamp(min=1)
+        total = total + 1 - (share * counted).sum() / counted.sum().clamp(min=1)
     return total
 
 

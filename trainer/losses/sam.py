@@ -23,7 +23,7 @@ def sam(
     """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
     phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
-    image of caption p: both margins are of G_p, towards images too, where caption k stands for image k (its
+    image of caption p: both margins use G_p, also towards images, where caption k stands for image k (its
     first one, in a batch that has several).
     paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
     margin may be negative. authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.

@@ -28,7 +28,7 @@ def sigmoid(
 
     own: y is 1 for own pairs, 0 for all others: SigLIP (Zhai et al. 2023, eq. of section 3.2 and algorithm 1, whose
     temperature and bias these are at the start). relevance: y = (r - low) / (high - low), between 0 and 1, and 1 for
-    own pairs; cells of unknown relevance are left out.
+    own pairs; cells of unknown relevance are left out, the others count their weight.
     """
     if high <= low:
         raise InputError(f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low")
@@ -40,4 +40,6 @@ def sigmoid(
         seen = seen if batch.known is None else batch.known | batch.own
     x = batch.scores.float() / temperature + bias
     cells = wanted * logsigmoid(x) + (1 - wanted) * logsigmoid(-x)
+    if targets == "relevance" and batch.weights is not None:
+        cells = cells * torch.where(batch.own, torch.ones_like(batch.weights), batch.weights)
     return -cells.masked_fill(~seen, 0).sum() / len(x)

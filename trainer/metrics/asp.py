@@ -109,7 +109,7 @@ def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float] 
     """`asp_average` of a block."""
     scale = [1.0] * len(names) if weights is None else list(weights)
     if len(scale) != len(names):
-        raise InputError(f"{len(scale)} weights for {len(names)} matrices", remedy="give one weight a matrix")
+        raise InputError(f"{len(scale)} weights for {len(names)} matrices", remedy="give one weight per matrix")
     mean = np.zeros((block.stop - block.start, block.width), np.float32)
     with np.errstate(over="ignore"):  # refused below
         for name, weight in zip(names, scale, strict=True):

@@ -1,11 +1,11 @@
-"""What a metric sees: queries as rows, candidates as columns, a block of queries at a time, ranked once.
+"""What a metric sees: queries as rows, candidates as columns, one block of queries at a time, ranked once.
 
-A metric is a function from a `Block` to one float64 a query (NaN: this query is not part of the metric).
+A metric is a function from a `Block` to one float64 per query (NaN: this query is not part of the metric).
 Blocks are made and scored on threads, so memory does not grow with the number of queries.
 
-What is no number, for every metric: NaN is refused, in a similarity and in relevance. An infinite similarity is a place
-in the order: +inf above and -inf below all others, equal infinities tied; metrics of cosines refuse it (`finite`).
-Relevance must be finite, and so must its sums and gains, as they are added up.
+NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like any other: +inf is
+above and -inf below all numbers, and equal infinities are tied. Metrics of cosines refuse it (`finite`). Relevance must
+be finite, and so must its sums and gains, because they are added up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Positives:
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int] | Array]) -> Positives:
-        """One list of candidates a query, -1 for an absent one; an empty list leaves the query out of the metric."""
+        """One list of candidates per query, -1 for an absent one; an empty list leaves the query out of the metric."""
         rows = [np.asarray(items, np.int64) for items in lists]
         absent = np.array([int((row < 0).sum()) for row in rows], np.int64)
         indptr = np.zeros(len(rows) + 1, np.int64)
@@ -59,7 +59,7 @@ class Positives:
         return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high], self.absent[start:stop])
 
     def lists(self) -> list[Array]:
-        """One array of candidates a query, -1 for absent ones."""
+        """One array of candidates per query, -1 for absent ones."""
         held = np.split(self.indices, self.indptr[1:-1])
         return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(held, self.absent, strict=True)]
 
@@ -217,7 +217,7 @@ class Block:
         return self._graded[name]
 
     def gains(self, name: str, depth: int) -> Graded:
-        """The named relevance for metrics that add it up: never negative, or an ideal normalises nothing."""
+        """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
         graded = self.graded(name, depth)
         if graded.least >= 0:
             return graded

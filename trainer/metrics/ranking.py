@@ -1,4 +1,4 @@
-"""Rankings of whole blocks of queries: one radix sort a query, with its groups of ties.
+"""Rankings of whole blocks of queries: one radix sort per query, with its groups of ties.
 
 The tie rule of every metric lives here. Candidates of equal score form a group, and a metric is the expectation
 over all orders inside the groups, so the order of the index never matters. `ties="reference"` makes every
@@ -213,8 +213,8 @@ def rank(
 ) -> Ranking:
     """Rank each row of `scores` (b, n), C-contiguous float32 or float64, best first.
 
-    One least-significant-digit radix sort a row, O(n); or, where only the first `depth` positions are asked for, a
-    selection. NaN is an InputError that names its query (counted from `first`) and its candidate.
+    One least-significant-digit radix sort per row, O(n); or a selection, if only the first `depth` positions are
+    asked for. NaN is an InputError that names its query (counted from `first`) and its candidate.
     """
     width = scores.shape[1]
     depth = width if depth is None else min(depth, width)

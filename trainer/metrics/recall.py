@@ -112,7 +112,7 @@ def longest(positives: Positives) -> int:
 
 
 def with_positives(similarity: Array, positives: Positives, ties: Ties) -> Queries:
-    """The task of a metric that needs one list of positives a query."""
+    """The task of a metric that needs one list of positives per query."""
     return Queries(similarity, positives={"": positives}, ties=ties)
 
 

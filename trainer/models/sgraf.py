@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
 from capgrade.trainer.models.products import linear_product
 from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
+from capgrade.trainer.models.text_encoder import TextWords
 
 EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
@@ -26,6 +28,9 @@ class SgrafConfig:
     steps: int = 3  # of SGR
     dropout: float = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
+    text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
+    text_layers: int | None = None
+    freeze_text: bool = False
     checkpoint: bool = False  # make the graph's vectors again in the backward pass: less memory, a third more time
 
 
@@ -91,7 +96,13 @@ class Sgraf(RetrievalModel):
         super().__init__()
         self.config = config
         self.project = linear(feature_dim, config.embed)
-        self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout)
+        if config.text_model is None:
+            self.read: nn.Module = WordGru(
+                vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout
+            )
+        else:
+            self.pieces = "word_pieces"
+            self.read = TextWords(config.text_model, config.embed, config.text_layers, config.freeze_text)
         self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm)
         self.pool_words = SelfPooling(config.embed, config.dropout)
         self.local = linear(config.embed, config.similarity)
@@ -106,6 +117,11 @@ class Sgraf(RetrievalModel):
     def encode_captions(self, captions: Texts) -> Encoded:
         words = normalize(self.read(captions)[0], dim=-1)
         return Encoded(self.pool_words(words, captions.mask), words, captions.mask)
+
+    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
+        if isinstance(self.read, TextWords):
+            return self.read.encoder.groups(self, lr, text_lr)
+        return super().parameter_groups(lr, text_lr)
 
     def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         """Nodes [n, c, N, K] of c captions with n images as [n, c, K]."""

@@ -83,6 +83,20 @@ class TextEncoder(nn.Module):
         return self
 
 
+class TextWords(nn.Module):
+    """Word pieces read by a pretrained encoder and projected: float [B, W, D], 0 where none is, in place of a GRU's
+    states; and None in place of its last state."""
+
+    def __init__(self, model: str, embed: int, layers: int | None = None, frozen: bool = False) -> None:
+        super().__init__()
+        self.encoder = TextEncoder(model, layers, frozen)
+        self.project = nn.Linear(self.encoder.width, embed)
+
+    def forward(self, captions: Texts) -> tuple[Tensor, None]:
+        states = self.project(self.encoder(captions)).float()
+        return states.masked_fill(~captions.mask.unsqueeze(2), 0), None
+
+
 def load_encoder(model: str, layers: int | None = None) -> Any:
     """The embedded weights, a folder, or a model of the hub, in float32. Raises InputError if it cannot be loaded."""
     from transformers import AutoConfig, AutoModel

@@ -24,6 +24,7 @@ def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
 
 @torch.inference_mode()
 def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
+    """Every caption in order, on the model's device."""
     device = next(model.parameters()).device
     return joined([model.encode_captions(moved(batch, device)) for batch in batches])
 
@@ -45,6 +46,14 @@ def scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndar
 def rows(encoded: Encoded, start: int, stop: int) -> Encoded:
     """Some of the items."""
     return Encoded(*(None if x is None else x[start:stop] for x in (encoded.vector, encoded.parts, encoded.mask)))
+
+
+def taken(encoded: Encoded, at: np.ndarray) -> Encoded:
+    """The items at these places, int64 [n]."""
+    places = torch.from_numpy(at)
+    return Encoded(
+        *(None if x is None else x[places.to(x.device)] for x in (encoded.vector, encoded.parts, encoded.mask))
+    )
 
 
 def joined(parts: list[Encoded]) -> Encoded:

@@ -8,61 +8,111 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts
+from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, require_dim
+from capgrade.trainer.evaluation.inputs import TOP, read_similarity
+from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, model_file, require_dim
 from capgrade.trainer.models.base import Encoded, RetrievalModel
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
+from capgrade.trainer.search.prefilter import likely
+from capgrade.trainer.search.tensors import PARTS, create, fill, shapes_of
 
 KIND = "embeddings"
 ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
-PARTS = ("vector", "parts", "mask")
 
 
-def embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
+def embed(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None = None,
+    best_by: str | None = None, coarse: Path | None = None, top: int = 100,
+) -> dict[str, Any]:  # fmt: skip
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
 
+    With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With `pooling` a TERN or
+    TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
+    similarity.npy, only the `top` best captions of each image and images of each caption by it are scored; all other
+    pairs get -inf, and the manifest says so.
     Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
     stage wrote.
     """
     with output_folder(out, KIND):
-        return _embed(run, captions_dir, regions_dir, split, out)
+        return _embed(run, captions_dir, regions_dir, split, out, pooling, best_by, coarse, top)
 
 
-def _embed(run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path) -> dict[str, Any]:
-    model, tokens, config = load_run(run)
+def made_from(run: Path, captions: Captions, regions_dir: Path, weights: str = MODEL) -> dict[str, str]:
+    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the regions."""
+    inputs = {"model": digest(run / weights), "captions": captions.digest, "split": captions.split}
+    return inputs | {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
+
+
+def _embed(
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None,
+    best_by: str | None, coarse: Path | None, top: int,
+) -> dict[str, Any]:  # fmt: skip
+    model, tokens, config = load_run(run, pooling=pooling, best_by=best_by)
+    weights = model_file(config["params"], best_by)
     captions = read_captions(captions_dir, split)
     store = RegionStore(regions_dir)
     require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
-    images = encode_images(model, pairs.image_batches(SIZE))
-    texts = encode_captions(model, pairs.caption_batches(SIZE))
-    with atomic(out / ENCODINGS) as temporary:
-        save_file({**_tensors("images", images), **_tensors("captions", texts)}, temporary)
+    require_count(getattr(model, "config", None), pairs)
+    wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
+    with atomic(out / ENCODINGS) as encodings, atomic(out / SIMILARITY) as temporary:
+        shape = (captions.n_images, captions.n_captions)
+        matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        _score(model, pairs, encodings, matrix, wanted)
+        matrix.flush()
     items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
     write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
-    with atomic(out / SIMILARITY) as temporary, temporary.open("wb") as file:
-        np.save(file, scores(model, images, texts), allow_pickle=False)
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
-    inputs = {"model": digest(run / MODEL), "captions": captions.digest, "split": captions.split}
-    inputs |= {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
-    return write_manifest(out, KIND, params={"model": config["params"]["model"]["name"]}, inputs=inputs, rows=counts)
+    params = {"model": config["params"]["model"]["name"], "weights": weights}
+    params |= {"pooling": pooling} if pooling else {}
+    inputs = made_from(run, captions, regions_dir, weights)
+    if coarse is not None:
+        params, inputs = {**params, TOP: top}, {**inputs, "coarse": file_digest(coarse)}
+    return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
 
 
-def _tensors(side: str, encoded: Encoded) -> dict[str, Any]:
-    found = {f"{side}.{name}": getattr(encoded, name) for name in PARTS}
-    return {name: tensor.contiguous() for name, tensor in found.items() if tensor is not None}
+def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndarray, wanted: np.ndarray | None) -> None:
+    """Fill the files of encodings and of scores a block of captions at a time: in memory are the images' encodings and
+    those of one block. Pairs that are not `wanted` score -inf."""
+    images, longest = encode_images(model, pairs.image_batches(SIZE)), max(map(len, pairs.tokens))
+    tensors: dict[str, np.ndarray] = {}
+    at = 0
+    for batch in pairs.caption_batches(SIZE):
+        texts = encode_captions(model, [batch])
+        if not tensors:
+            most = 0 if images.mask is None else images.mask.shape[1]
+            shapes = shapes_of("images", images, len(matrix), most)
+            tensors = create(encodings, shapes | shapes_of("captions", texts, matrix.shape[1], longest))
+            fill(tensors, "images", 0, images)
+        stop = at + len(batch.tokens)
+        fill(tensors, "captions", at, texts)
+        if wanted is None:
+            matrix[:, at:stop] = scores(model, images, texts)
+        else:
+            _score_some(model, images, texts, wanted[:, at:stop], matrix[:, at:stop])
+        at = stop
+
+
+def _score_some(model: RetrievalModel, images: Encoded, texts: Encoded, wanted: np.ndarray, matrix: np.ndarray) -> None:
+    """Each caption of a block with the images that are wanted for it alone."""
+    matrix[:] = -np.inf
+    for column in range(wanted.shape[1]):
+        some = np.flatnonzero(wanted[:, column])
+        if len(some):
+            matrix[some, column] = scores(model, taken(images, some), rows(texts, column, column + 1))[:, 0]
 
 
 @dataclass(frozen=True)
@@ -88,6 +138,7 @@ class Index:
     owner: np.ndarray
 
     def captions_of(self, image: int) -> list[str]:
+        """The texts of the captions of an image, by its number."""
         return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
 
 
@@ -132,7 +183,7 @@ class Searcher:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
         of another detector."""
         if regions.features.shape[1] != self.feature_dim:
-            problem = f"{regions.features.shape[1]} numbers a region, {self.feature_dim} in training"
+            problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
             raise InputError(problem, file=self.folder, remedy="use the detector of the training")
         encoded = encode_images(self.model, [pad_images([regions])])
         return scores(self.model, encoded, self.index.captions)[0]
@@ -140,11 +191,14 @@ class Searcher:
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run or index, and for an index of another model."""
-    model, tokens, config = load_run(run)
+    manifest = read_manifest(index_dir, KIND)
+    weights = manifest["params"].get("weights", MODEL)
+    best_by = None if weights == MODEL else weights.removeprefix("model-").removesuffix(".safetensors")
+    model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), best_by=best_by)
     index = read_index(index_dir)
-    made_from = read_manifest(index_dir, KIND)["inputs"]
-    files = {"model": MODEL, "vocabulary": VOCABULARY}
-    if any(made_from.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
+    inputs = manifest["inputs"]
+    files = {"model": weights, "vocabulary": VOCABULARY}
+    if any(inputs.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
     return Searcher(model, tokens, index, config["feature_dim"], index_dir)
 

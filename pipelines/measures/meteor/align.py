@@ -28,31 +28,38 @@ NODE, END, BUSY = range(3)
 
 @njit(cache=True, forceinline=True)
 def packed_match(i, size, j, width, module):
+    """A match of `size` words from word i of the reference on and `width` words from word j of the caption on, in one
+    int64."""
     return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | module
 
 
 @njit(cache=True, forceinline=True)
 def reference_place(match):
+    """First word of a packed match in the reference."""
     return match >> 22
 
 
 @njit(cache=True, forceinline=True)
 def reference_words(match):
+    """Its number of words there."""
     return (match >> 18) & 15
 
 
 @njit(cache=True, forceinline=True)
 def caption_place(match):
+    """First word of a packed match in the caption."""
     return (match >> 6) & 4095
 
 
 @njit(cache=True, forceinline=True)
 def caption_words(match):
+    """Its number of words there."""
     return (match >> 2) & 15
 
 
 @njit(cache=True, forceinline=True)
 def module_of(match):
+    """Which matcher found it: 0 exact, 1 stem, 2 synonym, 3 paraphrase."""
     return match & 3
 
 
@@ -242,3 +249,16 @@ def align(matches, n_words, ranks, slot, state, used, nodes, covered):
     _pass_over(ranks, slot, state, base, n, i, n_words)
     _cover(matches, covered, -1)
     return _best(ranks, slot, state, base, n)
+
+
+@njit(cache=True)
+def workspace(longest, room):
+    """Arrays that `align` works in, for `room` matches of captions of at most `longest` words."""
+    return (
+        np.empty(2 * BEAM, np.int64),
+        np.empty(2 * BEAM, np.int64),
+        np.empty((2 * BEAM, 3), np.int64),
+        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((BEAM * room, 2), np.int64),
+        np.zeros((2, longest), np.int32),
+    )

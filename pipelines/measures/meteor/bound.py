@@ -24,16 +24,19 @@ PENALTY = GAMMA * (1 / (1 + np.arange(2 * BITS) / 2)) ** BETA
 
 @njit(cache=True)
 def count(bits):
+    """Number of set bits, int64."""
     return np.int64(ones(np.uint64(bits)))
 
 
 @njit(cache=True)
 def run_of_bits(start, size):
+    """`size` set bits from bit `start` on, uint64."""
     return ((np.uint64(1) << np.uint64(size)) - np.uint64(1)) << np.uint64(start)
 
 
 @njit(cache=True)
 def f_score(precision, recall):
+    """METEOR's weighted harmonic mean (Denkowski and Lavie 2014)."""
     return 1 / ((1 - ALPHA) / precision + ALPHA / recall)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 from numba import prange
 
 from capgrade.pipelines.measures.meteor.align import (
-    BEAM,
     align,
     caption_place,
     caption_words,
@@ -14,6 +13,7 @@ from capgrade.pipelines.measures.meteor.align import (
     packed_match,
     reference_place,
     reference_words,
+    workspace,
 )
 from capgrade.pipelines.measures.meteor.bound import (
     BETA,
@@ -190,19 +190,6 @@ def _score_pair(c, ref, matches, index, work):
 
 
 @njit(cache=True)
-def _work(longest, room):
-    """Arrays of the aligner, for `room` matches of captions of at most `longest` words."""
-    return (
-        np.empty(2 * BEAM, np.int64),
-        np.empty(2 * BEAM, np.int64),
-        np.empty((2 * BEAM, 3), np.int64),
-        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((BEAM * room, 2), np.int64),
-        np.zeros((2, longest), np.int32),
-    )
-
-
-@njit(cache=True)
 def _score_image(refs, captions, leave_out, index, longest, local, out):
     """METEOR of each caption with the references, the best of them, into out."""
     n_units, width = _number_units(refs, index, local), refs.shape[0]
@@ -210,7 +197,7 @@ def _score_image(refs, captions, leave_out, index, longest, local, out):
     entry, cell_bits = _possible_matches(refs, index, local, ptr)
     hits, bounds = np.empty((7 * longest, 3), np.int64), np.empty(width)
     bits = np.empty((2, width, 3), np.uint64)
-    match, work = np.empty((2, 64), np.int64), _work(longest, 64)
+    match, work = np.empty((2, 64), np.int64), workspace(longest, 64)
     for column in range(captions.shape[0]):
         c, best = captions[column], 0.0
         found = hits[: _hits(c, index, local, hits)]
@@ -225,7 +212,7 @@ def _score_image(refs, captions, leave_out, index, longest, local, out):
                 continue
             n = _find_matches(found, r, width, ptr, entry, match[0], match[1])
             if n > match.shape[1]:
-                match, work = np.empty((2, 2 * n), np.int64), _work(longest, 2 * n)
+                match, work = np.empty((2, 2 * n), np.int64), workspace(longest, 2 * n)
                 _find_matches(found, r, width, ptr, entry, match[0], match[1])
             if index.same[c] == index.same[ref]:  # METEOR then asks no other stage
                 n = _only_exact(match[0, :n])

@@ -18,7 +18,10 @@ PUNCTUATION = frozenset(
 )
 # Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a space needs a
 # digit, a tag or a single letter with a period. (Dots that would join to an ellipsis are removed either way.)
-_ALONE = re.compile(r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?)")
+_ALONE = re.compile(
+    r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?"
+    r"|'(?:s|d|m|re|ve|ll)|''|``)"
+)
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 
@@ -51,8 +54,8 @@ def _lex(line: str) -> list[str]:
     while at < len(text):
         number, end = _automaton().longest(kinds, at)
         rule = RULES[number]
-        if rule.ahead:
-            end = at + _without_ahead(number, text[at:end])
+        if rule.lookahead:
+            end = at + _without_lookahead(number, text[at:end])
         token = rule.write(text[at:end])
         if token is not None:
             tokens.append(_joined(token).lower())
@@ -72,19 +75,19 @@ def _joined(token: str) -> str:
 
 @cache
 def _automaton() -> Automaton:
-    return Automaton([f"({rule.token})({rule.ahead})" for rule in RULES], NAMES)
+    return Automaton([f"({rule.token})({rule.lookahead})" for rule in RULES], NAMES)
 
 
 @cache
 def _parts(number: int) -> tuple[Automaton, Automaton]:
-    return Automaton([RULES[number].token], NAMES), Automaton([RULES[number].ahead], NAMES)
+    return Automaton([RULES[number].token], NAMES), Automaton([RULES[number].lookahead], NAMES)
 
 
-def _without_ahead(number: int, matched: str) -> int:
+def _without_lookahead(number: int, matched: str) -> int:
     """Length of a rule's token in what it matched together with what must follow; the longest of several."""
-    token, ahead = _parts(number)
+    token, lookahead = _parts(number)
     for end in sorted(token.ends(token.kinds(matched), 0), reverse=True):
         rest = matched[end:]
-        if len(rest) in ahead.ends(ahead.kinds(rest), 0):
+        if len(rest) in lookahead.ends(lookahead.kinds(rest), 0):
             return end
     raise AssertionError(f"rule {number} matched {matched!r}, but its parts do not")

@@ -164,7 +164,7 @@ class Rule(NamedTuple):
     """What is a token, what must follow it, how it is written; with `again`, its period is read once more."""
 
     token: str
-    ahead: str = ""
+    lookahead: str = ""
     write: Callable[[str], str | None] = as_is
     again: bool = False
 

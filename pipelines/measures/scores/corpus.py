@@ -25,6 +25,15 @@ from capgrade.schemas.say import warn
 NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
 
 
+def warn_of_one_image(n_images: int) -> None:
+    """Say that document frequencies of one image weigh nothing."""
+    if n_images == 1:
+        warn(
+            "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
+            "capgrade.Frequencies.of(references) or capgrade.Frequencies.read(path)"
+        )
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Candidates (the first sentences), references, and how they are tokenised."""
@@ -65,13 +74,9 @@ class Corpus:
 
     @property
     def idf(self) -> np.ndarray:
-        """float64, of each n-gram as `grams` lists them: ln N - ln max(1, df). A warning where one image makes it 0."""
+        """float64, of each n-gram by its number: ln N - ln max(1, df). A warning where one image makes it 0."""
         n_images = self.given.n_images if self.frequencies is None else self.frequencies.n_images
-        if n_images == 1:
-            warn(
-                "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
-                "capgrade.Frequencies.of(references) or capgrade.Frequencies.read(path)"
-            )
+        warn_of_one_image(n_images)
         return self._weighted[1]
 
     def warn_of_empty(self) -> None:

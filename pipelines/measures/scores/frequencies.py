@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.ngrams import DocumentFrequencies, read_document_frequencies
+from capgrade.pipelines.measures.ngrams import FREQUENCIES, DocumentFrequencies, read_document_frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
 from capgrade.pipelines.measures.scores.grams import (
+    ALONE,
+    MAX_ORDER,
     Grams,
     Table,
     count_grams,
@@ -19,6 +24,7 @@ from capgrade.pipelines.measures.scores.grams import (
     look_up,
     number_grams,
 )
+from capgrade.pipelines.measures.scores.token_ids import are_ids, token_ids
 from capgrade.pipelines.measures.scores.words import (
     Words,
     number_words,
@@ -26,6 +32,8 @@ from capgrade.pipelines.measures.scores.words import (
     split_at_white_space,
     tokenized,
 )
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.output import arrow_of, refuse_file
 
 
 @dataclass(frozen=True)
@@ -43,22 +51,37 @@ class Frequencies:
     tokenizer: str
 
     @classmethod
-    def of(cls, references: Captions, tokenizer: str = "ptb_py") -> Frequencies:
-        """Of reference sets, a dict (id -> captions) or a list of sets. `tokenizer` "none" takes words between spaces.
+    def of(cls, references: Captions, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
+        """Of reference sets, a dict (id -> captions) or a list of sets. `tokenizer` "none" takes words between spaces,
+        or token ids, which end with the id `end` where it is given.
 
         Raises InputError for a set without captions, or an unknown tokenizer.
+
+        >>> Frequencies.of([["a dog runs"], ["a cat", "cats"]]).n_images
+        2
         """
-        sets = given(references, references)
-        n = len(sets.owner)
-        texts = sets.texts[n:]
-        words = split_at_white_space(split_at_spaces(texts) if tokenizer == "none" else tokenized(texts, tokenizer))
-        numbers, table = number_grams(words)
-        images = document_frequencies(count_grams(words.ptr, numbers), sets.ref_ptr, 0, table.n_grams)
-        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, sets.n_images, tokenizer)
+        sets = list(references.values()) if isinstance(references, Mapping) else references
+        if are_ids(sets):
+            words, sizes = _words_of_ids(sets, end, tokenizer)
+        else:
+            found = given(references, references)
+            texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
+            words = split_at_white_space(split_at_spaces(texts) if tokenizer == "none" else tokenized(texts, tokenizer))
+        numbers, table = number_grams(words.ptr, words.word)
+        ref_ptr = np.concatenate([[0], np.cumsum(sizes)])
+        images = document_frequencies(count_grams(words.ptr, numbers), ref_ptr, 0, table.n_grams)
+        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, len(sizes), tokenizer)
+
+    def write(self, path: str | Path) -> None:
+        """To a file as `capgrade frequencies` writes it. InputError where a file of another kind stands."""
+        refuse_file(Path(path), "file of document frequencies", arrow_of(FREQUENCIES))
+        corpus = f"{self.n_images} reference sets tokenizer {self.tokenizer}"
+        texts = _texts(self.table.keys, pa.array(list(self.number), pa.large_string()))
+        DocumentFrequencies(texts, self.images, self.n_images, corpus).save(Path(path))
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
-        """From a file that `capgrade frequencies` wrote, or a captions folder (FOLDER or FOLDER#split).
+        """From a file that `write` or `capgrade frequencies` wrote, or a captions folder (FOLDER or FOLDER#split).
 
         Raises InputError when it is neither, or was counted with another tokenizer.
         """
@@ -68,7 +91,7 @@ class Frequencies:
     def from_texts(cls, counted: DocumentFrequencies, tokenizer: str) -> Frequencies:
         """From n-grams as texts: every n-gram's beginning is among them."""
         words = number_words([text.split(" ") for text in counted.ngram.to_pylist()])
-        numbers, table = number_grams(words)
+        numbers, table = number_grams(words.ptr, words.word)
         sizes = words.sizes
         images = np.zeros(table.n_grams, np.int32)
         images[numbers[sizes - 1, words.ptr[:-1]]] = counted.images
@@ -80,16 +103,46 @@ class Frequencies:
         return np.log(float(self.n_images)) - np.log(np.maximum(np.append(self.images, 1), 1))
 
     def grams(self, words: Words) -> tuple[Grams, np.ndarray]:
-        """The n-grams of sentences, counted, and the inverse document frequency of each that is listed, float64."""
-        numbers, table = number_grams(words)
-        grams = count_grams(words.ptr, numbers)
+        """The n-grams of sentences, counted, and the inverse document frequency of each by its number, float64."""
         known = np.array([self.number.get(word, -1) for word in words.vocabulary] or [-1], np.int32)
-        return grams, np.append(self._idf[look_up(table, known, self.table)], 0)[grams.gram]
+        return self.weighted(words.ptr, words.word, known)
+
+    def weighted(self, ptr: np.ndarray, word: np.ndarray, known: np.ndarray) -> tuple[Grams, np.ndarray]:
+        """The same of sentences as numbers of words; `known` int32 has ours for each, -1 where there is none."""
+        numbers, table = number_grams(ptr, word)
+        grams = count_grams(ptr, numbers)
+        return grams, np.append(self._idf[look_up(table, known, self.table)], 0)
 
 
 def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Grams, np.ndarray]:
     """As `Frequencies.grams`, with frequencies of the sentences from `first` on, split by `ref_ptr`."""
-    numbers, table = number_grams(words)
+    numbers, table = number_grams(words.ptr, words.word)
     grams = count_grams(words.ptr, numbers)
     images = document_frequencies(grams, ref_ptr, first, max(table.n_grams, 1))
-    return grams, (np.log(float(len(ref_ptr) - 1)) - np.log(np.maximum(images, 1)))[grams.gram]
+    return grams, np.log(float(len(ref_ptr) - 1)) - np.log(np.maximum(images, 1))
+
+
+def _words_of_ids(sets: Sequence[Any], end: int | None, tokenizer: str) -> tuple[Words, np.ndarray]:
+    if tokenizer != "none":
+        raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
+    found = token_ids(sets, end, "references")
+    ids, word = np.unique(found.ids, return_inverse=True)
+    return Words(found.ptr, word.astype(np.int32), [str(one) for one in ids]), found.sizes
+
+
+def _texts(keys: np.ndarray, vocabulary: pa.Array) -> pa.Array:
+    """The words of each n-gram with spaces between, from the keys of a table: beginnings come before what goes on."""
+    before, last = keys >> 32, vocabulary.take(pa.array(keys & 0xFFFFFFFF))
+    order = np.ones(len(keys), np.int8)
+    alone = before == ALONE >> 32
+    for _ in range(MAX_ORDER - 1):
+        order[~alone] = order[before[~alone]] + 1
+    texts = np.empty(len(keys), object)
+    for n in range(1, MAX_ORDER + 1):
+        at = np.flatnonzero(order == n)
+        own = last.take(pa.array(at))
+        if n > 1:
+            space = pa.scalar(" ", pa.large_string())
+            own = pc.binary_join_element_wise(pa.array(texts[before[at]], pa.large_string()), own, space)
+        texts[at] = own.to_numpy(zero_copy_only=False)
+    return pa.array(texts, pa.large_string())

@@ -36,6 +36,11 @@ def given(candidates: Captions, references: Captions) -> Given:
 
     Raises InputError for ids or lengths that differ, an image without captions, or what is not text.
     """
+    for what, captions in (("candidates", candidates), ("references", references)):
+        if isinstance(captions, str) or not hasattr(captions, "__len__"):
+            raise InputError(
+                f"{what} are {captions!r}", remedy="give a dict (id -> captions), or a list with a set for each image"
+            )
     if isinstance(candidates, Mapping) != isinstance(references, Mapping):
         raise InputError("candidates and references are not both dicts or both lists", remedy="give them alike")
     if isinstance(candidates, Mapping) and isinstance(references, Mapping):

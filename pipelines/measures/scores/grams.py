@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import get_num_threads, prange
 
-from capgrade.pipelines.measures.scores.words import Words
 from capgrade.schemas.compiled import njit
 
 MAX_ORDER = 4
@@ -122,13 +121,14 @@ def _count_all(parts, ptr, numbers, gram, count, used):
         _count(k * n // parts, (k + 1) * n // parts, ptr, numbers, gram, count, used)
 
 
-def number_grams(words: Words, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
-    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table."""
-    cells = most * len(words.word)
+def number_grams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table.
+    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32."""
+    cells = most * len(word)
     slots = 1 << int(1.3 * cells + 1).bit_length()
     key, gram, keys = np.full(slots, -1, np.int64), np.empty(slots, np.int32), np.empty(cells, np.int64)
-    numbers = np.empty((most, len(words.word)), np.int32)
-    n = _number(words.ptr, words.word, most, key, gram, keys, numbers)
+    numbers = np.empty((most, len(word)), np.int32)
+    n = _number(ptr, word, most, key, gram, keys, numbers)
     return numbers, Table(key, gram, keys[:n].copy())
 
 

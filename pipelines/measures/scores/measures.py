@@ -33,10 +33,12 @@ class Scored:
 
     @property
     def corpus(self) -> float:
+        """The score of all candidates together."""
         return float(self.of(self.statistics.sum(axis=0, keepdims=True))[0])
 
 
 def mean_of(sums: np.ndarray) -> np.ndarray:
+    """Means from sums float64 [n, 2]: of values, and of ones."""
     return sums[:, 0] / sums[:, 1]
 
 
@@ -47,6 +49,7 @@ def averaged(values: np.ndarray) -> Scored:
 
 
 def bleu(corpus: Corpus) -> dict[str, Scored]:
+    """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
     counts = bleu_statistics(corpus.grams, corpus.given.owner, corpus.given.ref_ptr)
     values = bleu_of(counts)
     return {
@@ -56,24 +59,29 @@ def bleu(corpus: Corpus) -> dict[str, Scored]:
 
 
 def cider(corpus: Corpus) -> dict[str, Scored]:
+    """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
     return {"cider": averaged(cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, SIGMA))}
 
 
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:
+    """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
     return {"rouge_l": averaged(rouge_scores(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr))}
 
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
+    """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
     counts = meteor_statistics(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr)
     return {"meteor": Scored(meteor_of(counts), added_up(counts), meteor_of)}
 
 
 def scene_graph(corpus: Corpus) -> dict[str, Scored]:
+    """F1 of scene-graph tuples, 0..1: `measures.scene_graph` with the candidate outside its references."""
     fitted = SceneGraph(SceneGraphParams(self_reference="included")).fit(corpus.table)
     return {"scene_graph": _own_pairs(fitted, corpus)}
 
 
 def sbert(corpus: Corpus) -> dict[str, Scored]:
+    """Largest Sentence-BERT cosine with a reference, -1..1. InputError when the model cannot be loaded."""
     return {"sbert": _own_pairs(Sbert(SbertParams(self_reference="included")).fit(corpus.table), corpus)}
 
 

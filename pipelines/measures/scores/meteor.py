@@ -7,12 +7,13 @@ references the first with the highest score counts.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numba import get_num_threads, prange
 
 from capgrade.pipelines.measures.meteor.align import (
-    BEAM,
     align,
     caption_place,
     caption_words,
@@ -20,6 +21,7 @@ from capgrade.pipelines.measures.meteor.align import (
     packed_match,
     reference_place,
     reference_words,
+    workspace,
 )
 from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, WEIGHTS
 from capgrade.pipelines.measures.meteor.data import Lexicon, kept_lexicon
@@ -34,6 +36,7 @@ from capgrade.schemas.errors import InputError
 # match, of the candidate and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHES = 0, 1, 2, 3, 4, 5
 COUNTS = MATCHES + 16
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike everywhere
 _PLAIN = re.compile("[a-z0-9]+")  # what METEOR leaves as it is, whatever stands beside it
 
 
@@ -109,25 +112,12 @@ def _count(c, ref, node, chunks, nodes, index, out):
         node = nodes[node, 0]
 
 
-@njit(cache=True)
-def _work(longest, room):
-    """Arrays of the aligner, for `room` matches."""
-    return (
-        np.empty(2 * BEAM, np.int64),
-        np.empty(2 * BEAM, np.int64),
-        np.empty((2 * BEAM, 3), np.int64),
-        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((BEAM * room, 2), np.int64),
-        np.zeros((2, longest), np.int32),
-    )
-
-
 @njit(parallel=True, cache=True)
 def _statistics(parts, owner, ref_ptr, first, index, longest, out):
     for part in prange(parts):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
         following = np.empty(7 * longest, np.int32)
-        match, order, work = np.empty(64, np.int64), np.empty(64, np.int64), _work(longest, 64)
+        match, order, work = np.empty(64, np.int64), np.empty(64, np.int64), workspace(longest, 64)
         counts = np.empty(COUNTS)
         for c in range(part, owner.shape[0], parts):
             start, end = index.unit_ptr[c], index.unit_ptr[c + 1]
@@ -139,7 +129,7 @@ def _statistics(parts, owner, ref_ptr, first, index, longest, out):
                 alike = index.same[c] == index.same[ref]  # METEOR then asks no other stage
                 n = _matches(c, ref, index, local, following, alike, match, order)
                 if n > match.shape[0]:
-                    match, order, work = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), _work(longest, 2 * n)
+                    match, order, work = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), workspace(longest, 2 * n)
                     n = _matches(c, ref, index, local, following, alike, match, order)
                 ranks, slot, state, used, nodes, covered = work
                 words = index.ptr[ref + 1] - index.ptr[ref]
@@ -163,8 +153,19 @@ def _meteor_words(tokens: Words, lexicon: Lexicon) -> Words:
     """METEOR's own words: sentences of plain tokens are as they are."""
     plain = np.array([_PLAIN.fullmatch(token) is not None for token in tokens.vocabulary], bool)
     rows = np.unique(np.repeat(np.arange(len(tokens.ptr) - 1), tokens.sizes)[~plain[tokens.word]])
-    lines = [" ".join(tokens.sentence(r)) for r in rows]
-    return with_sentences(tokens, rows, [meteor_words(line, lexicon.abbreviations) for line in lines])
+    read = [_read(tokens.sentence(r), lexicon.abbreviations) for r in rows]
+    return with_sentences(tokens, rows, read)
+
+
+def _read(sentence: list[str], abbreviations: Mapping[str, bool]) -> list[str]:
+    if all(_ALONE.fullmatch(token) for token in sentence):
+        return [word for token in sentence for word in _alone(token)]
+    return meteor_words(" ".join(sentence), abbreviations)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alone(token: str) -> tuple[str, ...]:
+    return tuple(meteor_words(token, {}))
 
 
 def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:

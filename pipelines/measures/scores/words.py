@@ -44,7 +44,9 @@ def split_at_spaces(lines: Sequence[str]) -> Words:
 
 def split_at_white_space(words: Words) -> Words:
     """The same with every word split as `str.split()` does: no-break spaces count, and nothing is empty."""
-    return respelled(words, [word.split() for word in words.vocabulary])
+    spelling = [word.split() for word in words.vocabulary]
+    whole = all(len(parts) == 1 and parts[0] == word for parts, word in zip(spelling, words.vocabulary, strict=True))
+    return words if whole else respelled(words, spelling)
 
 
 def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:

@@ -48,12 +48,15 @@ class Draft:
         self.background = ""
 
     def chance(self, share: float) -> bool:
+        """True with this probability."""
         return bool(self.rng.random() < share)
 
     def one_of(self, options: Sequence[str]) -> str:
+        """One of the options, each as likely."""
         return options[int(self.rng.integers(len(options)))]
 
     def say(self, text: str) -> None:
+        """Add words."""
         self.words += text.split()
 
     def name(self, objects: Sequence[int]) -> int:

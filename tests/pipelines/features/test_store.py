@@ -161,7 +161,7 @@ def test_wrong_images_are_refused(tmp_path: Path, change: dict, problem: str) ->
 def test_wrong_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="image 'a' comes twice"):
         write_regions(tmp_path, [made("a"), made("a")])
-    with pytest.raises(InputError, match="image 'b': 5 numbers a region, 4 before"):
+    with pytest.raises(InputError, match="image 'b': 5 numbers per region, 4 before"):
         write_regions(tmp_path, [made("a"), made("b", d=5)])
     with pytest.raises(InputError, match="no image to write"):
         write_regions(tmp_path, [])

@@ -78,7 +78,7 @@ def test_lxmert_rows(tmp_path: Path) -> None:
         ({"features": b64("f", range(6))[:-3]}, "features is not base64"),
         ({"features": b64("f", range(5))}, "features has 20 bytes where num_boxes 2 asks for a multiple of 8"),
         ({"features": ""}, "features has 0 bytes"),
-        ({"features": b64("f", range(8))}, "4 numbers a region, 3 in the rows before"),
+        ({"features": b64("f", range(8))}, "4 numbers per region, 3 in the rows before"),
         ({"boxes": b64("f", range(4))}, "boxes has 16 bytes where num_boxes 2 asks for 32"),
         ({"num_boxes": "3"}, "boxes has 32 bytes where num_boxes 3 asks for 48"),
         ({"num_boxes": "0"}, "num_boxes is '0', not a whole number from 1"),

@@ -183,6 +183,15 @@ def test_chunks_that_are_read_alone_change_nothing(caption: str) -> None:
     assert ptb.ptb_tokens(line) == ptb.kept(" ".join(ptb._lex(line)))
 
 
+PIECES = ["a", "I", "dog", "dog's", "'s", "'ll", "''", "``", "Mr.", "in.", ".", "-", ":", "man-eating,", "is", "na", ""]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join))
+@settings(max_examples=300, deadline=None)
+def test_plain_chunks_side_by_side_are_read_as_a_line(line: str) -> None:
+    assert ptb.ptb_tokens(line) == ptb.kept(" ".join(ptb._lex(line)))
+
+
 def test_half_a_character_is_none() -> None:
     assert tokenize("ptb_py", ["a \ud83d dog"]) == [["a", "dog"]]
 

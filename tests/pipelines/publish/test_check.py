@@ -71,7 +71,7 @@ def test_a_repository_as_it_was_made(hub: Hub, folder: Path) -> None:
     hub.log.clear()
     for target in (REPO, f"{REPO}@1.0.0", f"{REPO}@{done.commit}"):
         found = check(target, folder)
-        assert (found.problems, found.place) == ((), f"{REPO}@{done.commit[:7]}")
+        assert (found.problems, found.name) == ((), f"{REPO}@{done.commit[:7]}")
     assert set(hub.asked("resolve")) == {*DATA, MANIFEST}
 
 

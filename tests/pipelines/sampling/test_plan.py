@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, _Windows, id_keys, keep, reason_names
+from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, keep, reason_names, windows_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
 
@@ -202,7 +202,7 @@ def test_windows_without_gaps_hold_every_number(width: float, share: float, low:
     """Also the float32 numbers at their bounds, where a bound computed in two ways may differ by a rounding."""
     stride = width if seed % 2 else width * share
     plan = replace(PLAN, low=(low,), high=(low + span,), width=width, stride=stride)
-    windows = _Windows.of(plan.windows(0)[None])
+    windows = windows_of(plan.windows(0)[None])
     lower, upper = windows.lower[0, :-1], windows.upper[0, :-1]
     edges = np.concatenate([lower[1:], upper[:-1]])
     near = np.concatenate([edges, np.nextafter(edges, np.float32(-np.inf)), np.nextafter(edges, np.float32(np.inf))])

@@ -66,12 +66,12 @@ def test_one_image_of_five_captions(read: Read) -> None:
         (
             CAPTIONS,
             ["1", "2", "3"],
-            r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id a caption",
+            r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id per caption",
         ),
         (
             CAPTIONS[:9],
             ["1"] * 9,
-            r"test_ids.txt: 9 ids for the 9 captions .* -> give one id a caption or one for every 5",
+            r"test_ids.txt: 9 ids for the 9 captions .* -> give one id per caption or one for every 5",
         ),
         (CAPTIONS, ["1", ""], r"test_ids.txt row 2: no id in this row -> delete the empty row"),
         (CAPTIONS, ["8", "8"], r"test_ids.txt: image 8 comes 2 times, 5 captions each -> use --source tsv"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.base import Encoded, Images, Texts
 
 FEATURES = 12
 VOCABULARY = 20
@@ -40,3 +42,17 @@ def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> Texts
 def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     difference = (ours - expected).abs().max().item()
     assert difference <= tolerance, f"largest difference {difference}"
+
+
+def encoded(model: Any, regions: int = 6, words: int = 7, garbage: float = 0.0) -> tuple[Encoded, Encoded]:
+    """The small batches through a model, in its own precision."""
+    batch = images(padded=regions, garbage=garbage)
+    batch = replace(batch, features=batch.features.to(next(model.parameters()).dtype))
+    return model.encode_images(batch), model.encode_captions(texts(padded=words))
+
+
+def gradients(model: torch.nn.Module, *found: Tensor) -> dict[str, Tensor]:
+    """Of a sum that weighs every number of the outputs otherwise, by parameter."""
+    model.zero_grad()
+    sum((x * torch.arange(x.numel()).view_as(x).cos()).sum() for x in found).backward()  # type: ignore[union-attr]
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

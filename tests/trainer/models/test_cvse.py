@@ -14,7 +14,7 @@ from capgrade.trainer.models.base import Texts
 from capgrade.trainer.models.concepts import adjacency, choose_concepts, said
 from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig
 
-from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, images, texts
+from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, texts
 
 PAIRS = WORDS[:5]
 CONFIG = CvseConfig(embed=6, word=5, concepts=4, dropout=0.0)
@@ -34,12 +34,6 @@ def outputs(model: Cvse, regions: int = 6, words: int = 7, garbage: float = 0.0)
     captions = replace(texts(PAIRS, padded=words), images=torch.tensor([0, 0, 1, 1, 2]))
     found = model(replace(batch, features=batch.features.to(model.project.weight.dtype)), captions)
     return [model.scores(*found), *model.more_scores(*found).values(), *model.own_losses(*found, captions).values()]
-
-
-def gradients(model: Cvse, *found: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    sum((x * torch.arange(x.numel()).view_as(x).cos()).sum() for x in found).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def normed(rows: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:

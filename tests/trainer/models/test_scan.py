@@ -13,7 +13,7 @@ from capgrade.trainer.models import configure, scan, squared_difference
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.scan import Scan, ScanConfig
 
-from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, images, texts
+from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, encoded, gradients, images, texts
 
 CONFIG = ScanConfig(embed=16, word=5)
 NORMS = ("clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax")
@@ -26,18 +26,6 @@ def made(**options) -> Scan:
     model = Scan(replace(CONFIG, **options), FEATURES, VOCABULARY).double()
     torch.nn.init.normal_(model.read.embed.weight)
     return model
-
-
-def encoded(model: Scan, regions: int = 6, words: int = 7, garbage: float = 0.0) -> tuple[Encoded, Encoded]:
-    batch = images(padded=regions, garbage=garbage)
-    batch = replace(batch, features=batch.features.to(model.project.weight.dtype))
-    return model.encode_images(batch), model.encode_captions(texts(padded=words))
-
-
-def gradients(model: Scan, scores: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    (scores * torch.arange(scores.numel()).view_as(scores).cos()).sum().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def equations(config: ScanConfig, regions: Tensor, words: Tensor) -> Tensor:

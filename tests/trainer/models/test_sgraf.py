@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
 from capgrade.trainer.models import sgraf, squared_difference
-from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig, ensemble
 from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length
 
-from .made import FEATURES, VOCABULARY, close, images, texts
+from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, texts
 
 CONFIG = SgrafConfig(embed=16, word=5, similarity=8, dropout=0.0)
 BOTH = pytest.mark.parametrize(("kind", "loop"), [(Saf, saf_loop), (Sgr, sgr_loop)])
@@ -26,18 +24,6 @@ def made(kind: type[Sgraf], config: SgrafConfig = CONFIG) -> Sgraf:
     for parameter in model.parameters():  # nothing is 0, so nothing is left unseen
         torch.nn.init.normal_(parameter, std=0.5)
     return model
-
-
-def encoded(model: Sgraf, regions: int = 6, words: int = 7, garbage: float = 0.0) -> tuple[Encoded, Encoded]:
-    batch = images(padded=regions, garbage=garbage)
-    batch = replace(batch, features=batch.features.to(model.out.weight.dtype))
-    return model.encode_images(batch), model.encode_captions(texts(padded=words))
-
-
-def gradients(model: Sgraf, scores: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    (scores * torch.arange(scores.numel()).view_as(scores).cos()).sum().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 @BOTH

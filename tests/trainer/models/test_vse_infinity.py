@@ -14,7 +14,7 @@ from capgrade.trainer.models.base import Texts
 from capgrade.trainer.models.pooling import GeneralPooling
 from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
 
-from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, images, prefix, texts
+from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, prefix, texts
 
 CONFIG = VseInfinityConfig(embed=8, word=5)
 
@@ -30,12 +30,6 @@ def made(**options) -> VseInfinity:
 def scores(model: VseInfinity, regions: int = 6, words: int = 7, garbage: float = 0.0) -> Tensor:
     encoded = model.encode_images(images(padded=regions, garbage=garbage))
     return model.scores(encoded, model.encode_captions(texts(padded=words)))
-
-
-def gradients(model: VseInfinity, found: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    (found * torch.arange(found.numel()).view_as(found).cos()).sum().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def pooled(layer: GeneralPooling, parts: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
-from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, images, texts
+from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, texts
 
 PAIRS = WORDS[:5]
 CONFIG = VsrnConfig(embed=6, word=5, layers=2, caption_hidden=7, caption_word=3, caption_dropout=0.0)
@@ -30,12 +30,6 @@ def outputs(model: Vsrn, regions: int = 6, words: int = 7, garbage: float = 0.0)
     batch, captions = images(padded=regions, garbage=garbage), texts(PAIRS, padded=words)
     found = model(replace(batch, features=batch.features.to(model.project.weight.dtype)), captions)
     return model.scores(*found), model.own_losses(*found, captions)["captioning"]
-
-
-def gradients(model: Vsrn, *found: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    sum((x * torch.arange(x.numel()).view_as(x).cos()).sum() for x in found).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def affine(norm: torch.nn.BatchNorm1d, rows: Tensor) -> Tensor:

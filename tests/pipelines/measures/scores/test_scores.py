@@ -13,10 +13,13 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import given as as_given
 from capgrade.pipelines.measures.scores.measures import MEASURES, scored
+from capgrade.pipelines.measures.scores.meteor import _read
+from capgrade.pipelines.measures.scores.reader import Reader
 from capgrade.pipelines.measures.scores.words import tokenized
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.errors import InputError
@@ -51,6 +54,26 @@ def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
         np.testing.assert_allclose(ours[name].corpus, whole, atol=1e-9)
 
 
+TEXT = st.lists(st.sampled_from([*"aB1.,'-\"/ \n\t\x0b\x85\u2028\xa0é", " ", "dog", "n't", "3 1/2"]), max_size=12).map(
+    "".join
+)
+
+
+@pytest.mark.parametrize("tokenizer", ["none", "ptb_py", "ptb", "lower_split"])
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=8))
+def test_a_reader_gives_the_words_of_each_caption(tokenizer: str, texts: list[str]) -> None:
+    """Whatever stands between the words, and whatever was read before."""
+    frequencies = Frequencies.of([["a dog", "B 1"]], tokenizer)
+    reader, named = Reader(frequencies), ["ptb_py" if tokenizer == "ptb" else tokenizer]
+    for given_texts in (texts, texts[::-1], texts * 2):
+        ptr, word = reader.texts(given_texts)
+        names = {k: w for w, k in reader._numbers.items()}
+        tokens = [[t] for t in given_texts] if tokenizer == "none" else tokenize(*named, given_texts)
+        wanted = [[w for token in own for w in token.split()] for own in tokens]
+        assert [[names[k] for k in word[a:b]] for a, b in zip(ptr[:-1], ptr[1:], strict=True)] == wanted
+
+
 METEOR = [
     ("a man is riding a horse", ["a man rides a horse", "the man is riding horses"]),
     ("two dogs", ["two dogs", "two dogs"]),  # whole: the jar then adds no chunk to the corpus
@@ -60,6 +83,16 @@ METEOR = [
     ("a child 's t-shirt in the u.s.", ["the kid 's shirt", "child in a t - shirt"]),
     ("the the the", ["a the", "the of the in the on the"]),
 ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["dog", "'s", "a-b-c", "t-shirt", "o'clock", "''", "'", "u.s.", "2", "3's", "-", "n't", ","])
+    )
+)
+def test_meteor_reads_tokens_one_by_one_as_in_their_caption(tokens: list[str]) -> None:
+    assert _read(tokens, {"u.s": True}) == meteor_words(" ".join(tokens), {"u.s": True})
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run METEOR's jar")

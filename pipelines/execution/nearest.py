@@ -1,0 +1,39 @@
+"""The table of a block of images under `shards` with windows of a share of the captions: tops exactly, then values of
+what was drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.pipelines.execution.sampled import Sampled
+from capgrade.pipelines.execution.tables import Batches, Opened
+from capgrade.pipelines.measures.tops.listed import listed_values
+from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
+
+SCORED = "scored"  # the table that counts pairs
+
+
+class Nearest(Sampled):
+    """`Sampled` where `plan.among` is a share; and how many pairs of each measure were scored."""
+
+    samples = SomeSamples
+
+    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
+        samples, keys = self._samples(images, opened.folder)
+        assert isinstance(samples, SomeSamples)
+        finders = [opened.finder(name, len(keys)) for name in self.measures]
+        tops = [find.tops(images, self.plan.top) for find in finders]
+        found = samples.listed(keys, [one.rows for one in tops])
+        values = np.stack([listed_values(find, images, found.ptr, found.rows) for find in finders])
+        for m, one in enumerate(tops):
+            _put(found, m, one.rows, one.values, values[m])
+        samples.offer_listed(keys, found, values)
+        scored = {name: [int(one.pairs.sum()) + len(found.rows)] for name, one in zip(self.measures, tops, strict=True)}
+        return {**self._table(images, opened.folder, samples.kept_of(keys)), SCORED: pa.RecordBatch.from_pydict(scored)}
+
+
+def _put(found: Listed, m: int, rows: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
+    """The values of tops int64 and float32 [images, k], as all pairs have them, among those of what is listed."""
+    by_row = np.argsort(rows, axis=1)
+    out[found.marks & (TOP << m) > 0] = np.take_along_axis(values, by_row, 1).ravel()

@@ -1,0 +1,1 @@
+"""The captions of highest relevance to each image, without a score for every pair: exactly those of all pairs."""

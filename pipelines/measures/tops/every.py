@@ -1,0 +1,50 @@
+"""The captions of highest relevance from all pairs: what any measure can do, and what every other way must equal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.tops import heap
+
+
+class Tops(NamedTuple):
+    """The best captions of each image, by falling value, equal ones by rising row."""
+
+    rows: np.ndarray  # int64 [images, k]
+    values: np.ndarray  # float32 [images, k]
+    pairs: np.ndarray  # int64 [images]: captions whose whole value was computed
+
+
+def every_pair(fitted: Fitted, images: np.ndarray, n_captions: int, k: int) -> Tops:
+    """The `k` best of all captions, all of them where there are fewer."""
+    room = min(k, n_captions)
+    values, rows = np.empty((len(images), room), np.float32), np.empty((len(images), room), np.int64)
+    sizes, found = np.zeros(len(images), np.int64), np.empty((len(images), CHUNK), np.float32)
+    starts = range(0, n_captions, CHUNK)
+    for at, _ in zip(starts, fitted.chunks(images, 0, n_captions, found), strict=True):
+        heap.offer(found[:, : min(CHUNK, n_captions - at)], at, values, rows, sizes)
+    return sorted_tops(rows, values, np.full(len(images), n_captions), k)
+
+
+def sorted_tops(rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int) -> Tops:
+    """The first `k` of captions in any order."""
+    order = np.lexsort((rows, -values))[:, :k]
+    return Tops(np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1), pairs)
+
+
+def put_left_out(fitted: FittedCider | FittedSbert, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    """Own captions with their values without themselves, in place of those found and then of the worst found. If as
+    many more were found as there are own captions, the best of what remains are still there."""
+    captions = np.unique(own_pairs(fitted.ref_ptr, fitted.refs, images)[1])
+    left_out = np.zeros((len(images), len(captions)), np.float32)
+    fitted.leave_out_self(images, captions, left_out)
+    for b, image in enumerate(images):
+        own = fitted.refs[fitted.ref_ptr[image] : fitted.ref_ptr[image + 1]]
+        values[b, np.isin(rows[b], own)] = -np.inf
+        worst = np.lexsort((-rows[b], values[b]))[: len(own)]
+        rows[b, worst], values[b, worst] = own, left_out[b, np.searchsorted(captions, own)]

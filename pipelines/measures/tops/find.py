@@ -1,0 +1,48 @@
+"""Which way finds the captions of highest relevance: a bound, where the measure has one, or all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.tops.cider import CiderTops
+from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.sbert import SbertTops
+
+
+class Finder(Protocol):
+    """Finds tops of one fitted measure; whatever it prepares for them is made once."""
+
+    @property
+    def fitted(self) -> Any: ...
+
+    def tops(self, images: np.ndarray, k: int) -> Tops:
+        """The `k` captions of highest relevance to each image, as `every_pair` has them to the last bit."""
+        ...
+
+
+@dataclass(frozen=True)
+class EveryPair:
+    """Scores all pairs."""
+
+    fitted: Fitted
+    n_captions: int
+
+    def tops(self, images: np.ndarray, k: int) -> Tops:
+        """As `Finder.tops`."""
+        return every_pair(self.fitted, images, self.n_captions, k)
+
+
+def finder(fitted: Fitted, n_captions: int) -> Finder:
+    """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf and
+    Sentence-BERT, all pairs for others."""
+    if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
+        return CiderTops(fitted)
+    if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):
+        return SbertTops(fitted)
+    return EveryPair(fitted, n_captions)

@@ -1,0 +1,39 @@
+"""Values of some captions of each image, another list for each: no dense block."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.spice import FittedSpice
+from capgrade.pipelines.measures.tops import sbert_kernel
+from capgrade.pipelines.measures.tops.cider import CiderTops
+from capgrade.pipelines.measures.tops.find import Finder
+
+
+def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b].
+
+    CIDEr-D's are those of all pairs to the last bit; others' differ by what their `score` differs from `chunks`.
+    """
+    fitted = find.fitted
+    if isinstance(find, CiderTops):
+        return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
+    if isinstance(fitted, FittedSbert):
+        queries, start = fitted.queries(images)
+        values = np.empty(len(rows), np.float32)
+        sbert_kernel.multiply_listed(queries, start, fitted.embeddings, ptr, rows, values)
+        return _with_own(fitted, images, ptr, rows, values)
+    if isinstance(fitted, FittedSpice):
+        return fitted.pairs(np.repeat(images, np.diff(ptr)), rows)
+    return np.concatenate([fitted.score(images[b : b + 1], rows[ptr[b] : ptr[b + 1]])[0] for b in range(len(images))])
+
+
+def _with_own(fitted: Fitted, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """With the values of own captions without themselves, where the measure leaves them out."""
+    if fitted.leave_out:  # type: ignore[attr-defined]
+        for b in range(len(images)):
+            some = slice(ptr[b], ptr[b + 1])
+            fitted.leave_out_self(images[b : b + 1], rows[some], values[None, some])  # type: ignore[attr-defined]
+    return values

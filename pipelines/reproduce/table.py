@@ -1,0 +1,88 @@
+"""A reproduced table: our numbers beside the published ones and the difference, as Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capgrade.pipelines.reproduce.recipe import Recipe, Row, Section
+
+EMPTY = "-"
+NONE_OURS = "published alone: no run of ours"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section with our numbers: per row a number a column, None where there is none."""
+
+    section: Section
+    protocol: str
+    ours: Sequence[Sequence[float | None]]
+
+
+def as_json(name: str, recipe: Recipe, parts: Sequence[Part], notes: Sequence[str], small: bool) -> dict[str, Any]:
+    """{"recipe", "paper", "table", ..., "sections": [{"title", "columns", "rows": [{"row", "published", "ours",
+    "difference"}]}]}; numbers as the paper prints them, null where there is none."""
+    sections = [
+        {
+            "title": part.section.title,
+            "protocol": part.protocol,
+            "columns": [column.name for column in part.section.parsed],
+            "rows": [_row(row, ours) for row, ours in zip(part.section.rows, part.ours, strict=True)],
+        }
+        for part in parts
+    ]
+    facts = {"recipe": name, "paper": recipe.paper, "table": recipe.table, "title": recipe.title, "small": small}
+    return {**facts, "sections": sections, "notes": list(notes)}
+
+
+def _row(row: Row, ours: Sequence[float | None]) -> dict[str, Any]:
+    pairs = zip(ours, row.published, strict=True)
+    differences = [None if a is None or b is None else a - b for a, b in pairs]
+    named = {"runs": list(row.runs)} if row.runs else {"measure": row.measure} if row.measure else {}
+    return {"row": row.row, **named, "published": list(row.published), "ours": list(ours), "difference": differences}
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The table of `as_json`: three lines a row, the paper's, ours and ours less the paper's."""
+    lines = [f"# {found['paper']}, table {found['table']}: {found['title']}", ""]
+    if found["small"]:
+        lines += ["**`--small`: sizes and steps to see that everything runs. These figures mean nothing.**", ""]
+    for section in found["sections"]:
+        lines += [f"## {section['title']} ({section['protocol']})", ""]
+        header = ["", "", *section["columns"]]
+        lines += [_line(header), _line(["---", "---"] + ["---:"] * len(section["columns"]))]
+        for row in section["rows"]:
+            digits = [_digits(value) for value in row["published"]]
+            lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
+            if "runs" in row or "measure" in row:
+                lines.append(_line(["", "ours", *map(_shown, row["ours"], digits)]))
+                lines.append(_line(["", "difference", *map(_signed, row["difference"], digits)]))
+        lines.append("")
+    return "\n".join([*lines, *(f"- {note}" for note in found["notes"])]).rstrip() + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _digits(published: float | None) -> int:
+    """As many as the paper prints: percent to one digit or two, fractions to three."""
+    if published is None:
+        return 1
+    return 3 if abs(published) < 1 and published != 0 and len(repr(published)) > 4 else 1
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return EMPTY if value is None else f"{value:.{max(digits, _places(value))}f}"
+
+
+def _places(value: float) -> int:
+    """Of a number that was typed with two or three."""
+    text = repr(value).partition(".")[2]
+    return len(text) if len(text) <= 3 else 0
+
+
+def _signed(value: float | None, digits: int) -> str:
+    return EMPTY if value is None else f"{value:+.{digits}f}"

@@ -1,0 +1,116 @@
+"""Samples of an image without a value for every caption: windows of a random share of the captions.
+
+A caption is in the image's share if the hash of the pair is below a limit: each is with the same probability `among`,
+independently of all others. The uniform sample is drawn by hashes of pairs too, the same as where every caption is
+scored. So values are needed of own captions, tops, the uniform sample and the share alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.pipelines.sampling import among_kernel as kernel
+from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
+
+TOP, UNIFORM, INSIDE = kernel.TOP, kernel.UNIFORM, kernel.INSIDE
+SIGMAS = 8  # of the number drawn, that there is room for at first
+
+
+class Listed(NamedTuple):
+    """The captions of each image that need values, ascending: compressed rows."""
+
+    ptr: np.ndarray  # int64 [images + 1]
+    rows: np.ndarray  # int64 [listed]
+    marks: np.ndarray  # int64 [listed]: UNIFORM, INSIDE the share, and TOP << measure
+
+
+def limit_of(among: float) -> np.uint64:
+    """The highest hash of a pair inside the share."""
+    return np.uint64(min(int(among * 2**64), 2**64 - 1))
+
+
+class SomeSamples(Samples):
+    """`Samples` of listed captions, all offered at once."""
+
+    def listed(self, caption_keys: np.ndarray, tops: Sequence[np.ndarray]) -> Listed:
+        """Of each image its own captions, the tops of each measure, int64 [images, k] each, its uniform sample and its
+        share."""
+        n, image = len(caption_keys), np.arange(self.images)
+        inside = _below(self._base, caption_keys, None, limit_of(self.plan.among), self.plan.among)
+        parts = [(*inside, INSIDE), (*self._uniform(caption_keys), UNIFORM), (self._own_image, self._own, 0)]
+        parts += [(np.repeat(image, rows.shape[1]), rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
+        cells = np.concatenate([owner * n + rows for owner, rows, _ in parts])
+        found, at = np.unique(cells, return_inverse=True)
+        marks = np.zeros(len(found), np.int64)
+        np.bitwise_or.at(marks, at, np.repeat([mark for *_, mark in parts], [len(rows) for _, rows, _ in parts]))
+        return Listed(np.searchsorted(found, np.arange(self.images + 1) * n), found % n, marks)
+
+    def _uniform(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Image and row of the captions of the lowest uniform keys of each image."""
+        n = len(caption_keys)
+        size, salt = min(self.plan.uniform, n), self._layout.salt[0]
+        share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
+        while True:
+            image, rows = _below(self._base, caption_keys, salt, limit_of(share), share)
+            counts = np.bincount(image, minlength=self.images)
+            if share == 1 or (counts >= size).all():
+                break
+            share = min(1.0, 2 * share)
+        order = np.lexsort((kernel.keys_of(self._base[image], caption_keys[rows], salt), image))
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        kept = order[rank < size]
+        return image[kept], rows[kept]
+
+    def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
+        """values float32 [measures, listed]."""
+        cells = np.repeat(np.arange(self.images), np.diff(found.ptr)) * len(caption_keys) + found.rows
+        at = np.searchsorted(cells, self._own_image * len(caption_keys) + self._own)
+        self.state["own_values"][:] = values[:, at].T
+        kernel.offer_listed(
+            self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._windows.lower,
+            self._windows.upper, self._start, self._layout.salt, self.state["heap"], self.state["payload"],
+            self.state["size"], self._limit, self.state["begun"], self.state["ended"],
+        )  # fmt: skip
+
+    def kept_of(self, caption_keys: np.ndarray) -> Kept:
+        """As `Samples.kept`.
+
+        A pair beside tops and own captions is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the
+        uniform sample, a of the share, N the captions of a window inside the share, this one counted. The others are
+        inside independently of it, so sum(weight * x) is without bias (Horvitz and Thompson 1952).
+        """
+        n, plan = len(caption_keys), self.plan
+        found = self.kept(n)
+        image = np.repeat(np.arange(self.images), np.diff(found.ptr))
+        hashes = kernel.pairs_of(self._base[image], caption_keys[found.caption])
+        outside = (hashes > limit_of(plan.among)).astype(np.int64)
+        members = np.cumsum(self.state["ended"] - self.state["begun"], axis=2)
+        missed = np.ones(len(image))
+        for m, (lower, upper) in enumerate(zip(self._windows.lower, self._windows.upper, strict=True)):
+            for w in range(len(lower) - 1):
+                here = (found.values[m] >= lower[w]) & (found.values[m] < upper[w])
+                size = members[image[here], m, w] + outside[here]
+                missed[here] *= 1 - np.minimum(1, plan.per_window / size)
+        uniform = min(1.0, plan.uniform / n)
+        chance = uniform + (1 - uniform) * plan.among * (1 - missed)
+        certain = found.reasons & np.uint32(certain_bits(self.measures)) > 0
+        return replace(found, weight=1 / np.where(certain, 1.0, chance))
+
+
+def _below(
+    base: np.ndarray, caption_keys: np.ndarray, salt: np.uint64 | None, limit: np.uint64, share: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Image and row of the captions whose hash with an image, salted or not, is at most the limit: about a share."""
+    n = len(caption_keys)
+    room = min(n, int(share * n + SIGMAS * np.sqrt(share * n)) + SIGMAS)
+    while True:
+        rows, counts = np.empty((len(base), room), np.int64), np.empty(len(base), np.int64)
+        kernel.below(base, caption_keys, salt is not None, salt or np.uint64(0), limit, rows, counts)
+        if counts.max(initial=0) <= room:
+            break
+        room = int(counts.max())
+    return np.repeat(np.arange(len(base)), counts), rows[np.arange(room) < counts[:, None]]

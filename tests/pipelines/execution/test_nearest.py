@@ -1,0 +1,83 @@
+"""Shards with windows of a share of the captions: tops as of all pairs, what was drawn as drawn, in any blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.execution.parts import Part
+from capgrade.pipelines.shards import join_shards, shards, shards_part
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams, validated
+from capgrade.schemas.shards import read_shards
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
+
+ALL = ShardsParams(measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7)
+SOME = ALL.model_copy(update={"windows": WindowsParams(per_window=1, among=0.1)})
+LEFT_OUT = MeasuresParams.model_validate({name: {"self_reference": "left_out"} for name in ("cider", "rouge_l")})
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("nearest") / "captions"
+    write_captions_folder(folder, [caption_table(random_sets(60, seed=4, least=2))])
+    return folder
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for batch in read_shards(folder).batches() for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("measures", [MeasuresParams(), LEFT_OUT], ids=["included", "left_out"])
+def test_tops_uniform_and_own_are_those_of_all_pairs(
+    captions_dir: Path, tmp_path: Path, measures: MeasuresParams
+) -> None:
+    full = shards(captions_dir, tmp_path / "all", ALL, measures)
+    made = shards(captions_dir, tmp_path / "some", SOME, measures)
+    n = read_captions(captions_dir).n_captions
+    for one, other in zip(rows(tmp_path / "all"), rows(tmp_path / "some"), strict=True):
+        for bit in (0, 1, 2, 4):  # own, uniform and both tops
+            for name in ("captions", "cider", "rouge_l"):
+                values = [
+                    [value for value, reasons in zip(row[name], row["reasons"], strict=True) if reasons >> bit & 1]
+                    for row in (one, other)
+                ]
+                assert values[0] == values[1]
+    assert made["scored"]["rouge_l"] > 60 * n  # has no bounds
+    assert made["pairs"] < full["pairs"]
+
+
+def test_weights_count_the_captions(captions_dir: Path, tmp_path: Path) -> None:
+    """Over all images the sums of weights average to the number of captions."""
+    shards(captions_dir, tmp_path / "out", SOME, MeasuresParams())
+    sums = np.array([sum(row["weight"]) for row in rows(tmp_path / "out")])
+    n = read_captions(captions_dir).n_captions
+    assert abs(sums.mean() - n) < 4 * sums.std() / np.sqrt(len(sums))
+
+
+def test_blocks_and_parts_do_not_show(captions_dir: Path, tmp_path: Path) -> None:
+    shards(captions_dir, tmp_path / "out", SOME, MeasuresParams())
+    shards(captions_dir, tmp_path / "large", SOME.model_copy(update={"block_images": 64}), MeasuresParams())
+    assert rows(tmp_path / "large") == rows(tmp_path / "out")
+    for number in (2, 1):
+        shards_part(captions_dir, tmp_path / "joined", SOME, MeasuresParams(), Part(number, 2))
+    join_shards(captions_dir, tmp_path / "joined", SOME, MeasuresParams())
+    for file in (tmp_path / "out").iterdir():
+        assert file.read_bytes() == (tmp_path / "joined" / file.name).read_bytes()
+
+
+def test_groups_of_captions_are_refused() -> None:
+    with pytest.raises(InputError, match="among is a share"):
+        validated(ShardsParams, {"windows": {"among": 0.1}, "group_captions": 5})
+
+
+def test_by_hand(captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["shards", "--captions", str(captions_dir), "--out", str(tmp_path / "out"), "--measures", "cider,rouge_l"]
+    assert call(*command, "--set", "shards.windows.among=0.05", "--top", "2", "--explain") == 0
+    said = capsys.readouterr().out
+    assert "cider: tops by bounds" in said
+    assert "rouge_l: tops of all pairs" in said
+    assert "pairs scored" in said

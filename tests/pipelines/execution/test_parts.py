@@ -1,0 +1,142 @@
+"""Shards made in parts, by separate commands in any order, repeated and killed, have the bytes of one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capgrade.pipelines.execution.parts import Part
+from capgrade.pipelines.shards import join_shards, shards, shards_part
+from capgrade.pipelines.verify import verify
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
+
+PARAMS = ShardsParams(
+    measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
+)
+BY_HAND = ["--measures", "cider,rouge_l", "--top", "4", "--uniform", "3"]
+BY_HAND += ["--set", "shards.windows.per_window=1", "--set", "shards.block_images=7"]
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("parts") / "captions"
+    write_captions_folder(folder, [caption_table(random_sets(60, seed=4))])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    out = captions_dir.parent / "together"
+    shards(captions_dir, out, PARAMS, MeasuresParams())
+    return files(out)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:
+    shards_part(captions_dir, out, params, MeasuresParams(), Part.parse(part))
+
+
+def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[str, bytes]:
+    join_shards(captions_dir, out, params, MeasuresParams())
+    return files(out)
+
+
+@given(st.integers(1, 40), st.integers(0, 100))
+def test_parts_share_all_blocks(of: int, more: int) -> None:
+    n_blocks = of + more
+    shares = [Part(number, of).blocks(n_blocks) for number in range(1, of + 1)]
+    assert [block for share in shares for block in share] == list(range(n_blocks))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "-1/8", "1/0", "a/b", "1/2/3", "٣/٨"])
+def test_what_is_no_part_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="no part"):
+        Part.parse(text)
+
+
+@pytest.mark.parametrize("order", [[3, 1, 2], [2, 2, 1, 3, 1]])
+def test_any_order_and_repeated(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, order: list[int]
+) -> None:
+    for number in order:
+        make(captions_dir, tmp_path / "out", f"{number}/3")
+    assert join(captions_dir, tmp_path / "out") == expected
+    assert join(captions_dir, tmp_path / "out") == expected
+    assert not verify(tmp_path).problems
+
+
+def test_as_many_parts_as_blocks_and_no_more(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    for number in range(1, 10):
+        make(captions_dir, tmp_path / "out", f"{number}/9")
+    assert join(captions_dir, tmp_path / "out") == expected
+    with pytest.raises(InputError, match="10 parts of 9 blocks"):
+        make(captions_dir, tmp_path / "out", "3/10")
+    assert not (tmp_path / "out.parts" / "3-of-10").exists()
+
+
+def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    common = ["shards", "--captions", str(captions_dir), *BY_HAND, "--out", str(tmp_path / "out")]
+    assert call(*common, "--join") == 2
+    assert call(*common, "--part", "2/2") == 0
+    assert call(*common, "--join") == 2
+    assert call(*common, "--part", "1/2") == 0
+    assert call(*common, "--part", "1/2", "--join") == 2
+    assert call(*common, "--join") == 0
+    assert files(tmp_path / "out") == expected
+
+
+def test_a_part_that_is_killed_goes_on(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "capgrade.pipelines.cli", "shards", "--captions", str(captions_dir), *BY_HAND]
+    command += ["--out", str(out), "--part", "1/2"]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not list(out.with_name("out.parts").glob("1-of-2/.work/parts/*.json")) and process.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not (out.with_name("out.parts") / "1-of-2" / "manifest.json").exists()
+    make(captions_dir, out, "2/2")
+    with pytest.raises(InputError, match="not a finished shards_part folder"):
+        join(captions_dir, out)
+    make(captions_dir, out, "1/2")
+    assert join(captions_dir, out) == expected
+
+
+def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make(captions_dir, out, "1/2")
+    with pytest.raises(InputError, match="part 2/2 is missing"):
+        join(captions_dir, out)
+    other = PARAMS.model_copy(update={"seed": 1})
+    make(captions_dir, out, "2/2", other)
+    with pytest.raises(InputError, match="part 2/2 was made with other parameters"):
+        join(captions_dir, out)
+    make(captions_dir, out, "1/3")
+    with pytest.raises(InputError, match="several divisions: N/2, N/3"):
+        join(captions_dir, out)
+    assert not out.exists()
+
+
+def test_a_damaged_part(captions_dir: Path, tmp_path: Path) -> None:
+    make(captions_dir, tmp_path / "out", "1/1")
+    file = tmp_path / "out.parts" / "1-of-1" / "000003.arrow"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="not as it was written"):
+        join(captions_dir, tmp_path / "out")

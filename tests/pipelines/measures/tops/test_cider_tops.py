@@ -1,0 +1,117 @@
+"""Tops found by bounds are those of all pairs: the same captions, the same bits, ties included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.captions import captions as stage
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.tops.cider import CiderTops
+from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.find import EveryPair, finder
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.params import CaptionsParams, MeasuresParams
+from tests.conftest import DATA, make_captions, random_sets
+
+COCO = DATA / "coco" / "test5k_captions.tsv"
+
+
+def fit(name: str, captions: Captions, left_out: bool = False) -> Fitted:
+    reference = {"self_reference": "left_out" if left_out else "included"}
+    return choose([name], MeasuresParams.model_validate({name: reference}))[name].fit(captions)
+
+
+def best(fitted: Fitted, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """By sorting whole rows of all values."""
+    values = fitted.score(images)
+    rows = np.stack([np.lexsort((np.arange(values.shape[1]), -row))[:k] for row in values])
+    return rows, np.take_along_axis(values, rows, 1)
+
+
+def assert_same(found: Tops, rows: np.ndarray, values: np.ndarray) -> None:
+    np.testing.assert_array_equal(found.rows, rows)
+    assert found.values.tobytes() == values.tobytes()
+
+
+def sets_with_ties(images: int, seed: int) -> list[list[str]]:
+    """Captions of which many are equal, or have the same words in another order."""
+    rng = np.random.default_rng(seed)
+    found = random_sets(images, seed=seed, least=2)
+    for k in range(0, images, 3):
+        found[k] = [" ".join(rng.permutation(text.split())) if j % 2 else text for j, text in enumerate(found[k - 1])]
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(20, 120), st.integers(0, 10_000), st.integers(1, 12), st.booleans(),
+    st.sampled_from(["cider", "cider_plain", "tfidf_cosine"]),
+)  # fmt: skip
+def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, name: str) -> None:
+    fitted = fit(name, make_captions(sets_with_ties(images, seed)), left_out)
+    some = np.arange(0, images, 2)
+    assert_same(finder(fitted, images).tops(some, k), *best(fitted, some, k))
+
+
+@pytest.mark.parametrize("name", ["cider", "rouge_l"])
+def test_all_pairs_are_sorted_by_value_and_row(name: str) -> None:
+    captions = make_captions(sets_with_ties(50, seed=1))
+    fitted = fit(name, captions)
+    for k in (1, 7, captions.n_captions + 5):
+        assert_same(every_pair(fitted, np.arange(50), captions.n_captions, k), *best(fitted, np.arange(50), k))
+
+
+def test_measures_without_a_bound_score_all_pairs() -> None:
+    captions = make_captions(random_sets(10, seed=2))
+    assert isinstance(finder(fit("rouge_l", captions), captions.n_captions), EveryPair)
+    assert isinstance(finder(fit("cider", captions), captions.n_captions), CiderTops)
+
+
+def test_captions_of_too_many_n_grams_are_left_to_all_pairs() -> None:
+    sets = random_sets(5, seed=3)
+    sets[0][0] = " ".join(f"word{k}" for k in range(5000))
+    fitted = fit("cider", make_captions(sets))
+    assert isinstance(finder(fitted, len(fitted.rank)), EveryPair)  # type: ignore[attr-defined]
+
+
+def test_images_without_enough_relevant_captions_are_scored_in_full() -> None:
+    sets = [[f"red{k} kite{k}", f"blue{k} kite{k}"] for k in range(60)]
+    fitted = fit("cider", make_captions(sets))
+    found = finder(fitted, 120).tops(np.arange(60), 10)
+    assert (found.pairs == 120).all()
+    assert_same(found, *best(fitted, np.arange(60), 10))
+
+
+@pytest.fixture(scope="module")
+def coco(tmp_path_factory: pytest.TempPathFactory) -> Captions:
+    if not COCO.is_file():
+        pytest.skip("MS-COCO 5K is not here")
+    folder = tmp_path_factory.mktemp("coco")
+    columns = {"image_id": "image_id", "caption_id": "caption_id", "caption": "caption"}
+    stage(folder, CaptionsParams(source="tsv", input=str(COCO), split="test", columns=columns))
+    return read_captions(folder)
+
+
+@pytest.mark.parametrize("name", ["cider", "tfidf_cosine"])
+def test_real_captions_have_the_same_tops_with_few_pairs(coco: Captions, name: str) -> None:
+    fitted = fit(name, coco)
+    images = np.arange(0, coco.n_images, 40)
+    found = finder(fitted, coco.n_captions).tops(images, 64)
+    assert_same(found, *best(fitted, images, 64))
+    assert found.pairs.mean() < coco.n_captions / 10
+
+
+def test_bounds_that_are_too_low_would_be_seen(coco: Captions) -> None:
+    """The comparison can fail: with the parts of common n-grams forgotten, some tops differ."""
+    fitted = fit("cider", coco)
+    images = np.arange(0, coco.n_images, 40)
+    broken = CiderTops(fitted)  # type: ignore[arg-type]
+    index = broken.index
+    nothing = index._replace(common=np.zeros_like(index.common), most_common=np.zeros_like(index.most_common))
+    object.__setattr__(broken, "__dict__", {**broken.__dict__, "index": nothing})
+    found = broken.tops(images, 64)
+    assert not np.array_equal(found.rows, best(fitted, images, 64)[0])

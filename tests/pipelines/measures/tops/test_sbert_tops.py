@@ -1,0 +1,110 @@
+"""Tops of Sentence-BERT by bounds are those of all pairs: the same captions, the same bits, ties included."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.measures.sbert import TILE, FittedSbert
+from capgrade.pipelines.measures.tops import sbert_kernel as kernel
+from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.find import EveryPair, finder
+from capgrade.pipelines.measures.tops.sbert import LONG, SHORT, SbertTops, _rotated
+
+D = 256
+
+
+def embedded(
+    images: int, seed: int, references: str = "max", left_out: bool = False, spread: float = 1.0
+) -> FittedSbert:
+    """Two to five captions an image around common directions; some texts are of several captions."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 6, images)
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    themes = rng.normal(size=(9, D)) * np.linspace(2, 0.05, D)
+    vectors = themes[rng.integers(9, size=ptr[-1])] + spread * rng.normal(size=(ptr[-1], D)) * np.linspace(1, 0.1, D)
+    same = np.arange(ptr[-1])
+    for _ in range(ptr[-1] // 8):
+        one, other = np.sort(rng.integers(ptr[-1], size=2))
+        same[other] = same[one] = min(same[one], same[other])
+    for _ in range(12):  # the first of the first
+        same = same[same]
+    vectors = vectors[same]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return FittedSbert(ptr, rng.permutation(ptr[-1]), vectors.astype(np.float32), same, references, left_out)
+
+
+def assert_same(found: Tops, full: Tops) -> None:
+    np.testing.assert_array_equal(found.rows, full.rows)
+    assert found.values.tobytes() == full.values.tobytes()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(20, 700), st.integers(0, 10_000), st.integers(1, 20), st.booleans(),
+    st.sampled_from(["max", "mean", "first"]), st.sampled_from([1.0, 1e-3, 0.0]),
+)  # fmt: skip
+def test_tops_are_those_of_all_pairs(
+    images: int, seed: int, k: int, left_out: bool, references: str, spread: float
+) -> None:
+    fitted = embedded(images, seed, references, left_out, spread)
+    some = np.arange(seed % 3, images, 1 + seed % 5)
+    n = len(fitted.same)
+    assert_same(SbertTops(fitted, least=1).tops(some, min(k, n - 5)), every_pair(fitted, some, n, min(k, n - 5)))
+
+
+def test_several_tiles_and_texts_of_many_captions() -> None:
+    fitted = embedded(2500, seed=3)
+    same = fitted.same.copy()
+    same[[5, 700, 701, 4000, 8001]] = 5
+    same = same[same]
+    fitted = dataclasses.replace(fitted, same=same, embeddings=fitted.embeddings[same])
+    assert len(same) > 16 * TILE
+    assert len(fitted.repeated) > TILE
+    images = np.arange(0, 2500, 40)
+    found = SbertTops(fitted, least=1).tops(images, 16)
+    assert_same(found, every_pair(fitted, images, len(same), 16))
+    assert found.pairs.mean() < len(same) / 4
+
+
+def test_the_bounds_hold() -> None:
+    fitted = embedded(300, seed=5)
+    vectors = fitted.embeddings
+    short, long = _rotated(vectors, SbertTops(fitted).rotation.axes)
+    cosines = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    bound = short @ short.T
+    longer = short[:, :SHORT] @ short[:, :SHORT].T + long @ long.T
+    assert (bound >= cosines - kernel.slack(D)).all()
+    assert (longer >= cosines - kernel.slack(D)).all()
+    assert (longer <= bound + kernel.slack(D)).all()
+    assert bound.mean() < cosines.mean() + 1
+
+
+def test_bounds_that_are_too_low_would_be_seen() -> None:
+    """The comparison can fail: with the rests forgotten, some tops differ."""
+    fitted = embedded(700, seed=6)
+    images = np.arange(0, 700, 7)
+    broken = SbertTops(fitted, least=1)
+    rotation = broken.rotation
+    rotation.short[:, SHORT] = -1
+    found = broken.tops(images, 20)
+    assert not np.array_equal(found.rows, every_pair(fitted, images, len(fitted.same), 20).rows)
+
+
+def test_the_way_is_chosen() -> None:
+    fitted = embedded(60, seed=7)
+    assert isinstance(finder(fitted, len(fitted.same)), SbertTops)
+    narrow = dataclasses.replace(fitted, embeddings=np.ascontiguousarray(fitted.embeddings[:, :LONG]))
+    assert isinstance(finder(narrow, len(fitted.same)), EveryPair)
+    found = finder(fitted, len(fitted.same)).tops(np.arange(60), 4)
+    assert (found.pairs == len(fitted.same)).all()  # few captions are scored in full
+
+
+@pytest.mark.parametrize("k", [1, 300])
+def test_more_than_there_are(k: int) -> None:
+    fitted = embedded(20, seed=8)
+    assert_same(SbertTops(fitted).tops(np.arange(20), k), every_pair(fitted, np.arange(20), len(fitted.same), k))

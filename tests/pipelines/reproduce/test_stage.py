@@ -1,0 +1,155 @@
+"""Tables reproduced end to end on a small world: a recipe of each paper, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.reproduce.recipe import Section, load_recipe
+from capgrade.pipelines.reproduce.scored import metrics_of
+from capgrade.trainer.evaluation.evaluate import Settings, score
+from capgrade.trainer.evaluation.task import Task, load_task
+from capgrade.trainer.metrics.base import Positives
+from tests.conftest import DATA, call
+from tests.trainer.conftest import Small, small  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recipes share it, and with it what is trained."""
+    return tmp_path_factory.mktemp("reproduced")
+
+
+# One recipe of four papers, and rows of it: an ensemble, reduced data, a graded loss, another pooling than the run's.
+TRIED = {
+    "bcls-3-f30k": ["SGRAF*"],
+    "daa-2": ["20% SGR+DAA"],
+    "sam-3-f30k": ["CVSE+SAM"],
+    "teran-1": ["TERN MrSw Test", "TERAN MrSw"],
+}
+
+
+def reproduce(name: str, small: Small, out: Path, *more: str) -> int:  # noqa: F811
+    data = "--captions", str(small.data.captions), "--regions", str(small.data.regions), "--out", str(out)
+    return call("reproduce", name, *data, "--small", *more)
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_a_table_beside_the_papers(name: str, small: Small, out: Path, capsys) -> None:  # noqa: F811
+    rows = [word for row in TRIED[name] for word in ("--row", row)]
+    assert reproduce(name, small, out, *rows, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    recipe = load_recipe(name)
+    assert (found["paper"], found["table"]) == (recipe.paper, recipe.table)
+    assert [section["title"] for section in found["sections"]] == [section.title for section in recipe.sections]
+    lines = [row for section in found["sections"] for row in section["rows"]]
+    for row, line in zip(recipe.rows, lines, strict=True):
+        assert (line["row"], tuple(line["published"])) == (row.row, row.published)
+        assert all(value is None for value in line["ours"]) != (row.row in TRIED[name]), row.row
+        for published, value, difference in zip(row.published, line["ours"], line["difference"], strict=True):
+            assert difference == (None if None in (published, value) else value - published)
+    assert (out / name / "table.md").read_text(encoding="utf-8").startswith(f"# {recipe.paper}, table {recipe.table}")
+
+
+def test_numbers_are_those_of_an_evaluation(small: Small, out: Path) -> None:  # noqa: F811
+    """SGRAF* is the mean of two runs; finished runs are left as they are."""
+    assert reproduce("bcls-3-f30k", small, out, "--row", "SGRAF*") == 0
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")}
+    assert reproduce("bcls-3-f30k", small, out, "--row", "SGRAF*") == 0
+    assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")} == before
+    files = [out / "runs" / run / "index" / "similarity.npy" for run in ("f30k-saf", "f30k-sgr")]
+    mean = (np.load(files[0]) + np.load(files[1])) / 2
+    task, _ = load_task(small.data.captions, similarity=files, split="test")
+    np.testing.assert_allclose(task.similarity, mean, rtol=1e-6)
+    want = score(task, Settings(samples=0, metrics=("recall@1", "recall@5", "recall@10"))).json()
+    found = json.loads((out / "bcls-3-f30k" / "table.json").read_text())["sections"][0]["rows"]
+    ours = next(row["ours"] for row in found if row["row"] == "SGRAF*")
+    assert ours[0] == pytest.approx(100 * want["i2t"]["recall@1"]) and ours[-1] == pytest.approx(want["rsum"])
+
+
+def test_columns_of_people_and_of_labels() -> None:
+    """Each number by the metric's own function; without lists or labels there is none."""
+    random = np.random.default_rng(0)
+    owner = np.repeat(np.arange(4), 2)
+    lists = (
+        Positives.from_lists([[0, 3], [2], [4, 5, 6], [7]]),
+        Positives.from_lists([[0], [0], [1], [1, 2], [2], [2], [3], [3]]),
+    )
+    task = Task(random.random((4, 8)).astype(np.float32), owner, human={"eccv": lists})
+    columns = (
+        "i2t map@r",
+        "t2i eccv_recall@1",
+        "i2t recall@1,5",
+        "rsum",
+        "t2i ndcg@25 x1 [spice]",
+        "i2t lambda@1 x100",
+    )
+    section = Section(title="", columns=columns, rows=())
+    found = metrics_of(task, section, {}, None, None)  # type: ignore[arg-type]
+    own = np.arange(4)[:, None] == owner[None]
+    order = np.argsort(-task.similarity, axis=1)
+    precision = []
+    for query, right in enumerate(lists[0].lists()):
+        hits = np.isin(order[query, : len(right)], right)
+        precision.append(float((hits * hits.cumsum() / np.arange(1, len(hits) + 1)).sum() / len(right)))
+    assert found[0] == pytest.approx(100 * np.mean(precision), abs=1e-5)
+    first = task.similarity.T.argmax(axis=1)
+    assert found[1] == pytest.approx(
+        100 * np.mean([image in right for image, right in zip(first, lists[1].lists(), strict=True)])
+    )
+    ranked = np.take_along_axis(own, order, 1)
+    assert found[2:4] == pytest.approx([100 * ranked[:, :1].any(1).mean(), 100 * ranked[:, :5].any(1).mean()])
+    assert found[5] is None
+    assert found[6] == pytest.approx(100 * task.similarity.max(axis=1).mean(), abs=1e-4)
+    folds = metrics_of(task, section, {}, None, 2)  # type: ignore[arg-type]
+    assert folds[2] is not None and folds[4] is not None
+
+
+def test_sam_table_1_on_coco(tmp_path: Path, capsys) -> None:
+    """Without images, on the real judgements."""
+    folder = DATA / "coco"
+    if not folder.is_dir():
+        pytest.skip("the COCO captions of ../shared/data are not here")
+    captions = str(tmp_path / "captions")
+    source = "--source", "tsv", "--input", str(folder / "test5k_captions.tsv"), "--split", "test"
+    assert call("captions", *source, "--out", captions) == 0
+    judged = "--judgements", str(folder / "cxc_sits_test.csv")
+    capsys.readouterr()
+    assert call("reproduce", "sam-1", "--captions", captions, *judged, "--out", str(tmp_path / "out"), "--json") == 0
+    rows = {row["row"]: row["ours"] for row in json.loads(capsys.readouterr().out)["sections"][0]["rows"]}
+    assert rows["NCS with CIDEr"] == pytest.approx([0.738, 0.487], abs=5e-4)
+    assert rows["Binary relevance (GT)"][0] == pytest.approx(0.7115, abs=5e-5)
+
+
+# What is wrong -> the arguments, and part of the one line.
+BAD = {
+    "an unknown recipe": (["sam-9", "--out", "OUT"], "no recipe 'sam-9'"),
+    "no regions": (["sam-5", "--captions", "CAPTIONS", "--out", "OUT"], "give --regions"),
+    "no judgements": (["sam-1", "--captions", "CAPTIONS", "--out", "OUT"], "give --judgements"),
+    "an unknown row": (
+        ["sam-5", "--captions", "CAPTIONS", "--regions", "REGIONS", "--row", "x", "--out", "OUT"],
+        "'x'",
+    ),
+    "no folder to write": (["sam-5", "--captions", "CAPTIONS"], "no --out"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(case: str, small: Small, tmp_path: Path, capsys) -> None:  # noqa: F811
+    places = {"CAPTIONS": small.data.captions, "REGIONS": small.data.regions, "OUT": tmp_path / "out"}
+    arguments, message = BAD[case]
+    assert call("reproduce", *(str(places.get(word, word)) for word in arguments)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1
+
+
+def test_the_list(capsys) -> None:
+    assert call("reproduce", "--list", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sam-1"] == {
+        "paper": "SAM", "table": "1", "needs": ["captions", "judgements", "spice"], "verified": "here",
+    }  # fmt: skip
+    assert {one["verified"] for one in found.values()} == {"here", "scenes", "not run"}

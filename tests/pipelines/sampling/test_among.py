@@ -1,0 +1,103 @@
+"""Windows of a random share of the captions: against an obvious reference, and estimates without bias."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.sampling.among import INSIDE, TOP, UNIFORM, SomeSamples
+from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
+from tests.pipelines.sampling.test_plan import setting
+
+PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3, among=0.3)
+
+
+def best(values: np.ndarray, k: int) -> np.ndarray:
+    return np.stack([np.argsort(-row, kind="stable")[:k] for row in values])
+
+
+def keep_some(plan: Plan, images: np.ndarray, captions: np.ndarray, own: list[np.ndarray], values: np.ndarray) -> Kept:
+    samples = SomeSamples(plan, images, own, len(values))
+    found = samples.listed(captions, [best(one, plan.top) for one in values])
+    owner = np.repeat(np.arange(len(images)), np.diff(found.ptr))
+    samples.offer_listed(captions, found, np.ascontiguousarray(values[:, owner, found.rows]))
+    return samples.kept_of(captions)
+
+
+def same(a: Kept, b: Kept) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 5), st.integers(5, 300), st.integers(0, 1000), st.integers(0, 20), st.integers(0, 3))
+def test_a_whole_share_keeps_what_all_captions_give(
+    images: int, n: int, seed: int, uniform: int, per_window: int
+) -> None:
+    own = setting(images, max(n, 2 * images), seed)
+    plan = replace(PLAN, among=1.0, uniform=uniform, per_window=per_window, seed=seed)
+    full, found = keep(plan, *own), keep_some(plan, *own)
+    assert same(replace(full, weight=found.weight), found)
+    possible = np.isfinite(full.weight)
+    np.testing.assert_allclose(found.weight[possible], full.weight[possible], rtol=1e-12)
+
+
+def test_the_uniform_sample_is_that_of_all_captions() -> None:
+    images, captions, own, values = setting(n=2000)
+    full, found = keep(PLAN, images, captions, own, values), keep_some(PLAN, images, captions, own, values)
+    for kept in (full, found):
+        assert (np.bincount(np.repeat(np.arange(3), np.diff(kept.ptr))[kept.reasons & 2 > 0]) == 6).all()
+    assert np.array_equal(full.caption[full.reasons & 2 > 0], found.caption[found.reasons & 2 > 0])
+
+
+def test_what_is_listed() -> None:
+    images, captions, own, values = setting(n=5000)
+    samples = SomeSamples(PLAN, images, own, 2)
+    found = samples.listed(captions, [best(one, 5) for one in values])
+    for i in range(3):
+        rows, marks = found.rows[found.ptr[i] : found.ptr[i + 1]], found.marks[found.ptr[i] : found.ptr[i + 1]]
+        assert (np.diff(rows) > 0).all()
+        assert np.isin(own[i], rows).all()
+        assert (marks & UNIFORM > 0).sum() == 6
+        assert abs((marks & INSIDE > 0).sum() - 1500) < 5 * np.sqrt(5000 * 0.3 * 0.7)
+        for m in range(2):
+            assert set(rows[marks & (TOP << m) > 0]) == set(best(values[m], 5)[i])
+
+
+@pytest.mark.parametrize(
+    "plan", [PLAN, replace(PLAN, uniform=0), replace(PLAN, per_window=0), replace(PLAN, among=0.02)]
+)
+def test_means_over_all_pairs_are_estimated_without_bias(plan: Plan) -> None:
+    """Over seeds the average estimate of each measure's mean, and of the number of captions, is the truth within four
+    standard errors."""
+    images, captions, own, values = setting(1, n=120)
+    truth = np.array([1.0, *values[:, 0].astype(float).mean(1)])
+    estimates = []
+    for seed in range(2000):
+        kept = keep_some(replace(plan, seed=seed, top=2), images, captions, own, values)
+        estimates.append([kept.weight.sum() / 120, *(kept.values * kept.weight).sum(1) / 120])
+    error = np.std(estimates, axis=0) / np.sqrt(len(estimates))
+    assert (np.abs(np.mean(estimates, axis=0) - truth) < 4 * error).all()
+    unweighted = np.mean([len(kept.caption) / 120])
+    assert abs(unweighted - 1) > 4 * error[0]  # the weights are needed
+
+
+def test_weights_without_the_share_would_be_seen() -> None:
+    images, captions, own, values = setting(1, n=120)
+    sums = []
+    for seed in range(200):
+        kept = keep_some(replace(PLAN, seed=seed, uniform=0), images, captions, own, values)
+        certain = kept.reasons & 0b010101 > 0
+        sums.append(certain.sum() + (kept.weight[~certain] * 0.3).sum())
+    assert np.mean(sums) < 100
+
+
+def test_more_is_drawn_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, captions, own, values = setting(n=3000)
+    expected = keep_some(PLAN, images, captions, own, values)
+    monkeypatch.setattr("capgrade.pipelines.sampling.among.SIGMAS", 0)
+    assert same(keep_some(PLAN, images, captions, own, values), expected)
+    assert len(id_keys(["a"])) == 1

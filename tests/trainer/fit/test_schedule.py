@@ -1,0 +1,257 @@
+"""Where a run starts from, how it steps, what it keeps: each against plain loops."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.trainer.fit import train as module
+from capgrade.trainer.fit.average import Average
+from capgrade.trainer.fit.optimiser import make_optimiser
+from capgrade.trainer.fit.setup import prepare
+from capgrade.trainer.fit.step import scored_batch
+from capgrade.trainer.fit.train import train
+from capgrade.trainer.fit.validation import validate
+from capgrade.trainer.search.encode import similarity
+from capgrade.trainer.search.index import embed
+from tests.conftest import call
+
+SMALL = ["train.preset=triplet", "train.model.options={embed: 16, word: 8}", "train.batch_size=8", "train.epochs=1",
+         "train.min_count=1", "train.device=cpu", "train.clip=null", "train.lr=0.01",
+         "train.decay_after=[]"]  # fmt: skip
+
+
+def params(*more: str) -> TrainParams:
+    return load_params(None, [*SMALL, *more]).train
+
+
+def weights(run: Path, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    return load_file(run / name)
+
+
+def plain_run(small, asked: TrainParams, steps_of: int, decay: float | None = None) -> dict[str, torch.Tensor]:
+    """An epoch written out: the mean gradient of `steps_of` batches makes a step of Adam; the mean of weights after."""
+    torch.manual_seed(asked.seed)
+    setup = prepare(small.data, asked, MeasuresParams())
+    model = setup.model.train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=asked.lr)
+    mean = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batches = [setup.plan.pairs.collate(rows) for rows in setup.plan.epoch(0)]
+    for at in range(0, len(batches), steps_of):
+        some = batches[at : at + steps_of]
+        optimiser.zero_grad()
+        for batch in some:
+            (setup.loss(scored_batch(model, model, batch, None, setup.needs)) / len(some)).backward()
+        optimiser.step()
+        for name, p in model.named_parameters():
+            mean[name] = p.detach().clone() if decay is None else decay * mean[name] + (1 - decay) * p.detach()
+    return mean
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_steps_of_several_batches(small, tmp_path: Path, together: int) -> None:
+    """48 pairs are six batches of eight: with four together, a step of four and one of two."""
+    asked = params(f"train.accumulate={together}")
+    train(small.data, tmp_path / "run", asked, MeasuresParams())
+    for name, value in plain_run(small, asked, together).items():
+        torch.testing.assert_close(weights(tmp_path / "run")[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_averaged_weights_are_kept_and_outlast_a_stop(small, tmp_path: Path, monkeypatch) -> None:
+    asked = params("train.ema=0.7")
+    train(small.data, tmp_path / "run", asked, MeasuresParams())
+    for name, value in plain_run(small, asked, 1, 0.7).items():
+        torch.testing.assert_close(weights(tmp_path / "run")[name], value, rtol=1e-5, atol=1e-6)
+    twice = params("train.ema=0.7", "train.epochs=2")
+    train(small.data, tmp_path / "whole", twice, MeasuresParams())
+    train(small.data, tmp_path / "run", twice, MeasuresParams())  # goes on after its first epoch
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
+        tmp_path / "run" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_a_model_with_averages_keeps_its_own_weights() -> None:
+    model = torch.nn.Linear(2, 1)
+    average = Average(model, 0.5)
+    before = model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight += 1
+    average.update()
+    with average.in_place():
+        torch.testing.assert_close(model.weight.detach(), before + 0.5)
+    torch.testing.assert_close(model.weight.detach(), before + 1)
+
+
+def test_a_run_starts_from_another(small, tmp_path: Path, capsys) -> None:
+    train(small.data, tmp_path / "first", params(), MeasuresParams())
+    frozen = params(f"train.init={tmp_path / 'first'}", "train.lr=1e-30", "train.seed=3")
+    done = train(small.data, tmp_path / "second", frozen, MeasuresParams())
+    assert done["not_initialised"] == []
+    for name, value in weights(tmp_path / "first").items():
+        torch.testing.assert_close(weights(tmp_path / "second")[name], value, rtol=0, atol=0)
+    wider = params(f"train.init={tmp_path / 'first'}", "train.model.options={embed: 16, word: 12}")
+    with pytest.raises(InputError, match="do not match: read.embed.weight"):
+        train(small.data, tmp_path / "third", wider, MeasuresParams())
+    loose = wider.model_copy(update={"init_strict": False, "lr": 1e-30})
+    done = train(small.data, tmp_path / "third", loose, MeasuresParams())
+    assert done["not_initialised"] == ["read.embed.weight", "read.gru.weight_ih_l0"]
+    assert "2 do not match and start afresh: read.embed.weight" in capsys.readouterr().err
+    torch.testing.assert_close(
+        weights(tmp_path / "third")["project.weight"], weights(tmp_path / "first")["project.weight"]
+    )
+    with pytest.raises(InputError, match="no model to start from"):
+        train(small.data, tmp_path / "fourth", params(f"train.init={tmp_path / 'none'}"), MeasuresParams())
+
+
+def test_a_start_brings_its_vocabulary(small, tmp_path: Path) -> None:
+    """Learnt from a quarter of the images, the second run would number other words."""
+    train(small.data, tmp_path / "first", params(), MeasuresParams())
+    less = params(f"train.init={tmp_path / 'first'}", "train.images=0.4")
+    train(small.data, tmp_path / "second", less, MeasuresParams())
+    read = [(tmp_path / run / "vocabulary.json").read_text() for run in ("first", "second")]
+    assert read[0] == read[1]
+
+
+def test_validation_in_folds_is_the_mean_of_blocks(small) -> None:
+    torch.manual_seed(0)
+    setup = prepare(small.data, params("train.measure=rouge_l"), MeasuresParams())
+    assert setup.validation is not None and setup.validation_relevance is not None
+    found = validate(setup.model, setup.validation, setup.validation_relevance, 4)
+    whole = similarity(setup.model.eval(), setup.validation)
+    owner = setup.validation.captions.owner
+    recalls = []
+    for first in (0, 4):
+        columns = np.flatnonzero((owner >= first) & (owner < first + 4))
+        block = whole[first : first + 4, columns]
+        own = owner[columns] - first
+        for scores, right in (
+            (block, own[None] == np.arange(4)[:, None]),
+            (block.T, own[:, None] == np.arange(4)[None]),
+        ):
+            order = np.argsort(-scores, axis=1, kind="stable")
+            ranked = np.take_along_axis(right, order, 1)
+            recalls.append(sum(100 * ranked[:, :k].any(1).mean() for k in (1, 5, 10)))
+    assert found["rsum"] == pytest.approx(sum(recalls) / 2, abs=1e-6)
+    with pytest.raises(InputError, match="validation_fold 3 does not divide the 8 images"):
+        prepare(small.data, params("train.validation_fold=3"), MeasuresParams())
+
+
+def test_both_best_epochs_are_kept(small, tmp_path: Path, monkeypatch) -> None:
+    """rsum is best after the first epoch, NDCG after the third."""
+    values = iter(
+        [{"rsum": 9.0, "ndcg": 0.1}, {"rsum": 5.0, "ndcg": 0.2}, {"rsum": 7.0, "ndcg": 0.3}, {"rsum": 8.0, "ndcg": 0.2}]
+    )
+    monkeypatch.setattr(module, "validate", lambda *_: next(values))
+    kept = []
+    keep = module.save_model
+    monkeypatch.setattr(module, "save_model", lambda out, model, name: (kept.append(name), keep(out, model, name)))
+    run = tmp_path / "run"
+    train(small.data, run, params("train.also_best_by=ndcg", "train.epochs=4"), MeasuresParams())
+    assert kept == ["model.safetensors", "model-ndcg.safetensors", "model-ndcg.safetensors", "model-ndcg.safetensors"]
+    assert {"model.safetensors", "model-ndcg.safetensors"} <= json.loads((run / "manifest.json").read_text())[
+        "files"
+    ].keys()
+    found = [np.load(_embedded(small, run, tmp_path / name, name) / "similarity.npy") for name in ("rsum", "ndcg")]
+    assert not np.allclose(*found)
+    plain = tmp_path / "plain"
+    monkeypatch.undo()
+    train(small.data, plain, params(), MeasuresParams())
+    with pytest.raises(InputError, match="train.also_best_by"):
+        _embedded(small, plain, tmp_path / "none", "ndcg")
+    with pytest.raises(InputError, match="name the other"):
+        params("train.also_best_by=rsum")
+
+
+def _embedded(small, run: Path, out: Path, best_by: str) -> Path:
+    embed(run, small.data.captions, small.data.regions, "test", out, best_by=best_by)
+    return out
+
+
+HOSTS = ("saf", "sgr", "vse_infinity", "tern", "teran")
+TEXT = {"text_model": "all-MiniLM-L6-v2", "text_layers": 1}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_text_encoder_learns_at_its_own_rate(small, host: str, frozen: bool) -> None:
+    sizes = {"embed_dim": 16, "heads": 2, "image_layers": 1, "joint_layers": 1, "feedforward": 16}
+    options = {**(sizes if "ter" in host else {"embed": 16}), **TEXT, "freeze_text": frozen}
+    asked = params(
+        f"train.preset={host}", f"train.model.options={json.dumps(options)}", "train.encoder_lr=1e-4", "train.lr=0.02"
+    )
+    torch.manual_seed(0)
+    setup = prepare(small.data, asked, MeasuresParams())
+    optimiser = make_optimiser(setup.model, asked)
+    rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    learnt = {name: rate[id(p)] for name, p in setup.model.named_parameters() if id(p) in rate}
+    pretrained = {
+        name for name, _ in setup.model.named_parameters() if ".encoder.layer." in f".{name}" or "embeddings." in name
+    }
+    assert pretrained and {learnt.get(name) for name in pretrained} == {None if frozen else 1e-4}
+    assert {value for name, value in learnt.items() if name not in pretrained} == {0.02}
+    batch = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
+    setup.loss(scored_batch(setup.model.train(), setup.model, batch, None, setup.needs)).backward()
+    graded = {name for name, p in setup.model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    assert bool(graded & pretrained) != frozen and graded - pretrained
+
+
+def test_frequencies_of_reduced_data_are_its_own(small) -> None:
+    """CIDEr-D of a share of the images is that of a corpus which has nothing else."""
+    from capgrade.pipelines.measures import choose
+    from capgrade.trainer.data.relevance import learnt_from
+    from capgrade.trainer.data.subset import DataShare
+
+    asked = params("train.preset=sam", "train.images=0.5")
+    setup = prepare(small.data, asked, MeasuresParams())
+    captions = read_captions(small.data.captions, "train")
+    rows = DataShare(0.5, None, asked.seed).rows(captions)
+    alone = learnt_from(captions, rows)
+    alone = replace(alone, digest="another corpus")
+    want = choose(["cider"], MeasuresParams())["cider"].fit(alone).score(np.arange(alone.n_images))
+    whole = choose(["cider"], MeasuresParams())["cider"].fit(captions).score(np.arange(captions.n_images))
+    assert setup.relevance is not None
+    found, _ = setup.relevance.block(np.unique(captions.owner[rows]), rows)
+    np.testing.assert_allclose(found, want, atol=1e-6)
+    assert np.abs(found - whole[np.ix_(np.unique(captions.owner[rows]), rows)]).max() > 0.1
+
+
+BAD = {
+    "regions of any number": (["--preset", "saf", "--set", "train.model.options={region_norm: authors}"],
+                              "region_norm authors takes 36"),
+    "too few concepts": (["--preset", "cvse", "--set", "train.model.options={concepts: 300}"],
+                         "300 concepts are asked"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_data_that_a_model_cannot_take(small, tmp_path: Path, capsys, case: str) -> None:
+    more, message = BAD[case]
+    data = "--captions", str(small.data.captions), "--regions", str(small.data.regions)
+    line = "train", *data, *more, "--set", "train.batch_size=8", "--set", "train.min_count=1", "--device", "cpu"
+    assert call(*line, "--out", str(tmp_path / "run")) == 2
+    said = capsys.readouterr().err
+    assert message in said and len(said.splitlines()) == 1
+
+
+def test_features_of_another_size_are_refused(small, tmp_path: Path, capsys) -> None:
+    from capgrade.schemas.region_store import RegionStore
+    from capgrade.schemas.regions import write_regions
+
+    train(small.data, tmp_path / "run", params(), MeasuresParams())
+    others = [replace(one, features=one.features[:, :8].copy()) for one in RegionStore(small.data.regions)]
+    write_regions(tmp_path / "others", others, dtype="float32")
+    line = "embed", "--run", str(tmp_path / "run"), "--captions", str(small.data.captions), "--split", "test"
+    assert call(*line, "--regions", str(tmp_path / "others")) == 2
+    assert "8 numbers a region, 16 in training" in capsys.readouterr().err
+    with pytest.raises(InputError, match="do not match: project.weight"):
+        other = replace(small.data, regions=tmp_path / "others")
+        train(other, tmp_path / "next", params(f"train.init={tmp_path / 'run'}"), MeasuresParams())

@@ -1,0 +1,90 @@
+"""A split scored block by block, or where a coarse model says so: against everything at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import MeasuresParams, load_params
+from capgrade.schemas.region_store import RegionStore
+from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.evaluation.task import load_task
+from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.train import train
+from capgrade.trainer.search import index
+from capgrade.trainer.search.encode import encode_captions, encode_images, scores
+from capgrade.trainer.search.prefilter import likely
+
+SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity: 8}"}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def run(request, small, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("blocks") / request.param
+    sets = [f"train.model={{name: {request.param}, options: {SIZES[request.param]}}}", "train.batch_size=8"]
+    asked = load_params(None, [*sets, "train.epochs=1", "train.device=cpu"]).train
+    train(small.data, folder, asked, MeasuresParams())
+    return folder
+
+
+def at_once(small, run: Path):
+    model, tokens, _ = load_run(run)
+    captions = read_captions(small.data.captions, "test")
+    pairs = Pairs(captions, RegionStore(small.data.regions), tokens.encode(captions))
+    images = encode_images(model, pairs.image_batches(100))
+    texts = encode_captions(model, pairs.caption_batches(100))
+    return images, texts, scores(model, images, texts)
+
+
+def test_blocks_are_the_whole(small, run: Path, tmp_path: Path, monkeypatch) -> None:
+    """Three captions at a time; no more are ever scored together, and encodings are those of everything at once."""
+    seen = []
+    monkeypatch.setattr(index, "SIZE", 3)
+    monkeypatch.setattr(index, "scores", lambda model, a, b: (seen.append(_count(b)), scores(model, a, b))[1])
+    index.embed(run, small.data.captions, small.data.regions, "test", tmp_path / "index")
+    images, texts, want = at_once(small, run)
+    assert max(seen) == 3 and sum(seen) == 16
+    np.testing.assert_allclose(np.load(tmp_path / "index" / "similarity.npy"), want, atol=1e-6)
+    kept = load_file(tmp_path / "index" / "encodings.safetensors")
+    for side, encoded in (("images", images), ("captions", texts)):
+        for name in ("vector", "parts", "mask"):
+            tensor = getattr(encoded, name)
+            assert (tensor is None) == (f"{side}.{name}" not in kept)
+            if tensor is not None:
+                torch.testing.assert_close(kept[f"{side}.{name}"], tensor, atol=1e-6, rtol=1e-5)
+
+
+def _count(encoded) -> int:
+    return len(next(x for x in (encoded.vector, encoded.parts) if x is not None))
+
+
+def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_path: Path) -> None:
+    coarse = np.random.default_rng(0).random((8, 16)).astype(np.float32)
+    np.save(tmp_path / "coarse.npy", coarse)
+    out = tmp_path / "index"
+    index.embed(run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "coarse.npy", top=2)
+    wanted = np.zeros((8, 16), bool)
+    for i in range(8):
+        wanted[i, sorted(range(16), key=lambda c: -coarse[i, c])[:2]] = True
+    for c in range(16):
+        wanted[sorted(range(8), key=lambda i: -coarse[i, c])[:2], c] = True
+    found = np.load(out / "similarity.npy")
+    np.testing.assert_allclose(found[wanted], at_once(small, run)[2][wanted], atol=1e-6)
+    assert (found[~wanted] == -np.inf).all() and (~wanted).any()
+    assert read_manifest(out, "embeddings")["params"][index.TOP] == 2
+    _, notes = load_task(small.data.captions, similarity=out / "similarity.npy", split="test")
+    assert any("only the 2 best pairs" in note for note in notes)
+    np.save(tmp_path / "short.npy", coarse[:-1])
+    with pytest.raises(InputError, match="score the same captions table"):
+        index.embed(run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy")
+
+
+def test_equal_scores_keep_their_order() -> None:
+    assert likely(np.zeros((3, 2)), 1).tolist() == [[True, True], [True, False], [True, False]]
