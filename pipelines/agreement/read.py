@@ -39,8 +39,8 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
     - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged.
 
-    Raises InputError for another layout, a score that is not a finite number, an id the captions do not have, a pair that
-    one rater judged twice, and in a file that names no raters nothing of the kind: each row is a judgement then.
+    Without a column `rater` each row is a judgement of its own. Raises InputError for another layout, a score that is
+    not a finite number, an id the captions do not have, and a pair that one rater judged twice.
     """
     if path.suffix == ".arrow":
         return _dense(path, captions)

@@ -20,7 +20,6 @@ from capgrade.pipelines.report.parts import (
     Ranking,
     Section,
     Table,
-    number,
     text,
 )
 from capgrade.pipelines.report.thumbnails import Thumbnails
@@ -29,8 +28,8 @@ from capgrade.schemas.captions import Captions
 SHOWN, LISTED, SIDE = 100, 500, 160
 MEANING = (
     "Accepted means that a person would give the pair a score of at least {accept:g} of {high:g}. How likely that is "
-    "at each value of {measure} was learnt from {pairs:,} judged pairs of {file}, which are of other captions "
-    "unless you calibrated on your own. Intervals are 95 %."
+    "at each value of the measure {measure} was learnt from {pairs:,} judged pairs of {file}, which are of other "
+    "captions unless you calibrated on your own. Intervals are 95 %."
 )
 
 
@@ -145,11 +144,10 @@ def _suspects(captions: Captions, found: np.ndarray | None, curve: Curve) -> Sec
                 text(captions.caption_ids[c]),
                 text(captions.texts[c]),
                 text(captions.texts[others[0]]),
-                number(len(others), 0),
             ]
         )
     part = (
-        Table("Suspect pairs", ("caption", "text", "another caption of its image", "others"), lines)
+        Table("Suspect pairs", ("caption", "text", "another caption of its image"), lines)
         if lines
         else Note("None was found.")
     )
