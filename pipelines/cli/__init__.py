@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -27,6 +27,15 @@ from capgrade.pipelines.cli import (
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"capgrade {version('capgrade')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,6 +43,16 @@ app = typer.Typer(
     help="Graded relevance labels for image-text retrieval. Every command reads `--params FILE` (params.yaml) when it "
     "is given, then `--set KEY=VALUE`, then its own options.",
 )
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None: ...
+
+
 app.add_typer(labels.app)
 app.add_typer(inspecting.app)
 app.add_typer(publishing.app)
@@ -69,7 +88,7 @@ def main() -> None:
     except BaseException as error:
         if not _interrupted(error):
             raise
-        typer.echo("stopped; relevance, shards and regions go on from here when run again", err=True)
+        typer.echo("stopped; relevance, shards, regions and train go on from here when run again", err=True)
         sys.exit(130)
 
 

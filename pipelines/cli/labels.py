@@ -170,7 +170,9 @@ def shards(
 @app.command()
 def agree(
     captions: CaptionsDir,
-    judgements: Annotated[Path, typer.Option(help="Crisscrossed Captions SITS csv, or image_id,caption_id,score.")],
+    judgements: Annotated[
+        Path, typer.Option(help="Crisscrossed Captions SITS, Flickr8k's, or image_id,caption_id,score(,rater).")
+    ],
     measures: Measures = "cider,rouge_l,sbert",
     imports: Imports = None,
     split: Split = None,
@@ -181,13 +183,21 @@ def agree(
     pairs: Annotated[
         Path | None, typer.Option(help="Arrow file to write, one row per judged pair, for the report.")
     ] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="JSON file to write: what each value means to people, for `audit`.")
+    ] = None,
+    accept: Annotated[
+        float | None, typer.Option(help="Score from which a person accepts a pair, for --calibrate. Default: 3 of 5.")
+    ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall."""
+    """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
+    person agrees with the others."""
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
+    from capgrade.pipelines.agreement.ceiling import NO_RATERS
     from capgrade.pipelines.cli.tables import agreement_table
     from capgrade.schemas.files import write_json
     from capgrade.schemas.output import json_with, refuse_file
@@ -195,7 +205,9 @@ def agree(
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
     loaded = load(params, sets, imports)
-    result = stage(captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs)
+    result = stage(
+        captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs, calibrate, accept
+    )
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
-    say(result, True, "") if as_json else agreement_table(result)
+    say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)

@@ -1,4 +1,4 @@
-"""The command that shows everything on one page."""
+"""The commands that write a page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Split, say
 
 app = typer.Typer()
 
@@ -28,3 +30,30 @@ def report(
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:
         typer.echo(f"not here: {what}")
+
+
+@app.command()
+def audit(
+    captions: CaptionsDir,
+    relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`: every pair.")] = None,
+    shards: Annotated[
+        Path | None, typer.Option(help="Folder of `capgrade shards`: estimates by their weights.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures, for the page.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write; a CSV and positives beside it.")] = Path("audit.html"),
+    measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(help="What `agree --calibrate` wrote. Default: of Crisscrossed Captions.")
+    ] = None,
+    split: Split = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which negatives people would accept: how many captions per image and images per caption beyond the given pairs,
+    which ones, near-duplicates, and given pairs that fit nothing."""
+    from capgrade.pipelines.audit import audit as stage
+
+    given = {"relevance": relevance, "shards": shards, "images": images, "calibration": calibration}
+    found = stage(captions, out, **given, split=split, measure=measure)
+    one = found["captions_per_image"]
+    beyond = f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+    say(found, as_json, f"{beyond} accepted captions per image beyond {one['given']:.2f} given -> {out}")

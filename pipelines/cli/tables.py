@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from capgrade.trainer.search.index import Hit
 
 
+COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
+
+
 def agreement_table(result: dict[str, Any]) -> None:
-    """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones."""
+    """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones; below them, where
+    pairs have several ratings, one rater against the others."""
     table = Table(title="Agreement with human judgements")
     table.add_column("measure", no_wrap=True)
-    for coefficient in ("pearson", "spearman", "kendall"):
-        table.add_column(coefficient, justify="right")
+    for coefficient in COEFFICIENTS:
+        table.add_column(coefficient.replace("_", " "), justify="right")
         table.add_column("non-own", justify="right")
     for name, row in result.items():
-        cells = (row[c].get(scope) for c in ("pearson", "spearman", "kendall") for scope in ("all", "non_original"))
+        cells = (row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original"))
         table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
     Console().print(table)
     if "mixture" in result:

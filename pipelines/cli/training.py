@@ -107,6 +107,8 @@ def search(
 
     if (query is None) == (image is None):
         raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
+    if query is not None and not query.strip():
+        raise InputError("the query has no words", remedy="give --query a caption")
     folder = index or run / "index"
     found = stage.search(run, folder, query, top) if query else stage.search_captions(run, folder, str(image), top)
     say({"hits": [asdict(hit) for hit in found]}, True, "") if as_json else hits_table(query or str(image), found)
@@ -164,6 +166,7 @@ def evaluate(
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
     relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
     instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,
+    positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
     k: Annotated[list[int] | None, typer.Option("-k", help="Cut-off; repeat for several. Default: 1, 5, 10.")] = None,
     p: Annotated[int | None, typer.Option("-p", help="Depth of NDCG. Default: 25.")] = None,
@@ -186,7 +189,7 @@ def evaluate(
     given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
     tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
-    labels = {"relevance": relevance, "instances": instances}
+    labels = {"relevance": relevance, "instances": instances, "positives": positives}
     task, notes = load_task(
         captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )

@@ -37,6 +37,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions captions --regions regions --out run": f"--captions data/captions --regions regions "
         f"{TINY.replace('word: 8', 'word: 8, similarity: 8')} --out run",
     },
+    "audit.md": {
+        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance"
+    },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
     "library.md": {
@@ -105,6 +108,7 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
+    "audit.md": {"capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them"},
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},

@@ -134,6 +134,8 @@ def default_names(task: Task, settings: Settings) -> tuple[list[str], list[str]]
         plain += ["map@r", "r_precision", "eccv_recall@1"]
     if "cxc" in task.human:
         plain += [f"cxc_recall@{k}" for k in at]
+    if "accepted" in task.human:
+        plain += [f"accepted_recall@{k}" for k in at]
     if task.codes is not None:
         plain.append("pmrp")
     graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]

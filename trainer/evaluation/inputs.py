@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_manifest
+from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.metrics.base import Positives
 from capgrade.trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow"
@@ -119,6 +120,27 @@ def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict
     if not found:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return found
+
+
+def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
+    """The file of positives that `capgrade audit` writes: (of images, of captions), in the captions' order. InputError
+    for another file, or one of other captions."""
+    found = read_json(path)
+    try:
+        of, lists = (found["captions"], found["split"]), found["image_to_caption"]
+        if of != (captions.digest, captions.split):
+            remedy = "run capgrade audit for these captions"
+            raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
+        at = {caption: k for k, caption in enumerate(captions.caption_ids)}
+        rows = [np.array([at[caption] for caption in lists[image]], np.int64) for image in captions.image_ids]
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"not a file of positives ({type(error).__name__}: {error})"
+        raise InputError(problem, file=path, remedy="give what capgrade audit wrote") from error
+    image, caption = np.repeat(np.arange(len(rows)), [len(row) for row in rows]), np.concatenate(rows)
+    order = np.argsort(caption, kind="stable")
+    ends = np.searchsorted(caption[order], np.arange(captions.n_captions + 1))
+    others = [image[order[a:b]] for a, b in zip(ends, ends[1:], strict=False)]
+    return Positives.from_lists(rows), Positives.from_lists(others)
 
 
 def _unit(vectors: Array, path: Path, rows: int) -> Array:

@@ -12,7 +12,13 @@ import numpy as np
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.inputs import left_out, mean_similarity, read_relevance_folder, similarity_of
+from capgrade.trainer.evaluation.inputs import (
+    left_out,
+    mean_similarity,
+    read_positives,
+    read_relevance_folder,
+    similarity_of,
+)
 from capgrade.trainer.metrics.base import Positives, Queries
 from capgrade.trainer.metrics.eccv import human_lists
 from capgrade.trainer.metrics.pmrp import coco_codes
@@ -95,11 +101,13 @@ def load_task(
     relevance: Path | None = None,
     instances: Path | None = None,
     split: str | None = None,
+    positives: Path | None = None,
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
     The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables, or `stand_in`:
     the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it and leaves the gallery.
+    `positives` is a file of `capgrade audit`.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if (image_embeddings is None) != (caption_embeddings is None):
@@ -128,6 +136,12 @@ def load_task(
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
     human = _human(table.image_ids, table.caption_ids, kept, notes)
+    if positives is not None:
+        of_images, of_captions = read_positives(positives, table)
+        if len(kept) < table.n_captions:
+            lists = of_captions.lists()
+            of_images, of_captions = _columns(of_images, kept), Positives.from_lists([lists[row] for row in kept])
+        human["accepted"] = of_images, of_captions
     return Task(matrix, table.owner[kept], labels, human, codes), notes
 
 
@@ -137,6 +151,8 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
         try:
             of_images, of_captions = human_lists(name, image_ids, caption_ids)
         except InputError as error:
+            if not all(one.isdecimal() for one in image_ids):
+                continue  # not of COCO: nothing is missed
             notes.append(f"{name} left out: {error.problem}")
         else:
             every = of_captions.lists()

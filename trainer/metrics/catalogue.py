@@ -38,7 +38,7 @@ class Family:
     """A metric of the catalogue before its cut-off: how a block is scored, and what the task must hold."""
 
     build: Callable[[Cut], Score]
-    needs: str  # own, relevance, extension, eccv, cxc, classes or cosines
+    needs: str  # own, relevance, extension, eccv, cxc, accepted, classes or cosines
     arguments: str = ""  # "", "k" or "km"
     unit: str = "fraction"  # or rank, tau, cosine
 
@@ -122,6 +122,7 @@ CATALOGUE: dict[str, Family] = {
     "r_precision": Family(lambda cut: partial(share_in_top, k=0, lists="eccv"), "eccv"),
     "eccv_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="eccv"), "eccv", "k"),
     "cxc_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="cxc"), "cxc", "k"),
+    "accepted_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="accepted"), "accepted", "k"),
     "lambda": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="kept"), "cosines", "k", unit="cosine"),
     "lambda_other": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="removed"), "cosines", "k", unit="cosine"),
 }

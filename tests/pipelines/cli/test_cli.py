@@ -218,7 +218,7 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     # Beam may say where it was stopped; the last line is ours.
     last = process.communicate()[1].splitlines()[-1]
-    assert last == "stopped; relevance, shards and regions go on from here when run again"
+    assert last == "stopped; relevance, shards, regions and train go on from here when run again"
     assert process.returncode == 130
     assert not (tmp_path / "s" / "manifest.json").exists()
     for name in ("s", "whole"):
@@ -445,3 +445,15 @@ def test_the_traceback_is_there_for_those_who_want_it(monkeypatch: pytest.Monkey
     )
     with pytest.raises(InputError):
         cli.main()
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert call("--version") == 0
+    assert capsys.readouterr().out == f"capgrade {version('capgrade')}\n"
+
+
+def test_a_search_for_nothing_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("search", "--run", str(tmp_path), "--query", " ") == 2
+    assert "the query has no words" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""Stage `audit`: which negatives of a data set people would accept, how many there are, and where to look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capgrade.pipelines.agreement.calibration import Calibration, load
+from capgrade.pipelines.audit.candidates import Source, open_source
+from capgrade.pipelines.audit.estimate import Counts, Estimate, mean_of
+from capgrade.pipelines.audit.files import paths, refuse_others, write_positives, write_table
+from capgrade.pipelines.audit.lists import joined, likely, near_duplicates, suspects
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import package_version, write_text
+
+SHIPPED = Path(__file__).parent / "crisscrossed.json"
+_NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
+LEAD = "Which of the negatives are positives? Estimated from captions alone, at the level of people's judgements."
+
+
+def audit(
+    captions_dir: Path,
+    out: Path,
+    *,
+    relevance: Path | None = None,
+    shards: Path | None = None,
+    images: Path | None = None,
+    split: str | None = None,
+    measure: str | None = None,
+    calibration: Path | None = None,
+) -> dict[str, Any]:
+    """Write the page `out`, and beside it a CSV of likely false negatives and a file of positives.
+
+    Values come from dense relevance, or from shards by their weights; probabilities from `calibration`, else from the
+    one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
+    first that both have, if not given. Returns "captions_per_image" and "images_per_caption": accepted beyond the given
+    pairs with its interval (low, high), and how many are given; "near_duplicates"; "suspect_pairs" (None where the
+    folder does not have own pairs with the caption left out); "likely_pairs"; "measure". Raises InputError where inputs
+    do not fit one another, or something else stands at `out` or a file beside it.
+    """
+    from capgrade.pipelines.audit.page import sections
+    from capgrade.pipelines.report.page import render
+    from capgrade.pipelines.report.thumbnails import Thumbnails
+
+    refuse_others(out)
+    source, known = open_source(relevance, shards), load(calibration or SHIPPED)
+    name = _measure(source, known, measure, calibration or SHIPPED)
+    split = split or _split_of(relevance, shards)
+    captions, curve = read_captions(captions_dir, split), known.curves[name]
+    counts, parts = Counts(curve, captions.n_images), []
+    for pairs in source.blocks(name, captions):
+        counts.add(pairs)
+        parts.append(likely(pairs, curve))
+    accepted, pairs = mean_of(counts), joined(parts)
+    own = source.own(name, captions)
+    low = None if own is None else suspects(own, curve)
+    duplicates = near_duplicates(pairs, captions)
+    ratio = captions.n_images / captions.n_captions
+    found = {
+        "captions_per_image": _told(accepted, 1 / ratio),
+        "images_per_caption": _told(accepted.scaled(ratio), 1.0),
+        "near_duplicates": len(duplicates),
+        "suspect_pairs": None if low is None else len(low),
+        "likely_pairs": len(pairs.image),
+        "measure": name,
+    }
+    table, positives = paths(out)
+    write_table(table, pairs, curve, captions)
+    write_positives(positives, pairs, captions)
+    shown = sections(found, name, known, captions, pairs, duplicates, low, Thumbnails(captions_dir, images))
+    foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."
+    write_text(out, render("Audit", shown, lead=LEAD, foot=foot, runs=[]))
+    return found
+
+
+def _told(one: Estimate, given: float) -> dict[str, float]:
+    return {"accepted": one.mean, "low": one.low, "high": one.high, "given": given}
+
+
+def _split_of(relevance: Path | None, shards: Path | None) -> str:
+    from capgrade.schemas.files import read_manifest
+
+    folder, kind = (relevance, "relevance") if relevance else (shards, "shards")
+    return str(read_manifest(folder, kind)["inputs"]["split"])  # type: ignore[arg-type]
+
+
+def _measure(source: Source, known: Calibration, asked: str | None, path: Path) -> str:
+    """The measure asked for, or the first that the calibration and the folder both have, computed alike."""
+    for name in known.curves if asked is None else [asked]:
+        if name in source.measures and name in known.curves:
+            if _meant(source.measures[name]) != _meant(known.params[name]):
+                remedy = "calibrate for these: capgrade agree --calibrate, then audit --calibration"
+                raise InputError(f"{name} has other parameters than in {path.name}", file=source.folder, remedy=remedy)
+            return name
+    wanted = asked or ", ".join(known.curves)
+    problem = f"no measure that {path.name} knows ({wanted}); it has {', '.join(source.measures)}"
+    remedy = f"compute it: --measures {next(iter(known.curves))}, or calibrate: capgrade agree --calibrate"
+    raise InputError(problem, file=source.folder, remedy=remedy)
+
+
+def _meant(params: Any) -> Any:
+    """Parameters without those that do not matter here."""
+    if isinstance(params, dict):
+        return {key: _meant(value) for key, value in params.items() if key not in _NOT_MEANT}
+    return params

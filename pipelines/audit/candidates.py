@@ -1,0 +1,85 @@
+"""Pairs of a data set with their values: from dense relevance, or from sampled shards with their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from capgrade.pipelines.measures.own_pairs import FILE, LEFT_OUT
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import pair_columns, read_shards
+
+BLOCK = 64
+
+
+class Pairs(NamedTuple):
+    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all [n]."""
+
+    image: np.ndarray
+    caption: np.ndarray
+    value: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where values are read, the parameters of each measure, and which folder says so in messages."""
+
+    folder: Path
+    measures: dict[str, Any]
+    shards: bool
+
+    def blocks(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+        """All known pairs but the given ones, image after image. InputError when made for other captions."""
+        found = self._sampled(measure, captions) if self.shards else self._dense(measure, captions)
+        for pairs in found:
+            other = captions.owner[pairs.caption] != pairs.image
+            yield Pairs(*(column[other] for column in pairs))
+
+    def own(self, measure: str, captions: Captions) -> np.ndarray | None:
+        """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
+        does not have it."""
+        path = self.folder / FILE
+        if self.shards or not path.is_file():
+            return None
+        table = pq.read_table(path)
+        if measure + LEFT_OUT not in table.schema.names or table.num_rows != captions.n_captions:
+            return None
+        return np.asarray(table[measure + LEFT_OUT].to_numpy(), np.float64)
+
+    def _dense(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+        dense = read_relevance(self.folder / f"{measure}.arrow")
+        dense.require(captions)
+        for start in range(0, captions.n_images, BLOCK):
+            images = np.arange(start, min(start + BLOCK, captions.n_images))
+            values = dense.rows(images)
+            image = np.repeat(images, captions.n_captions)
+            caption = np.tile(np.arange(captions.n_captions), len(images))
+            yield Pairs(image, caption, values.ravel(), np.ones(values.size))
+
+    def _sampled(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+        shards = read_shards(self.folder)
+        shards.require(captions)
+        for batch in shards.batches():
+            row, flat = pair_columns(batch)
+            image = batch["image"].to_numpy().astype(np.int64)[row]
+            caption, value, weight = (flat[name].to_numpy() for name in ("captions", measure, "weight"))
+            yield Pairs(image, caption.astype(np.int64), value, weight.astype(np.float64))
+
+
+def open_source(relevance: Path | None, shards: Path | None) -> Source:
+    """InputError unless exactly one folder is given, and for one that is not finished."""
+    if (relevance is None) == (shards is None):
+        raise InputError("one folder of values is needed", remedy="give --relevance DIR or --shards DIR")
+    if relevance is not None:
+        return Source(relevance, dict(read_manifest(relevance, "relevance")["params"]["measures"]), shards=False)
+    assert shards is not None
+    return Source(shards, dict(read_manifest(shards, "shards")["params"]["measures"]), shards=True)

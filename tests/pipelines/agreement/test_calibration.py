@@ -1,0 +1,83 @@
+"""Calibration: a known curve is found, error is of held-out images, and a file says what it was fitted on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.agree import agree
+from capgrade.pipelines.agreement.calibration import Calibration, calibration_error, fit, load, save
+from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.relevance import relevance
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+
+def judged(n: int, seed: int) -> tuple[np.ndarray, Judgements]:
+    """People who accept a pair of value v with probability v squared."""
+    random = np.random.default_rng(seed)
+    value = random.random(n)
+    yes = (random.random(n) < value**2).astype(float)
+    return value, Judgements(random.integers(n // 20, size=n), np.arange(n), yes)
+
+
+def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
+    value, people = judged(8000, 0)
+    curve = fit(value, people, np.zeros(8000, bool), 0.5, 1.0)
+    at = np.linspace(0.1, 0.9, 9)
+    assert curve.probability(at) == pytest.approx(at**2, abs=0.06)
+    assert curve.expected(at) == pytest.approx(5 * at**2, abs=0.3)
+    assert curve.ece < 0.03
+    other, unseen = judged(8000, 1)
+    predicted = curve.probability(other)
+    parts = np.array_split(np.argsort(predicted), 15)
+    rows = [{"predicted": predicted[p].mean(), "accepted": unseen.score[p].mean(), "pairs": len(p)} for p in parts]
+    assert calibration_error(rows) < 0.03
+    drawn = curve.probabilities(at)
+    assert drawn.shape == (40, 9) and (drawn.std(axis=0) > 0).all()
+
+
+def test_error_of_values_that_say_nothing_is_small_and_of_wrong_claims_large() -> None:
+    assert calibration_error([{"predicted": 0.9, "accepted": 0.1, "pairs": 10}]) == pytest.approx(0.8)
+    rows = [{"predicted": 0.5, "accepted": 0.4, "pairs": 30}, {"predicted": 0.2, "accepted": 0.5, "pairs": 10}]
+    assert calibration_error(rows) == pytest.approx((30 * 0.1 + 10 * 0.3) / 40)
+
+
+def test_own_pairs_are_left_out_and_few_pairs_refused() -> None:
+    value, people = judged(400, 2)
+    own = np.arange(400) < 350
+    with pytest.raises(InputError, match="50 judged pairs of .* calibrate on at least 100 pairs of 10 images"):
+        fit(value, people, own, 0.5, 1.0)
+
+
+def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
+    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(20, seed=4, least=2))])
+    relevance(folder, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    file, out = tmp_path / "dense" / "rouge_l.arrow", tmp_path / "calibration.json"
+    found = agree(folder, file, ["rouge_l", "bleu"], MeasuresParams(), calibrate=out)
+    assert found["rouge_l"]["calibration"]["ece"] < found["bleu"]["calibration"]["ece"] + 0.05
+    read = load(out)
+    assert set(read.curves) == {"rouge_l", "bleu"} and read.facts["judgements"]["file"] == "rouge_l.arrow"
+    assert read.params["rouge_l"] == MeasuresParams().rouge_l.model_dump()
+    save(out, read)  # its own file may be written again
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InputError, match="is no calibration"):
+        agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "other.json")
+    with pytest.raises(InputError, match="is no calibration"):
+        save(tmp_path / "other.json", read)
+
+
+def test_a_file_that_is_no_calibration(tmp_path: Path) -> None:
+    value, people = judged(400, 3)
+    curve = fit(value, people, np.zeros(400, bool), 0.5, 1.0)
+    facts = {"judgements": {}, "accept": 0.5, "high": 1.0}
+    save(tmp_path / "good.json", Calibration({"m": curve}, {}, facts))
+    found = json.loads((tmp_path / "good.json").read_text())
+    for change in ({"kind": "x"}, {"format": 9}, {"measures": {"m": {}}}, {"accept": None, "params": 3}):
+        (tmp_path / "bad.json").write_text(json.dumps({**found, **change}))
+        with pytest.raises(InputError, match="not a calibration"):
+            load(tmp_path / "bad.json")

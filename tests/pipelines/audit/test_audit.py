@@ -1,0 +1,173 @@
+"""The audit: estimates cover the truth, shards estimate what the dense matrix has, lists, files, and the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser
+
+from capgrade.pipelines.agree import agree
+from capgrade.pipelines.agreement.calibration import fit
+from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.audit import SHIPPED, audit
+from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.estimate import estimate
+from capgrade.pipelines.audit.lists import near_duplicates, suspects
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.tools.browser import open_file
+
+SETS = [
+    *random_sets(30, seed=3, least=3, most=4),
+    ["a dog", "the dog sits", "a small dog"],
+    ["a dog", "the dog sits", "a small dog"],
+]
+SETS[5] = [*SETS[5][:2], "<script>document.title='owned'</script> zebra xylophone quartz"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions judged by a dense matrix of ROUGE-L, a calibration on it, dense relevance and shards."""
+    folder: Path = tmp_path_factory.mktemp("audit")
+    captions = write_captions_folder(folder / "captions", [caption_table(SETS)])
+    names = ("rouge_l", "bleu")
+    relevance(captions, folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
+    shards(captions, folder / "shards", ShardsParams(measures=names, top=5, uniform=20), MeasuresParams())
+    judged, out = folder / "relevance" / "rouge_l.arrow", folder / "calibration.json"
+    agree(captions, judged, names, MeasuresParams(), calibrate=out, accept=0.4)
+    return folder
+
+
+def test_intervals_cover_the_truth_in_most_seeds() -> None:
+    """Values of 60 images and 80 captions, people who accept v with probability v**3, judged on other images."""
+    inside = 0
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        values = random.random((60, 80)) * random.random((60, 1))
+        truth = random.random(values.shape) < values**3
+        seen = random.random((100, 20)) * random.random((100, 1))
+        yes = (random.random(seen.shape) < seen**3).astype(float)
+        people = Judgements(np.repeat(np.arange(100), 20), np.arange(2000), yes.ravel())
+        curve = fit(seen.ravel(), people, np.zeros(2000, bool), 0.5, 1.0)
+        kept = random.random(values.shape) < 0.5
+        image, caption = np.nonzero(kept)
+        found = estimate([Pairs(image, caption, values[kept], np.full(len(image), 2.0))], curve, 60, seed)
+        inside += found.low <= truth.sum() / 60 <= found.high
+    assert inside >= 26  # of 30: below it with 95 % each, once in 100
+
+
+def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) -> None:
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    dense = audit(world / "captions", tmp_path / "d.html", relevance=world / "relevance", **given)
+    some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)
+    one, other = dense["captions_per_image"], some["captions_per_image"]
+    assert other["low"] < one["accepted"] < other["high"]
+    assert one["low"] < one["accepted"] < one["high"]
+    captions = read_captions(world / "captions")
+    assert one["given"] == pytest.approx(captions.n_captions / captions.n_images)
+    ratio = captions.n_images / captions.n_captions
+    assert dense["images_per_caption"]["accepted"] == pytest.approx(one["accepted"] * ratio)
+    assert some["suspect_pairs"] is None and dense["suspect_pairs"] >= 1
+
+
+def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> None:
+    """Where the measure is the judge, its count is the matrix's own."""
+    found = audit(
+        world / "captions", tmp_path / "a.html", relevance=world / "relevance",
+        calibration=world / "calibration.json", measure="rouge_l",
+    )  # fmt: skip
+    from capgrade.schemas.relevance import read_relevance
+
+    captions = read_captions(world / "captions")
+    matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
+    matrix[captions.owner, np.arange(captions.n_captions)] = 0
+    truth = (matrix >= 0.4).sum() / captions.n_images
+    assert found["captions_per_image"]["accepted"] == pytest.approx(truth, rel=0.1)
+    positives = json.loads((tmp_path / "a-positives.json").read_text())["image_to_caption"]
+    assert all(f"i{i}#0" in positives[f"i{i}"] for i in range(captions.n_images))
+    assert sum(map(len, positives.values())) == captions.n_captions + found["likely_pairs"]
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert len(rows) == found["likely_pairs"] > 0
+    assert [float(row["value"]) for row in rows] == sorted((float(row["value"]) for row in rows), reverse=True)
+
+
+def test_duplicates_and_suspects() -> None:
+    captions = make_captions([["a", "b"], ["c", "d"], ["e"]])
+    image, caption = np.array([0, 0, 1, 1, 0, 2]), np.array([2, 3, 0, 1, 4, 0])
+    pairs = Pairs(image, caption, np.ones(6), np.ones(6))
+    assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
+    value = np.linspace(0, 1, 400)
+    people = Judgements(np.arange(400) % 20, np.arange(400), value)
+    curve = fit(value, people, np.zeros(400, bool), 0.5, 1.0)
+    assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), curve).tolist() == [3, 1]
+
+
+def test_the_page_opens_from_disk_and_runs_no_caption(world: Path, tmp_path: Path, browser: Browser) -> None:
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    audit(world / "captions", tmp_path / "audit.html", relevance=world / "relevance", **given)
+    page = browser.new_page()
+    assert open_file(page, tmp_path / "audit.html") == []
+    assert page.title() == "Audit" and page.locator("article").count() > 3
+    assert page.get_by_text("accepted captions per image", exact=False).count()
+    page.wait_for_selector("#reliability svg, #reliability canvas")
+    page.close()
+
+
+def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
+    out, captions = tmp_path / "a.html", world / "captions"
+    with pytest.raises(InputError, match="give --relevance DIR or --shards DIR"):
+        audit(captions, out)
+    with pytest.raises(
+        InputError, match="no measure that crisscrossed.json knows .people, sbert.; it has rouge_l, bleu"
+    ):
+        audit(captions, out, relevance=world / "relevance")
+    found = json.loads((world / "calibration.json").read_text())
+    found["params"]["rouge_l"]["beta"] = 9.0
+    (tmp_path / "c.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match="rouge_l has other parameters"):
+        audit(captions, out, relevance=world / "relevance", calibration=tmp_path / "c.json", measure="rouge_l")
+    (tmp_path / "a.csv").write_text("mine")
+    with pytest.raises(InputError, match="is no table of capgrade audit"):
+        audit(captions, out, relevance=world / "relevance", calibration=world / "calibration.json")
+    assert not out.exists()
+
+
+def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
+    from capgrade.pipelines.agreement.calibration import load
+
+    shipped = load(SHIPPED)
+    assert list(shipped.curves) == ["people", "sbert"] and shipped.facts["accept"] == 4.5
+    assert {"file", "sha256", "pairs", "captions", "licence"} <= set(shipped.facts["judgements"])
+    assert all(curve.ece <= 0.03 for curve in shipped.curves.values())
+    assert shipped.params == MeasuresParams().used(["people", "sbert"])
+
+
+def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
+    """A model that ranks by the measure finds an accepted caption first, for every image."""
+    from capgrade.schemas.relevance import read_relevance
+    from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+    from capgrade.trainer.evaluation.task import load_task
+
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+    matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
+    np.save(tmp_path / "s.npy", matrix)
+    task, notes = load_task(world / "captions", tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
+    assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
+    found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
+    assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
+    lists = json.loads((tmp_path / "a-positives.json").read_text())["image_to_caption"]
+    captions = read_captions(world / "captions")
+    best = matrix.argmax(axis=0)  # the first image of each caption
+    hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
+    assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
+    with pytest.raises(InputError, match="not a file of positives"):
+        load_task(world / "captions", tmp_path / "s.npy", positives=world / "calibration.json")
