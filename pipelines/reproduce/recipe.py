@@ -62,7 +62,12 @@ def columns_of(text: str) -> list[Column]:
         raise ValueError(f"'{text}' is not a column, such as 'i2t recall@1,5,10' or 't2i ndcg@25 x1 [spice]'")
     ks = [f"@{k}" for k in found["ks"].split(",")] if found["ks"] else [""]
     times = 1.0 if found["metric"] in SUMS else float(found["times"] or 100)
-    shared: dict[str, Any] = {"way": found["way"], "scope": found["scope"], "times": times, "relevance": found["relevance"]}
+    shared: dict[str, Any] = {
+        "way": found["way"],
+        "scope": found["scope"],
+        "times": times,
+        "relevance": found["relevance"],
+    }
     return [Column(metric=found["metric"] + k, **shared) for k in ks]
 
 

@@ -17,11 +17,12 @@ from capgrade.pipelines.execution import blocks
 from capgrade.pipelines.execution.exchange import Remote
 from capgrade.pipelines.execution.graph import _elements, _runs, graph
 from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.sampled import Sampled
 from capgrade.pipelines.execution.shared import share
 from capgrade.pipelines.execution.workers import MergeBlock, ScoreBlock
 from capgrade.pipelines.relevance import _Dense
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.shards import _Sampled, shards
+from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import relevance_schema
@@ -239,7 +240,7 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     n = 1_000_000
     dense = _Dense({"a": relevance_schema(5 * n, "float32", {})})
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
-    sampled = _Sampled(("a",), plan, shard_schema(("a",), {}))
+    sampled = Sampled(("a",), plan, shard_schema(("a",), {}))
     for tables, group in ((dense, None), (sampled, 250_000)):
         job = Job(
             work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64, n_captions=5 * n,
