@@ -22,6 +22,7 @@ from capgrade.schemas.output import json_with, refuse_file
 
 KIND, FORMAT = "calibration", 1
 KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
+DIGITS = 5  # of every number in the file
 FEWEST = 100  # non-original pairs, on at least FOLDS images
 TOP = 5.0  # of the expected score
 
@@ -71,7 +72,7 @@ def fit(values: np.ndarray, people: Judgements, original: np.ndarray, accept: fl
         problem = f"{len(x)} judged pairs of {len(np.unique(image))} images, own pairs left out"
         raise InputError(problem, remedy=f"calibrate on at least {FEWEST} pairs of {FOLDS} images")
     accepted = (people.score[~original] >= accept).astype(np.float64)
-    knots = np.unique(np.quantile(x, np.linspace(0, 1, KNOTS)))
+    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), DIGITS))  # as they are written
     row, draws = image_draws(image, DRAWS, 0)
     ece, reliability = _held_out(x, accepted, row)
     return Curve(
@@ -114,7 +115,7 @@ def calibration_error(table: list[dict[str, float]]) -> float:
 
 
 def _rounded(values: np.ndarray) -> list[float]:
-    return [round(float(value), 5) for value in values]
+    return [round(float(value), DIGITS) for value in values]
 
 
 def refuse_other(path: Path) -> None:

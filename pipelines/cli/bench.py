@@ -93,7 +93,9 @@ def bench_regions(
 @app.command("train")
 def bench_train(
     batch: Annotated[int, typer.Option(min=2, help="Pairs of a batch.")] = 128,
-    models: Annotated[str | None, typer.Option(help="Names of models to time, as scan,vsrn. Default: all.")] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Names of models to time, as scan,vsrn. Default: all, and every loss.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Training steps of each model in pairs per second, beside the plain way to write them; and each loss."""
@@ -103,7 +105,7 @@ def bench_train(
     unknown = sorted(set(chosen) - MODELS.keys())
     if unknown:
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
-    result = bench(batch, chosen)
+    result = bench(batch, chosen, losses=models is None)
     say(result, True, "") if as_json else show(result)
 
 

@@ -126,7 +126,7 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give --relevance DIR or --shards DIR"):
         audit(captions, out)
     with pytest.raises(
-        InputError, match="no measure that crisscrossed.json knows .people, sbert.; it has rouge_l, bleu"
+        InputError, match="no measure that crisscrossed.json knows .people, sbert.; it has bleu, rouge_l"
     ):
         audit(captions, out, relevance=world / "relevance")
     found = json.loads((world / "calibration.json").read_text())
@@ -160,7 +160,7 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     np.save(tmp_path / "s.npy", matrix)
-    task, notes = load_task(world / "captions", tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
+    task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
     found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
@@ -170,4 +170,4 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
     with pytest.raises(InputError, match="not a file of positives"):
-        load_task(world / "captions", tmp_path / "s.npy", positives=world / "calibration.json")
+        load_task(world / "captions", similarity=tmp_path / "s.npy", positives=world / "calibration.json")

@@ -43,7 +43,7 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (
         "capgrade.pipelines.execution.job",
-        "capgrade.pipelines.shards",
+        "capgrade.pipelines.execution.sampled",
         "capgrade.pipelines.measures.base",
         "capgrade.pipelines.measures.rouge",
     ):
@@ -181,11 +181,11 @@ def test_a_killed_run_goes_on(captions_dir: Path, tmp_path: Path, grouped: Shard
     grouped = grouped.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from capgrade.pipelines.execution import exchange as remote, job\n"
+        "from capgrade.pipelines.execution import exchange as remote, job, sampled\n"
         "from capgrade.pipelines.measures import base, rouge\n"
         "from capgrade.pipelines import shards as stage\n"
         "from capgrade.schemas.params import *\n"
-        f"for one in (base, rouge, job, stage): one.CHUNK = {CHUNK}\n"
+        f"for one in (base, rouge, job, sampled): one.CHUNK = {CHUNK}\n"
         "do, left = remote.Remote._do, [12]\n"
         "def dying(*given, **options):\n"
         "    left[0] -= '/parts/' in str(given)\n"
