@@ -27,24 +27,29 @@ def workers_watched(out: Path) -> Iterator[None]:
         yield
         return
 
+    stopped = False
+
     def told(found: threading.ExceptHookArgs) -> None:
         code = ended(found.exc_value)
         if code is None:
             hook(found)
-        elif code < 0 or code >= 128:  # by a signal, and not after an error of its own
+        elif not stopped and (code < 0 or code >= 128):  # by a signal, and not after an error of its own
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
         _end_workers(os.getpid())
         remedy = "run again, it goes on; fewer workers need less memory"
-        raise InputError("a worker process was killed, perhaps for want of memory", file=out, remedy=remedy)
+        raise InputError("a worker process was killed, perhaps because memory ran out", file=out, remedy=remedy)
 
     hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
     threading.excepthook = told
     try:
         yield
     finally:
-        threading.excepthook = hook
+        if not stopped:  # else the ends of the other workers are still to be told, after the one error
+            threading.excepthook = hook
         signal.signal(signal.SIGUSR1, handler)
 
 

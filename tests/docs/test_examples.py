@@ -93,7 +93,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "captions --out scenes": f"captions {FEW} --out scenes",
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
-    "shards.md": {"--captions DIR": "--captions data/captions"},
+    "shards.md": {
+        "--captions DIR --out OUT": "--captions data/captions --split test --out among",
+        "--captions DIR": "--captions data/captions",
+    },
     "training.md": {
         "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions "
         f"data/regions {TINY}",

@@ -118,7 +118,8 @@ def test_measures_apart(explorer: Explorer) -> None:
 
 def test_labels_and_people(explorer: Explorer) -> None:
     found = explorer.labels_and_people(PEOPLE, "cider", 5)
-    judged = {(int(i), int(c)): s for i, c, s in zip(*vars(explorer.people).values(), strict=True)}
+    people = explorer.people
+    judged = {(int(i), int(c)): s for i, c, s in zip(people.image, people.caption, people.score, strict=True)}
     fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
     for one in found:
         assert one.values[PEOPLE] == judged[one.image, one.caption]
@@ -191,7 +192,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytes
         write_manifest(
             tmp_path / at, index.KIND, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
         )
-    monkeypatch.setattr(index, "load_run", lambda run: (None, None, {"feature_dim": 4}))
+    monkeypatch.setattr(index, "load_run", lambda run, **_: (None, None, {"feature_dim": 4}))
     monkeypatch.setattr(index, "read_index", lambda folder: None)
     assert index.open_search(tmp_path, tmp_path / "right").feature_dim == 4
     with pytest.raises(InputError, match="another model"):

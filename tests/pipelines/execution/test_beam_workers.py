@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from apache_beam.runners.portability.local_job_service import SubprocessSdkWorke
 
 from capgrade.pipelines.cli import _worth_saying
 from capgrade.pipelines.execution import beam_workers
+from capgrade.schemas.errors import InputError
 
 
 @pytest.mark.parametrize(("command", "status"), [(b"kill -9 $$", -9), (b"exit 137", 137), (b"exit 3", 3)])
@@ -43,3 +45,23 @@ def test_the_word_about_google_cloud_is_not_worth_saying() -> None:
     assert said in Path(found.origin).read_text(encoding="utf-8")
     assert not _worth_saying(logging.makeLogRecord({"msg": f"{said}, and bigquery client libraries are not available"}))
     assert _worth_saying(logging.makeLogRecord({"msg": "3 captions left out"}))
+
+
+def test_the_end_of_a_second_worker_is_not_told_after_the_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr("threading.excepthook", told.append)
+
+    def die() -> None:
+        raise RuntimeError("Worker subprocess exited with return code -9")
+
+    def one_dies() -> None:
+        thread = threading.Thread(target=die)
+        thread.start()
+        thread.join()
+
+    with pytest.raises(InputError, match="a worker process was killed"), beam_workers.workers_watched(tmp_path):
+        one_dies()
+    one_dies()
+    assert told == []
