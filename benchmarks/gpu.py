@@ -170,7 +170,6 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=64, help="pictures of the detector, in batches of 8")
     parser.add_argument("--batch", type=int, default=128, help="pairs of a training step")
     parser.add_argument("--images", type=int, default=2000, help="images of the generated corpus")
-    parser.add_argument("--out", type=Path, help="JSON to write, beside what is printed")
     args = parser.parse_args()
     try:
         device = device_of(args.device)
@@ -179,10 +178,7 @@ def main() -> None:
             found = bench(device, read_captions(Path(folder) / "c"), Sizes(args.pictures, batch=args.batch))
     except InputError as error:
         sys.exit(str(error))
-    text = json.dumps(found, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

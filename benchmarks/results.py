@@ -18,6 +18,7 @@ import numpy as np
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
+from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.params import load_params
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.relevance import read_relevance
@@ -34,6 +35,7 @@ from capgrade.trainer.search.encode import similarity
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 PRESETS = Path(__file__).with_suffix(".yaml")
+HEAD = "| | run | "  # how a table of results begins
 COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b", "pointing", "chance")
 
 
@@ -83,7 +85,7 @@ def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]
 def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seeds: int) -> str:
     """Markdown: a row per run, mean ± standard deviation over seeds, sums of percent and percent."""
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
-    lines = ["| | run | " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
+    lines = [HEAD + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
     for comparison in comparisons:
         for preset in (comparison.baseline, comparison.challenger):
             key = preset, comparison.sets
@@ -110,6 +112,8 @@ def main() -> None:
     parser.add_argument("--only", help="a comparison whose title begins so")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    if given.out:
+        refuse_file(given.out, "table of results", starting(HEAD.encode()))
     chosen = [c for c in COMPARISONS if given.only is None or c.title.startswith(given.only)]
     text = table(chosen, Data(given.captions, given.regions), given.params, given.seeds)
     if given.out:

@@ -139,14 +139,15 @@ def starting(start: bytes) -> Recogniser:
     return ours
 
 
-def signed(start: bytes) -> Recogniser:
-    """Pages and pictures that begin so and say, near their beginning or end, that capgrade made them."""
+def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
+    """Pages and pictures that begin so and have the signature, by default that capgrade made them, near their beginning
+    or end."""
 
     def ours(path: Path) -> bool:
         with path.open("rb") as file:
             head, size = file.read(WITHIN), file.seek(0, 2)
             file.seek(max(0, size - WITHIN))
-            return head.lstrip().startswith(start) and SIGNATURE.encode() in head + file.read()
+            return head.lstrip().startswith(start) and signature.encode() in head + file.read()
 
     return ours
 

@@ -8,7 +8,7 @@ from typing import Any
 from capgrade.pipelines.agreement.calibration import Calibration, load
 from capgrade.pipelines.audit.candidates import Source, open_source
 from capgrade.pipelines.audit.estimate import Counts, Estimate, mean_of
-from capgrade.pipelines.audit.files import paths, refuse_others, write_positives, write_table
+from capgrade.pipelines.audit.files import GENERATOR, paths, refuse_others, write_positives, write_table
 from capgrade.pipelines.audit.lists import joined, likely, near_duplicates, suspects
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -70,7 +70,7 @@ def audit(
     write_positives(positives, pairs, captions)
     shown = sections(found, name, known, captions, pairs, duplicates, low, Thumbnails(captions_dir, images))
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."
-    write_text(out, render("Audit", shown, lead=LEAD, foot=foot, runs=[]))
+    write_text(out, render("Audit", shown, GENERATOR, lead=LEAD, foot=foot, runs=[]))
     return found
 
 

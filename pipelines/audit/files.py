@@ -11,10 +11,11 @@ from capgrade.pipelines.agreement.calibration import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import atomic, write_json
-from capgrade.schemas.output import json_with, refuse_file, signed, starting
+from capgrade.schemas.output import json_with, refuse_file, starting
 
 HEAD = ("image_id", "caption_id", "value", "expected_score", "accepted", "caption")
 KIND = "positives"
+GENERATOR = "capgrade audit"
 
 
 def paths(out: Path) -> tuple[Path, Path]:
@@ -24,8 +25,10 @@ def paths(out: Path) -> tuple[Path, Path]:
 
 def refuse_others(out: Path) -> None:
     """InputError where something else stands at the page or a file beside it."""
+    from capgrade.pipelines.report.page import generated_by
+
     table, positives = paths(out)
-    refuse_file(out, "audit of capgrade", signed(b"<!doctype html>"))
+    refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
     refuse_file(table, "table of capgrade audit", starting(",".join(HEAD).encode()))
     refuse_file(positives, "file of positives", json_with(lambda found: found["kind"] == KIND))  # type: ignore[index]
 

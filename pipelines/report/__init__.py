@@ -16,13 +16,13 @@ from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.examples import examples
 from capgrade.pipelines.report.files import write_pictures
 from capgrade.pipelines.report.mined import mined
-from capgrade.pipelines.report.page import render
+from capgrade.pipelines.report.page import GENERATOR, generated_by, render
 from capgrade.pipelines.report.parts import Missing, Section
 from capgrade.pipelines.report.runs import runs
 from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.pipelines.report.training import training
 from capgrade.schemas.files import package_version, write_text
-from capgrade.schemas.output import refuse_file, refuse_foreign, signed
+from capgrade.schemas.output import refuse_file, refuse_foreign
 
 LEAD = (
     "Benchmarks count one image as right for a caption and every other image as wrong. This page shows the "
@@ -55,7 +55,7 @@ def report(folder: Path, out: Path, pictures: Path | None = None, title: str | N
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
     else stands at `out` or in `pictures`.
     """
-    refuse_file(out, "report of capgrade", signed(b"<!doctype html>"))
+    refuse_file(out, "report of capgrade", generated_by(GENERATOR))
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)

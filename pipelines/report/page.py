@@ -16,9 +16,11 @@ from markupsafe import Markup
 
 from capgrade.pipelines.report.parts import Section
 from capgrade.pipelines.report.theme import THEMES
+from capgrade.schemas.output import Recogniser, signed
 
 FOLDER = Path(__file__).parent / "page"
 VEGA_LITE = "6.4"
+GENERATOR = "capgrade"  # of reports; the page of another stage says its own, so that neither replaces the other
 
 
 @cache
@@ -41,7 +43,12 @@ def content_policy(scripts: Sequence[str]) -> str:
     return f"default-src 'none'; script-src {hashes}; {rest}"
 
 
-def render(title: str, sections: Sequence[Section], **facts: Any) -> str:
+def generated_by(generator: str) -> Recogniser:
+    """Pages that `render` made for this stage."""
+    return signed(b"<!doctype html>", f'content="{generator}"')
+
+
+def render(title: str, sections: Sequence[Section], generator: str = GENERATOR, **facts: Any) -> str:
     """The whole page."""
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
@@ -49,6 +56,7 @@ def render(title: str, sections: Sequence[Section], **facts: Any) -> str:
     scripts = [vega(), (FOLDER / "page.js").read_text(encoding="utf-8")]
     return environment.get_template("page.html.j2").render(
         title=title,
+        generator=generator,
         sections=sections,
         policy=content_policy(scripts),
         scripts=[Markup(script) for script in scripts],  # our own

@@ -51,7 +51,7 @@ def reproduce(
         found = as_json(name, recipe, parts, [*recipe.notes, *notes], small)
         write_json(out / name / JSON, found)
         write_text(out / name / MARKDOWN, markdown(found))
-        inputs = given_digests(captions=captions, regions=regions, judgements=judgements)
+        inputs = given_digests(captions=captions, regions=regions, judgements=judgements, params=params)
         trained = {run: digest(folders.run(run) / MANIFEST) for row in chosen for run in row.runs}
         rows_of = {JSON: 0, MARKDOWN: 0}
         asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}

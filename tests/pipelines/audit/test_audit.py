@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.estimate import estimate
 from capgrade.pipelines.audit.lists import near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.report import report
+from capgrade.pipelines.report.page import render
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -119,6 +122,25 @@ def test_the_page_opens_from_disk_and_runs_no_caption(world: Path, tmp_path: Pat
     assert page.get_by_text("accepted captions per image", exact=False).count()
     page.wait_for_selector("#reliability svg, #reliability canvas")
     page.close()
+
+
+def test_it_replaces_its_own_files_alone(world: Path, tmp_path: Path) -> None:
+    """A report of capgrade is not its page either."""
+    given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    page = render("Report", [], lead="", foot="", runs=[])
+    mine = {"a.html": page, "a.csv": "image_id,caption_id,my notes\n", "a-positives.json": '{"kind": "mine"}'}
+    for name, text in mine.items():
+        out = tmp_path / name.partition(".")[0].removesuffix("-positives") / "a.html"
+        out.parent.mkdir(exist_ok=True)
+        (out.parent / name).write_text(text)
+        with pytest.raises(InputError, match="it is there and is no"):
+            audit(world / "captions", out, relevance=world / "relevance", **given)
+        assert {path.name: path.read_text() for path in out.parent.iterdir()} == {name: text}
+        (out.parent / name).unlink()
+    for _ in range(2):
+        audit(world / "captions", tmp_path / "b.html", relevance=world / "relevance", **given)
+    with pytest.raises(InputError, match="no report of capgrade"):
+        report(world, tmp_path / "b.html")
 
 
 def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
