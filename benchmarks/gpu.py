@@ -38,7 +38,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import moved
+from capgrade.trainer.search.encode import to_device
 
 LOOPS: dict[str, Any] = {"saf": saf_loop, "sgr": sgr_loop}
 MEASURES = ("cider", "rouge_l")  # sbert is one product: embeddings would have to be made first
@@ -115,7 +115,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
     for name in sizes.models:
         config = configure(name, training.MODELS[name], training.FEATURES, 0)
         model = build(name, config, training.FEATURES, training.VOCABULARY).train().to(device)
-        batch = moved(on_cpu[0], device), moved(on_cpu[1], device)
+        batch = to_device(on_cpu[0], device), to_device(on_cpu[1], device)
         found[name] = {
             precision: sizes.batch / seconds_of(partial(_step, model, *batch, precision), device, sizes.rounds)
             for precision in ("float32", "bf16")
