@@ -111,6 +111,26 @@ def test_batches_are_the_whole() -> None:
     assert halves.compute().ids == [0, 1, 2]
 
 
+def test_ids_that_look_like_numbers_stay_ids() -> None:
+    """Of two processes, the second with the images 0 and 1: its scores stand under 0 and 1."""
+    first, second, lists = (
+        capgrade.CaptionScores(["rouge_l"]),
+        capgrade.CaptionScores(["rouge_l"]),
+        capgrade.CaptionScores(),
+    )
+    first.update({100: ["a dog"], 101: ["a cat"]}, {100: ["a dog"], 101: ["a dog"]})
+    second.update({0: ["a bus"], 1: ["a red bus"]}, {0: ["a bus"], 1: ["a car"]})
+    first.merge_state(second)
+    found = first.compute()
+    assert found.ids == [100, 101, 0, 1] and found.sentences["rouge_l"][2] == 1
+    with pytest.raises(InputError, match="image 0 was in an earlier batch"):
+        first.merge_state(second)
+    lists.update(["a dog"], [["a dog"]])
+    lists.merge_state(second)
+    with pytest.raises(InputError, match="an id is also the number of an image in a list"):
+        lists.compute()
+
+
 def test_reward_is_cider() -> None:
     """Of each candidate as pycocoevalcap's, frequencies of all references; words that they lack count."""
     references = [["a dog runs fast", "the dog"], ["two men talk", "men talking here"], ["a red bus"]]
