@@ -102,6 +102,8 @@ def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) 
     some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)
     one, other = dense["captions_per_image"], some["captions_per_image"]
     assert other["low"] < one["accepted"] < other["high"]
+    lists = [("Lists have the pairs that the shards kept" in (tmp_path / f"{x}.html").read_text()) for x in "ds"]
+    assert lists == [False, True]
     assert one["low"] < one["accepted"] < one["high"]
     captions = read_captions(world / "captions")
     assert one["given"] == pytest.approx(captions.n_captions / captions.n_images)
