@@ -37,8 +37,8 @@ def audit(
     one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
     first that both have, if not given. Returns "captions_per_image" and "images_per_caption": accepted beyond the given
     pairs with its interval (low, high), and how many are given; "near_duplicates"; "suspect_pairs" (None where the
-    folder does not have own pairs with the caption left out); "likely_pairs" (of shards: of the kept pairs); "measure". Raises InputError where inputs
-    do not fit one another, or something else stands at `out` or a file beside it.
+    folder does not have own pairs with the caption left out); "likely_pairs" (of shards: of the kept pairs); "measure".
+    Raises InputError where inputs do not fit one another, or something else stands at `out` or a file beside it.
     """
     from capgrade.pipelines.audit.page import sections
     from capgrade.pipelines.report.page import render
