@@ -133,8 +133,8 @@ def _step(model: RetrievalModel, images: Any, words: Any, precision: str, scores
 
 
 def measures(device: torch.device, captions: Captions, sizes: Sizes) -> dict[str, Any]:
-    """Image-caption pairs per second of the dense blocks on the device and by the processor's kernels, and how far apart
-    their values are."""
+    """Image-caption pairs per second of the dense blocks on the device and by the processor's kernels, and how far
+    apart their values are."""
     images = np.arange(min(256, captions.n_images))
     found: dict[str, Any] = {}
     for name in MEASURES:
