@@ -175,6 +175,7 @@ def evaluate(
     metric: Annotated[list[str] | None, typer.Option(help="These metrics instead of the whole set.")] = None,
     ties: Annotated[str | None, typer.Option(help="expected, or reference (index order). Default: expected.")] = None,
     samples: Annotated[int | None, typer.Option(help="Bootstrap draws, 0 for none. Default: 1000.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print every metric, not the short table.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json, curves and per-query values.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -196,7 +197,7 @@ def evaluate(
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
     inputs = given_digests(captions=captions, **labels, **tables, **matrices)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
-    say(stage.as_json(found), True, "") if as_json else show_tables(found)
+    say(stage.as_json(found), True, "") if as_json else show_tables(found, every=every or bool(block.metric))
 
 
 @app.command()
