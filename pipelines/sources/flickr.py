@@ -71,6 +71,7 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
     """Image -> its listing."""
     listings: dict[str, Listing] = {}
     for split, name in lists.items():
+        before = len(listings)
         for row, line in read_lines(Path(name)):
             image, position = line.strip(), Position(name, row)
             if not image:
@@ -80,4 +81,6 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
                 problem = f"image '{image}' is already in {first.file} row {first.row}"
                 raise position.refuse(problem, "keep it in one list, once")
             listings[image] = Listing(split, position)
+        if len(listings) == before:
+            raise Position(name).refuse("no images in this list", "write one file name per row, or leave it out")
     return listings
