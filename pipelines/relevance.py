@@ -78,7 +78,7 @@ def relevance(
             work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
             block_images=params.block_images, n_captions=captions.n_captions, device=params.device, remote=remote,
         )  # fmt: skip
-        run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
+        run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)

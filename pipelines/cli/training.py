@@ -159,10 +159,12 @@ def evaluate(
     captions: CaptionsDir,
     similarity: Annotated[
         list[Path] | None,
-        typer.Option(help="Images x captions: .npy, .pt, .arrow or .csv; repeat for the mean of several models' matrices."),
+        typer.Option(
+            help="Images x captions: .npy, .pt, .arrow or .csv; repeat for the mean of several models' matrices."
+        ),
     ] = None,
-    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images: .npy, .pt, .arrow, .csv.")] = None,
-    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions: .npy, .pt, .arrow, .csv.")] = None,
+    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images, same formats.")] = None,
+    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions.")] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
     relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
     instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,

@@ -58,7 +58,7 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
     if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
-        with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
+        with progress(f"encoding {len(unique):,} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
                 parts[k] = encode(encoder, chunks[k])
