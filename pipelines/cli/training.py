@@ -36,6 +36,8 @@ def train(
         str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/models.md), or one of params.yaml.")
     ] = None,
     shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Split to validate on. Default: val, else dev.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and negatives.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.")] = None,
@@ -51,7 +53,8 @@ def train(
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
 
-    options = overrides("train", {"preset": preset, "epochs": epochs, "seed": seed, "device": device})
+    given = {"preset": preset, "split": split, "validation": validation, "epochs": epochs, "seed": seed}
+    options = overrides("train", {**given, "device": device})
     loaded = load(params, [*(sets or []), *options])
     done = stage(Data(captions, regions, shards), out, loaded.train, loaded.measures, restart=restart)
     best = ", ".join(
