@@ -64,7 +64,7 @@ def _listed(path: Path, listings: Mapping[str, Listing]) -> Iterator[Caption]:
         remedy = f"drop it from the list, or name images as {path.name} does"
         raise listings[image].position.refuse(f"image '{image}' has no caption in {path}", remedy)
     if left_out:
-        logger.info("%s: %d captions left out, their images are in no list", path, left_out)
+        logger.info("%s: %s captions left out, their images are in no list", path, f"{left_out:,}")
 
 
 def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
