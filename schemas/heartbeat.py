@@ -24,8 +24,8 @@ def line(
 
 
 def spoken(seconds: float) -> str:
-    """A duration: 75 s, 12 min, 3.1 h."""
-    if seconds < 120:
+    """A duration: 250 s, 12 min, 3.1 h."""
+    if seconds < 600:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 

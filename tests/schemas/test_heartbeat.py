@@ -15,7 +15,7 @@ def test_a_line_says_how_much_how_fast_and_how_long():
     assert line("encoding", 500, 2000, 10, 50, 30) == "encoding: 500 of 2,000 after 10 s, about 30 s left"
     assert line("regions", 500, None, 600, 2.5, None, "images") == "regions: 500 images after 10 min, 2.5 per second"
     assert line("relevance", 0, 4, 10, 0.0, None, "blocks") == "relevance: 0 of 4 blocks after 10 s"
-    assert [spoken(s) for s in (119, 121, 7300)] == ["119 s", "2 min", "2.0 h"]
+    assert [spoken(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
     assert [pause(s) for s in (0, 100, 300, 10_000)] == [10, 10, 30, 60]
 
 

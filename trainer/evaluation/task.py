@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.inputs import (
@@ -121,6 +122,7 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
+        warn_unless_english("the Sentence-BERT of --stand-in", table)
         matrix = _embedded(table.texts, chosen, kept)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif image_embeddings is not None and caption_embeddings is not None:
