@@ -14,7 +14,8 @@ NOTHING = "nothing like it: captions of this corpus score higher with images of 
 
 def usual(voice: Voice, captions: Captions) -> float:
     """The lowest best score of some captions of the corpus with images that are not their own, and SHORTER of it where
-    it is above 0: what scores less is like nothing here. -inf where there is no other image, or the voice knows none of them."""
+    it is above 0: what scores less is like nothing here. -inf where there is no other image, or the voice knows none of
+    them."""
     images = _spread(captions.n_images, IMAGES)
     asked = _spread(captions.n_captions, ASKED)
     grid = np.repeat(images, len(asked)), np.tile(asked, len(images))
