@@ -35,7 +35,7 @@ def update_shards(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The shards that `shards` writes of these captions, the same bytes, from `old_dir`, the shards of `old_captions_dir`.
+    """The shards that `shards` writes of these captions, the same bytes, from the shards `old_dir` of older captions.
 
     Of an image whose captions are as they were only captions that came are scored, with `windows.counts` those that
     went too; new images, those of other captions and those whose samples lost a caption that cannot be replaced are
@@ -56,9 +56,7 @@ def update_shards(
         changed.save(work / UPDATE)
         lost = params.windows.counts and len(changed.gone) > 0
         kinds = fit_measures(dict(source.chosen), before, work / UPDATE) if lost else {}
-        tables = Updated(
-            source.tables, tuple(shards.files), kinds, params.block_images, params.windows.among != "all"
-        )
+        tables = Updated(source.tables, tuple(shards.files), kinds, params.block_images, params.windows.among != "all")
         job = replace(source.job(work), tables=tables)
         what = f"updating {job.n_images} images"
         if beam_options:
@@ -82,7 +80,11 @@ def require_exact(params: ShardsParams, measures: MeasuresParams) -> None:
         problem = "weights hang on how many captions each window holds, and the shards do not say"
         remedy = "make the old ones with shards.windows.counts=true, or without windows (shards.windows.per_window=0)"
         raise InputError(problem, remedy=remedy)
-    for name, given in (("device", params.device != "cpu"), ("exchange", params.exchange), ("group_captions", params.group_captions)):
+    for name, given in (
+        ("device", params.device != "cpu"),
+        ("exchange", params.exchange),
+        ("group_captions", params.group_captions),
+    ):
         if given:
             raise InputError(f"shards.{name} with --update", remedy=f"leave shards.{name} out, or {ANEW}")
 
@@ -99,7 +101,9 @@ def require_like(source: Source, old: Shards, before: Captions) -> None:
         raise InputError(problem, file=old.folder, remedy=ANEW)
     if (other := difference(old.manifest["params"], json.loads(json.dumps(source.made_with)))) is not None:
         raise InputError(f"made with another {other}", file=old.folder, remedy=f"give the same options, or {ANEW}")
-    mine, theirs = ({k: v for k, v in one.items() if k != "captions"} for one in (source.inputs, old.manifest["inputs"]))
+    mine, theirs = (
+        {k: v for k, v in one.items() if k != "captions"} for one in (source.inputs, old.manifest["inputs"])
+    )
     if (other := difference(theirs, mine)) is not None:
         raise InputError(f"made of another {other}", file=old.folder, remedy=f"give the same file, or {ANEW}")
 
@@ -119,6 +123,6 @@ def saved(manifest: dict[str, Any], images: int) -> str:
     """A line per measure: how many pairs were scored, and how many there are."""
     all_pairs = images * manifest["n_captions"]
     return "\n".join(
-        f"{name}: {scored:,} pairs scored, of {all_pairs:,} that all captions and images have ({scored / all_pairs:.3g})"
+        f"{name}: {scored:,} pairs scored, of {all_pairs:,} that there are ({scored / all_pairs:.3g} of them)"
         for name, scored in manifest["scored"].items()
     )

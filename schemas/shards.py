@@ -14,7 +14,6 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
 
-
 WINDOW_COUNTS = "window_counts"
 NO_PAIRS = ("image_id", "image", WINDOW_COUNTS)
 

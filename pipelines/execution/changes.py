@@ -73,13 +73,11 @@ def _same(old: Captions, new: Captions, was: np.ndarray, rows: np.ndarray) -> No
 
 
 def _refused(problem: str, row: str | None = None, remedy: str = "") -> InputError:
-    remedy = f"{remedy}{', ' if remedy else ''}or make the shards from the start, without --update"
-    return InputError(problem, row=row, remedy=remedy.removeprefix("or ") if not row else remedy)
+    anew = "make the shards from the start, without --update"
+    return InputError(problem, row=row, remedy=f"{remedy}, or {anew}" if remedy else anew)
 
 
-def _union(
-    was: np.ndarray, stay: np.ndarray, gone: np.ndarray, added: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _union(was: np.ndarray, stay: np.ndarray, gone: np.ndarray, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Places of the old and of the new rows: what came or went stands before the next caption that stays, what came
     first."""
     staying = np.arange(len(stay))

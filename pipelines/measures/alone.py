@@ -1,4 +1,4 @@
-"""Whether a pair's value, to the last bit, is one of its own texts alone: the same whatever other captions there are."""
+"""Whether a pair's value, to the last bit, is one of its own texts alone, whatever other captions there are."""
 
 from __future__ import annotations
 

@@ -94,6 +94,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
     "shards.md": {
+        "--captions before": "--captions one",
+        "--captions after": "--captions two",
+        "--old-captions before": "--old-captions one",
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",
         "--captions DIR": "--captions data/captions",
     },
