@@ -82,6 +82,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "results.md": {},
     "scale.md": {
         "tops --captions DIR": "tops --captions one --images 5",
+        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
         'captions=Path("DIR"), out=Path("OUT")': 'captions=Path("one"), out=Path("pooled")',
         "OUT --part": "OUT --set shards.block_images=4 --part",
         "OUT --join": "OUT --set shards.block_images=4 --join",
