@@ -36,8 +36,8 @@ class SampledShards(beam.PTransform):
     URL of fsspec, or file:// on machines that share it); then blocks of images are scored wherever there is room.
     Nothing is computed when the pipeline is built and no result is waited for, so it works in a template. The graph has
     a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder named
-    after the captions and the parameters, is yours to delete when the pipeline is done; each machine also keeps a copy of
-    it in its temporary folder.
+    after the captions and the parameters, is yours to delete when the pipeline is done; each machine also keeps a copy
+    of it in its temporary folder.
     Workers raise InputError for captions that `capgrade captions` refuses, and as `shards` does.
     """
 
