@@ -12,7 +12,7 @@ import torch
 from capgrade.trainer.losses import LOSSES, ScoredBatch, make_loss
 from capgrade.trainer.models import MODELS, build, configure
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import encode_captions, encode_images, moved, scores
+from capgrade.trainer.search.encode import encode_captions, encode_images, scores, to_device
 from tests.fake_gpu.device import DEVICE, FakeGpu
 from tests.trainer.models.made import FEATURES, VOCABULARY, images, texts
 
@@ -51,7 +51,7 @@ def _built(name: str) -> RetrievalModel:
 
 def of_batch(model: RetrievalModel, device: str) -> ScoredBatch:
     """What `scored_batch` gives the losses, from made images and captions."""
-    sides = model(moved(images(), torch.device(device)), moved(texts((3, 7, 1, 5, 3)), torch.device(device)))
+    sides = model(to_device(images(), torch.device(device)), to_device(texts((3, 7, 1, 5, 3)), torch.device(device)))
     relevance = torch.rand(B, B, generator=torch.Generator().manual_seed(3)).to(device)
     known: dict[str, Any] = {"relevance": relevance}
     if hasattr(model, "classify"):

@@ -76,15 +76,15 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     store = RegionStore(data.regions)
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
-    dim, asked = store.metadata["dim"], needs(params.loss)
+    dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
     loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
-    shards = _shards(data, params, captions, asked)
-    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in asked else None
+    shards = _shards(data, params, captions, needed)
+    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in needed else None
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
@@ -103,7 +103,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
         loss,
         first_loss,
-        asked,
+        needed,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
         None if held_out is None else _dense(params, measures, held_out),
@@ -132,11 +132,11 @@ def _model_files(params: TrainParams) -> dict[str, str]:
     return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:
+def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> SampledRelevance | None:
     """The shards that were given. InputError when this run would not read them."""
     if data.shards is None:
         return None
-    looked_up = params.relevance == "shards" and "relevance" in asked
+    looked_up = params.relevance == "shards" and "relevance" in needed
     if not looked_up and params.composition != "seeded":
         problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
         remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"

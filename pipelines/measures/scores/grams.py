@@ -43,7 +43,7 @@ class Grams(NamedTuple):
 
 
 @njit(cache=True, forceinline=True)
-def _place(key, keys):
+def _slot(key, keys):
     """Slot of a key, or the free one where it would go."""
     mask = np.uint64(keys.shape[0] - 1)
     z = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -63,7 +63,7 @@ def _number(ptr, word, most, key, gram, keys, out):
             before = ALONE
             for k in range(min(most, ptr[s + 1] - i)):
                 wanted = before | np.int64(word[i + k])
-                at = _place(wanted, key)
+                at = _slot(wanted, key)
                 if key[at] == -1:
                     key[at], gram[at], keys[n] = wanted, n, wanted
                     n += 1
@@ -82,7 +82,7 @@ def _look_up(keys, word, key, gram, out):
             before = np.int64(out[before])
         if last >= 0 and before >= 0:
             wanted = before << 32 | np.int64(last)
-            at = _place(wanted, key)
+            at = _slot(wanted, key)
             if key[at] == wanted:
                 out[n] = gram[at]
 
