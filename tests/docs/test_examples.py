@@ -82,6 +82,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "results.md": {},
     "scale.md": {
         "tops --captions DIR": "tops --captions one --images 5",
+        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
+        'captions=Path("DIR"), out=Path("OUT")': 'captions=Path("one"), out=Path("pooled")',
         "OUT --part": "OUT --set shards.block_images=4 --part",
         "OUT --join": "OUT --set shards.block_images=4 --join",
         "--captions DIR": "--captions one --measures rouge_l",
@@ -94,6 +96,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
     "shards.md": {
+        "--captions before": "--captions one",
+        "--captions after": "--captions two",
+        "--old-captions before": "--old-captions one",
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",
         "--captions DIR": "--captions data/captions",
     },
