@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from capgrade.pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
+from capgrade.pipelines.cli.options import (
+    AsJson,
+    Images,
+    Measures,
+    ParamsFile,
+    Sets,
+    Split,
+    load,
+    names_of,
+    overrides,
+    say,
+)
 from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
@@ -35,7 +46,7 @@ def explore(
     measures: Measures = None,
     runs: Runs = None,
     indexes: Indexes = None,
-    images: Annotated[Path | None, typer.Option(help="Pictures: a folder, list, or captions folder.")] = None,
+    images: Images = None,
     judgements: Annotated[Path | None, typer.Option(help="People's scores, as `capgrade agree` reads them.")] = None,
     detector: Annotated[str | None, typer.Option(help="Detector for uploaded pictures: scenes, bottom_up.")] = None,
     weights: Annotated[str | None, typer.Option(help="The detector's checkpoint.")] = None,

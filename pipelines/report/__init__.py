@@ -41,16 +41,18 @@ class Written:
     pictures: list[Path]
 
 
-def sections_of(data: Data) -> list[Section]:
+def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
     """Every section of the page, in order."""
-    thumbnails = Thumbnails(data.at(CAPTIONS))
     first = [corpus(data), distributions(data), agreement(data), mined(data), runs(data), training(data), curves(data)]
     return [*first, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
 
 
-def report(folder: Path, out: Path, pictures: Path | None = None, title: str | None = None) -> Written:
+def report(
+    folder: Path, out: Path, pictures: Path | None = None, title: str | None = None, images: str | Path | None = None
+) -> Written:
     """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
-    in the folder `pictures`. What is not there is said on the page, with the command that makes it.
+    in the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template (`found.py`). What
+    is not there is said on the page, with the command that makes it.
 
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
     else stands at `out` or in `pictures`.
@@ -59,7 +61,9 @@ def report(folder: Path, out: Path, pictures: Path | None = None, title: str | N
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)
-    sections = sections_of(data)
+    thumbnails = Thumbnails(data.at(CAPTIONS), images, out.parent)
+    sections = sections_of(data, thumbnails)
+    thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
     page = render(title or f"capgrade: {folder.resolve().name}", sections, lead=LEAD, foot=foot, runs=data.runs)
     write_text(out, page)

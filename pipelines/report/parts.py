@@ -85,6 +85,7 @@ class Item:
     image: str | None  # data URI
     own: bool = False
     relevance: float | None = None
+    link: str | None = None  # to the whole picture
 
 
 @dataclass(frozen=True)
