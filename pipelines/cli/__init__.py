@@ -16,6 +16,7 @@ from capgrade.pipelines.cli import (
     bench,
     explore,
     inspecting,
+    judging,
     labels,
     publishing,
     regions,
@@ -62,6 +63,7 @@ app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)
+app.add_typer(judging.app)
 app.add_typer(bench.app, name="bench")
 
 
@@ -88,7 +90,7 @@ def main() -> None:
     except BaseException as error:
         if not _interrupted(error):
             raise
-        typer.echo("stopped; relevance, shards, regions and train go on from here when run again", err=True)
+        typer.echo("stopped; relevance, shards, regions, train and judge go on from here when run again", err=True)
         sys.exit(130)
 
 
