@@ -32,7 +32,10 @@ Measures = Annotated[
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", help="NAME=FILE: a relevance matrix of someone else's (Arrow, .npy, TERAN) as a measure."),
+    typer.Option(
+        "--import",
+        help="NAME=FILE: somebody's relevance matrix (Arrow, .npy, TERAN) or a CSV of judgements as a measure.",
+    ),
 ]
 Images = Annotated[
     str | None,
