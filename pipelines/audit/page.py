@@ -29,7 +29,7 @@ SHOWN, LISTED, SIDE = 100, 500, 160
 MEANING = (
     "Accepted means that a person would give the pair a score of at least {accept:g} of {high:g}. How likely that is "
     "at each value of the measure {measure} was learnt from {pairs:,} judged pairs of {file}, which are of other "
-    "captions unless you calibrated on your own. Intervals are 95 %."
+    "captions unless you calibrated on your own. Intervals are 95%."
 )
 
 

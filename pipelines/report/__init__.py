@@ -15,6 +15,7 @@ from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.examples import examples
 from capgrade.pipelines.report.files import write_pictures
+from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.mined import mined
 from capgrade.pipelines.report.page import GENERATOR, generated_by, render
 from capgrade.pipelines.report.parts import Missing, Section
@@ -43,8 +44,9 @@ class Written:
 
 def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
     """Every section of the page, in order."""
-    first = [corpus(data), distributions(data), agreement(data), mined(data), runs(data), training(data), curves(data)]
-    return [*first, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
+    labels = [findings(data), corpus(data), distributions(data), agreement(data), mined(data)]
+    models = [runs(data), training(data), curves(data)]
+    return [*labels, *models, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
 
 
 def report(
