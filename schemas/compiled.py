@@ -23,6 +23,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
+from capgrade.schemas.say import waiting
+
 CONSTANTS = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,12 @@ class _Cache(FunctionCache):
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp(function))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            waiting("compiling kernels for this machine, once: up to a minute")
+        return found
 
 
 def stamp(function: FunctionType) -> str:
