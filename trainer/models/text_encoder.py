@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
 
 EMBEDDED = "all-MiniLM-L6-v2"
+ENGLISH = "english"  # names our list of stop words
 STOP_WORDS = Path(__file__).with_name("stop_words.txt")
 
 
@@ -142,7 +143,7 @@ def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
 
     `words` is "english" (our list) or a file of one word per line; words of several pieces stop nothing.
     """
-    path = STOP_WORDS if words == "english" else Path(words)
+    path = STOP_WORDS if words == ENGLISH else Path(words)
     if not path.is_file():
         raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word per line")
     tokenizer, _ = load_tokenizer(model)

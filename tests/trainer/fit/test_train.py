@@ -86,6 +86,9 @@ def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
     an_epoch = len(found["sum"]) // 2
     assert found["first"][:an_epoch] == found["sum"][:an_epoch] != found["hard"][:an_epoch]
     assert float(found["first"][an_epoch]) < 0.5 * float(found["sum"][an_epoch])
+    for loss in ("{name: kendall_windows}", "{name: triplet, negatives: random}"):
+        with pytest.raises(InputError, match="no triplet of the hardest negative .* train.all_negatives_first=0"):
+            run(small, tmp_path / "none", "train.all_negatives_first=3", f"train.loss=[{loss}]")
 
 
 def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
