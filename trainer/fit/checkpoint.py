@@ -65,23 +65,17 @@ def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
 
 
 def load_run(
-    folder: Path, device: str = "cpu", pooling: str | None = None, best_by: str | None = None
+    folder: Path, device: str = "cpu", pooling: str | None = None, weights: str = MODEL
 ) -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
     """A trained model in eval mode, how it reads captions, and the run's configuration. With `pooling` a TERN or TERAN
-    scores by that alignment of its regions and words, whatever it was trained for; with `best_by` the model is that of
-    the run's best epoch by this measure.
+    scores by that alignment of its regions and words, whatever it was trained for; `weights` is a file of the run, see
+    `weights_of`.
 
     Raises InputError when the folder is no run, or its model is of another configuration or has no such pooling.
     """
-    config = read_json(folder / CONFIG)
-    try:
-        name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
-    except (KeyError, TypeError) as error:
-        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
-    file = folder / model_file(config["params"], best_by)
-    if not file.is_file():
-        remedy = "finish the run: capgrade train" if file.name == MODEL else "train it with train.also_best_by"
-        raise InputError("no model yet", file=file, remedy=remedy)
+    config = _read_config(folder)
+    name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    file = _model(folder, weights)
     if pooling is not None:
         name, options = _pooled(name, options, pooling, folder)
     tokens = load_tokens(folder / VOCABULARY)
@@ -94,9 +88,27 @@ def load_run(
     return made.to(device).eval(), tokens, config
 
 
-def model_file(params: dict[str, Any], best_by: str | None) -> str:
-    """The name of the file with a run's best model by a measure; None: by `train.best_by`."""
-    return MODEL if best_by in (None, params.get("best_by")) else also(str(best_by))
+def weights_of(folder: Path, best_by: str | None = None) -> str:
+    """The name of the file with a run's best model by a measure; None: by `train.best_by`. InputError when there is no
+    such file."""
+    first = best_by in (None, _read_config(folder)["params"].get("best_by"))
+    return _model(folder, MODEL if first else also(str(best_by))).name
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config = read_json(folder / CONFIG)
+    try:
+        _ = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    except (KeyError, TypeError) as error:
+        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+    return dict(config)
+
+
+def _model(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        remedy = "finish the run: capgrade train" if name == MODEL else "train it with train.also_best_by"
+        raise InputError("no model yet", file=folder / name, remedy=remedy)
+    return folder / name
 
 
 def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> tuple[str, dict[str, Any]]:
