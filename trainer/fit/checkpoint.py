@@ -22,6 +22,7 @@ from capgrade.schemas.files import (  # fmt: skip
     write_manifest,
 )
 from capgrade.schemas.output import begin as begin_output
+from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.torch_files import read_torch
@@ -38,10 +39,7 @@ AFRESH = "start afresh with --restart"
 def begin(out: Path, afresh: bool) -> None:
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
     so that a stop at any time leaves nothing that speaks for another run."""
-    left = (STATE, MODEL, also("rsum"), also("ndcg"), STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
-    begin_output(out, (SUMMARY, *left))  # the manifest goes too
-    for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
-        events.unlink()
+    begin_output(out, sorted(written(out)) if afresh else (SUMMARY,))  # the manifest goes too
 
 
 def save_config(
@@ -149,9 +147,8 @@ def finish(out: Path, summary: dict[str, Any]) -> None:
     """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
-    tables = sorted(path.name for path in out.glob("*.csv"))
-    models = [MODEL, *(name for name in (also("rsum"), also("ndcg")) if (out / name).is_file())]
-    rows = dict.fromkeys((*models, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
+    more = {name for name in written(out) if name != UNFIT and (out / name).is_file()}  # other best models, TensorBoard
+    rows = dict.fromkeys(more | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 
