@@ -68,7 +68,7 @@ def test_stop_words_of_a_file(bert, tmp_path):
 
 def test_pieces_that_do_not_mark_words_are_refused_where_words_count(tmp_path):
     """RoBERTa's: "playing" is "play" and "ing", which nothing tells from a word of its own."""
-    pieces = {piece: k for k, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "play", "ing", "\u0120"])}
+    pieces = {piece: k for k, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "\u0120"])}
     RobertaTokenizerFast(vocab=pieces, merges=[], model_max_length=32).save_pretrained(tmp_path)
     BertConfig(max_position_embeddings=32).save_pretrained(tmp_path)
     assert word_pieces(["a"], str(tmp_path))[0].words == [-1, 0, -1]  # read whole, it is of use
