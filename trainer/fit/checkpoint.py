@@ -27,12 +27,10 @@ from capgrade.schemas.params import TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.torch_files import read_torch
 from capgrade.trainer.data.text import Tokens, load_tokens
+from capgrade.trainer.fit.names import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import Config, build, configure
 from capgrade.trainer.models.base import RetrievalModel
 
-MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
-STATE, SUMMARY = "state.pt", "summary.json"
-STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"
 AFRESH = "start afresh with --restart"
 
 

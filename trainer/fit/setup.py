@@ -26,8 +26,8 @@ from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
-from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.fit.validation import require_fold
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch

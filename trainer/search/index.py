@@ -22,7 +22,8 @@ from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
-from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, require_dim, weights_of
+from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 from capgrade.trainer.search.prefilter import likely
