@@ -111,7 +111,10 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "audit.md": {"capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them"},
+    "audit.md": {
+        "capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them",
+        "python": "wants COCO's 5K captions; benchmarks/test_audit.py has a small list",
+    },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},

@@ -117,7 +117,7 @@ def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> t
 def require_dim(config: dict[str, Any], store: RegionStore) -> None:
     """InputError for regions of another detector than that of the training."""
     if store.metadata["dim"] != config["feature_dim"]:
-        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        problem = f"{store.metadata['dim']} numbers per region, {config['feature_dim']} in training"
         raise InputError(problem, file=store.folder, remedy="use the detector of the training")
 
 
