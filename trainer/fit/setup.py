@@ -18,9 +18,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import given_digests, path_digest
 from capgrade.schemas.params import MeasuresParams, TrainParams
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
@@ -41,11 +41,14 @@ class Data:
     """The folders a run reads."""
 
     captions: Path
-    regions: Path
+    regions: Path | None = None
     shards: Path | None = None
+    images: Path | None = None  # pictures, of a model that reads them
 
-    def digests(self) -> dict[str, str]:
-        return {name: digest(folder / MANIFEST) for name, folder in vars(self).items() if folder is not None}
+    def digests(self, images: dict[str, str]) -> dict[str, str]:
+        """Of the captions, the images (`image_digest`) and the shards."""
+        shards = {} if self.shards is None else {"shards": digest(self.shards / MANIFEST)}
+        return {"captions": digest(self.captions / MANIFEST), **images, **shards}
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
-    store = RegionStore(data.regions)
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
-    dim, asked = store.metadata["dim"], needs(params.loss)
+    asked = needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
     loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
+    store = open_images(params.model.name, params.model.options, data.regions, data.images)
+    dim = store.metadata["dim"]
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -90,7 +94,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
-    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params), **_initial(params)}
+    read = image_digest(store, [captions] if held_out is None else [captions, held_out])
+    inputs = {**data.digests(read), **read_by([params.measure], measures), **_model_files(params), **_initial(params)}
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
@@ -127,8 +132,8 @@ def _initial(params: TrainParams) -> dict[str, str]:
 
 
 def _model_files(params: TrainParams) -> dict[str, str]:
-    """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
-    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
+    """Digests of what a model's options name: the folder of a text encoder or a checkpoint, a list of stop words."""
+    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words", "checkpoint")}
     return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
 
 

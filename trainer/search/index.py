@@ -14,16 +14,17 @@ from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
+from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
 from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, model_file, require_dim
 from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.models.dual_encoder import DualEncoder
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 from capgrade.trainer.search.prefilter import likely
 from capgrade.trainer.search.tensors import PARTS, create, fill, shapes_of
@@ -33,8 +34,8 @@ ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarit
 
 
 def embed(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None = None,
-    best_by: str | None = None, coarse: Path | None = None, top: int = 100,
+    run: Path, captions_dir: Path, regions_dir: Path | None, split: str | None, out: Path, pooling: str | None = None,
+    best_by: str | None = None, coarse: Path | None = None, top: int = 100, images: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
@@ -43,27 +44,28 @@ def embed(
     TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
     similarity.npy, only the `top` best captions of each image and images of each caption by it are scored; all other
     pairs get -inf, and the manifest says so.
-    Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
-    stage wrote.
+    Raises InputError when the run, the captions and the regions (`images`: the pictures, of a model that reads them) do
+    not fit together, and for an `out` that another stage wrote.
     """
     with output_folder(out, KIND):
-        return _embed(run, captions_dir, regions_dir, split, out, pooling, best_by, coarse, top)
+        return _embed(run, captions_dir, regions_dir, images, split, out, pooling, best_by, coarse, top)
 
 
-def made_from(run: Path, captions: Captions, regions_dir: Path, weights: str = MODEL) -> dict[str, str]:
-    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the regions."""
+def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
+    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
+    (`image_digest`)."""
     inputs = {"model": digest(run / weights), "captions": captions.digest, "split": captions.split}
-    return inputs | {"vocabulary": digest(run / VOCABULARY), "regions": digest(regions_dir / MANIFEST)}
+    return inputs | {"vocabulary": digest(run / VOCABULARY), **images}
 
 
 def _embed(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None,
-    best_by: str | None, coarse: Path | None, top: int,
+    run: Path, captions_dir: Path, regions_dir: Path | None, images: Path | None, split: str | None, out: Path,
+    pooling: str | None, best_by: str | None, coarse: Path | None, top: int,
 ) -> dict[str, Any]:  # fmt: skip
     model, tokens, config = load_run(run, pooling=pooling, best_by=best_by)
     weights = model_file(config["params"], best_by)
     captions = read_captions(captions_dir, split)
-    store = RegionStore(regions_dir)
+    store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
     require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     require_count(getattr(model, "config", None), pairs)
@@ -78,7 +80,7 @@ def _embed(
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
     params = {"model": config["params"]["model"]["name"], "weights": weights}
     params |= {"pooling": pooling} if pooling else {}
-    inputs = made_from(run, captions, regions_dir, weights)
+    inputs = made_from(run, captions, image_digest(store, [captions]), weights)
     if coarse is not None:
         params, inputs = {**params, TOP: top}, {**inputs, "coarse": file_digest(coarse)}
     return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
@@ -181,7 +183,9 @@ class Searcher:
 
     def of_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
-        of another detector."""
+        of another detector, and for a model that reads pictures."""
+        if isinstance(self.model, DualEncoder):
+            raise InputError("this model reads pictures, not regions", file=self.folder, remedy="embed the picture")
         if regions.features.shape[1] != self.feature_dim:
             problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
             raise InputError(problem, file=self.folder, remedy="use the detector of the training")
