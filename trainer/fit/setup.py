@@ -133,7 +133,7 @@ def _initial(params: TrainParams) -> dict[str, str]:
 
 def _model_files(params: TrainParams) -> dict[str, str]:
     """Digests of what a model's options name: the folder of a text encoder or a checkpoint, a list of stop words."""
-    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words", "checkpoint")}
+    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words", "pretrained")}
     return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
 
 

@@ -105,9 +105,8 @@ def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> 
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
     """How this model reads captions: the tokens of its checkpoint, the pieces of its text encoder, or words fitted on
     the given rows."""
-    checkpoint = getattr(config, "checkpoint", None)
-    if checkpoint is not None:
-        return CheckpointTokens(checkpoint)
+    if isinstance(config, DualEncoderConfig) and config.pretrained is not None:
+        return CheckpointTokens(config.pretrained)
     text_model = getattr(config, "text_model", None)
     if text_model is not None:
         return WordPieces(text_model)

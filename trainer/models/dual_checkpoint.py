@@ -107,11 +107,11 @@ def image_transform(config: DualEncoderConfig, biased: bool) -> Transform:
     from transformers import AutoImageProcessor, CLIPImageProcessorPil, SiglipImageProcessorPil
 
     square = {"height": config.image, "width": config.image}
-    if config.checkpoint is not None:
+    if config.pretrained is not None:
         try:
-            processor = AutoImageProcessor.from_pretrained(config.checkpoint, backend="pil")
+            processor = AutoImageProcessor.from_pretrained(config.pretrained, backend="pil")
         except Exception as error:
-            raise _cannot_load("image processor of", config.checkpoint, error) from error
+            raise _cannot_load("image processor of", config.pretrained, error) from error
     elif biased:
         processor = SiglipImageProcessorPil(size=square)
     else:
@@ -122,7 +122,7 @@ def image_transform(config: DualEncoderConfig, biased: bool) -> Transform:
 
     shape = transform(np.zeros((60, 80, 3), np.uint8)).shape
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        problem = f"the image processor of '{config.checkpoint}' gives {list(shape)} of a picture"
+        problem = f"the image processor of '{config.pretrained}' gives {list(shape)} of a picture"
         raise InputError(problem, remedy="give a checkpoint whose pictures are square, [3, side, side]")
     return transform
 

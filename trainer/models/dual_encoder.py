@@ -25,7 +25,7 @@ class DualEncoderConfig:
     """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons are four times as
     wide as their layers."""
 
-    checkpoint: str | None = None  # a transformers dual encoder: folder or hub id; None: random weights
+    pretrained: str | None = None  # a transformers dual encoder: folder or hub id; None: random weights
     embed: Positive | None = None  # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
     image: Positive = 224  # pixels of a side
     patch: Positive = 32
@@ -38,10 +38,10 @@ class DualEncoderConfig:
     positions: Positive = 77  # tokens of a caption, the longest that is read
 
     def __post_init__(self) -> None:
-        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name != "checkpoint"]
-        if self.checkpoint is not None and given:
-            problem = f"{', '.join(given)} beside checkpoint '{self.checkpoint}', which has its own sizes"
-            raise InputError(problem, remedy="leave them out of train.model.options, or leave out the checkpoint")
+        given = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name != "pretrained"]
+        if self.pretrained is not None and given:
+            problem = f"{', '.join(given)} beside checkpoint '{self.pretrained}', which has its own sizes"
+            raise InputError(problem, remedy="leave them out of train.model.options, or set pretrained=null")
         for parts, whole in (("patch", "image"), ("image_heads", "image_width"), ("text_heads", "text_width")):
             if getattr(self, whole) % getattr(self, parts):
                 problem = f"{parts} {getattr(self, parts)} does not divide {whole} {getattr(self, whole)}"
@@ -59,11 +59,11 @@ class DualEncoder(RetrievalModel):
     def __init__(self, config: DualEncoderConfig, vocabulary_size: int, biased: bool) -> None:
         super().__init__()
         self.config, self.biased = config, biased
-        if config.checkpoint is None:
+        if config.pretrained is None:
             self.encoder, self.padding = random_dual_encoder(config, vocabulary_size, biased), 0
         else:
-            self.encoder = load_dual_encoder(config.checkpoint, biased)
-            self.padding = load_dual_tokenizer(config.checkpoint)[0].pad_token_id or 0
+            self.encoder = load_dual_encoder(config.pretrained, biased)
+            self.padding = load_dual_tokenizer(config.pretrained)[0].pad_token_id or 0
         self.side: int = self.encoder.config.vision_config.image_size
         self.positions: int = self.encoder.config.text_config.max_position_embeddings
 

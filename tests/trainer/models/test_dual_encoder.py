@@ -95,7 +95,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     folder = str(folders[name])
-    config = configure(name, {"checkpoint": folder}, 0, 0)
+    config = configure(name, {"pretrained": folder}, 0, 0)
     tokens = CheckpointTokens(folder)
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
@@ -163,7 +163,7 @@ def test_pictures_become_what_the_processors_are_defined_to_give(folders) -> Non
         return np.array(image, np.float64).transpose(2, 0, 1) / 127.5 - 1
 
     for name, expected in (("clip", clip), ("siglip", siglip)):
-        for options in ({"checkpoint": str(folders[name])}, SMALL):
+        for options in ({"pretrained": str(folders[name])}, SMALL):
             transform = image_transform(configure(name, options, 0, 0), biased=name == "siglip")
             for picture in _pictures():
                 found = transform(picture)
@@ -227,12 +227,12 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
     )
     (tmp_path / "empty").mkdir()
     cases = (
-        ("clip", {"checkpoint": str(tmp_path / "empty")}, "cannot load image processor"),
-        ("clip", {"checkpoint": str(broken)}, "cannot load dual encoder"),
-        ("clip", {"checkpoint": str(shapeless)}, "pictures are square"),
-        ("clip", {"checkpoint": str(folders["siglip"])}, "set train.model.name=siglip"),
-        ("siglip", {"checkpoint": str(folders["clip"])}, "set train.model.name=clip"),
-        ("clip", {"checkpoint": str(folders["clip"]), "patch": 16}, "patch beside checkpoint"),
+        ("clip", {"pretrained": str(tmp_path / "empty")}, "cannot load image processor"),
+        ("clip", {"pretrained": str(broken)}, "cannot load dual encoder"),
+        ("clip", {"pretrained": str(shapeless)}, "pictures are square"),
+        ("clip", {"pretrained": str(folders["siglip"])}, "set train.model.name=siglip"),
+        ("siglip", {"pretrained": str(folders["clip"])}, "set train.model.name=clip"),
+        ("clip", {"pretrained": str(folders["clip"]), "patch": 16}, "patch beside checkpoint"),
         ("clip", {"patch": 10, "image": 224}, "patch 10 does not divide image 224"),
         ("clip", {**SMALL, "text_heads": 3}, "text_heads 3 does not divide text_width 16"),
         ("siglip", {**SMALL, "embed": 8}, "leave out train.model.options.embed"),
@@ -243,7 +243,7 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
             made(name, **options)
     shutil.copy(folders["clip"] / "preprocessor_config.json", bert)
     with pytest.raises(InputError, match="is a 'bert', which has no get_image_features"):
-        made("clip", checkpoint=bert)
+        made("clip", pretrained=bert)
     with pytest.raises(InputError, match="caption of 102 tokens, .* takes 24: 'xxxx"):
         CheckpointTokens(str(folders["clip"])).encode_texts(["x" * 100])
     with pytest.raises(InputError, match="caption of 25 tokens, the model takes 24"):
