@@ -107,7 +107,7 @@ class DualEncoder(RetrievalModel):
         weights = [p for p in learned.values() if p.ndim > 1]
         gains = [p for p in learned.values() if p.ndim <= 1]
         return [
-            {"params": weights, "lr": text_lr},
-            {"params": gains, "lr": text_lr, "weight_decay": 0.0},
             {"params": own, "lr": lr, "weight_decay": 0.0},
+            {"params": weights, "lr": text_lr, "pretrained": True},
+            {"params": gains, "lr": text_lr, "weight_decay": 0.0, "pretrained": True},
         ]
