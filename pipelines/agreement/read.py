@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
-from capgrade.pipelines.sources.text import read_lines
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
 from capgrade.schemas.relevance import read_relevance
 
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
