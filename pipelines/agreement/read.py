@@ -46,9 +46,9 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     if path.suffix == ".arrow":
         return _dense(path, captions)
     try:
-        lines = (line for _, line in read_lines(path, keep_ends=True))
-        first = next(lines, "")
-        lines = chain([first], lines)
+        following = (line for _, line in read_lines(path, keep_ends=True))
+        first = next(following, "")
+        lines = chain([first], following)
         rows = list(_flickr(lines, path) if _FLICKR.match(first) else _table(lines, path))
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=_GIVE) from error
