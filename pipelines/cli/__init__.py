@@ -16,6 +16,7 @@ from capgrade.pipelines.cli import (
     bench,
     explore,
     inspecting,
+    judging,
     labels,
     publishing,
     regions,
@@ -27,7 +28,7 @@ from capgrade.pipelines.cli import (
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
-GOING_ON = {"relevance", "shards", "regions", "train"}  # commands that keep what they have done
+GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
 
 
 def _print_version(asked: bool) -> None:
@@ -64,6 +65,7 @@ app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)
+app.add_typer(judging.app)
 app.add_typer(bench.app, name="bench")
 
 
