@@ -42,6 +42,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "audit.md": {
         "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance"
     },
+    "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
     "library.md": {
