@@ -65,7 +65,8 @@ def write_records(
 def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
     """The records that stay, their tokens, and how many empty ones were dropped; refuses what a source may not give."""
     if not records:
-        raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
+        remedy = "check that it is whole, and the source's format"
+        raise InputError("no captions: empty, or a header alone", file=params.input, remedy=remedy)
     _refuse_duplicates(records)
     _refuse_split_images(records)
     warn_of_scripts([r.text for r in records], params.tokenizer)

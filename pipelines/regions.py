@@ -35,6 +35,7 @@ from capgrade.schemas.output import claim_all
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.space import require_space
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes
@@ -128,7 +129,8 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
     shards = [shard_name(k) for k in range(cut.n_shards)]
-    with together(process) as wait, _unfinished(out, key, shards, process, wait):
+    size = len(pictures) * _image_bytes(params, detector.n_features)
+    with together(process) as wait, _unfinished(out, key, shards, size, process, wait):
         detect_all(cut, detector, params, process)
         wait()
         return finish(cut, detector, params, made_with, inputs) if process.rank == 0 else None
@@ -136,15 +138,24 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
 
 def _shard_images(params: RegionsParams, n_features: int) -> int:
     """Images that fit a shard of `target_mb` when each keeps the most boxes."""
-    image = params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
-    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image))
+    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // _image_bytes(params, n_features)))
+
+
+def _image_bytes(params: RegionsParams, n_features: int) -> int:
+    """Bytes of the features of an image that keeps the most boxes."""
+    return params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
 
 
 @contextmanager
-def _unfinished(out: Path, key: Any, shards: list[str], process: Process, wait: Callable[[], None]) -> Iterator[None]:
+def _unfinished(
+    out: Path, key: Any, shards: list[str], size: int, process: Process, wait: Callable[[], None]
+) -> Iterator[None]:
     """The work folder, opened by the first process for these shards before any other process goes on; `out` has no
-    manifest meanwhile."""
+    manifest meanwhile. InputError when the disk has no room for `size` bytes of shards."""
     with work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
+        if process.rank == 0:
+            done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
+            require_space(out, max(size, done), done=done)
         claim_all(out, shards)
         wait()
         yield

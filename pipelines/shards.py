@@ -27,6 +27,7 @@ from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
+from capgrade.schemas.space import require_space, size_of
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,16 @@ class Source:
             "params": self.made_with,
         }
         return shard_schema(self.params.measures, metadata, self.params.windows.counts)
+
+    def size(self, images: int) -> int:
+        """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter
+        of what windows could hold, as most are empty."""
+        captions, params = self.captions, self.params
+        windows = params.windows.per_window / params.windows.stride / 4
+        pairs = captions.n_captions / captions.n_images + params.uniform
+        pairs += (params.top + windows) * len(params.measures)
+        lists = [field.type.value_type for field in self.schema if pa.types.is_list(field.type)]
+        return int(images * min(pairs, captions.n_captions) * sum(item.bit_width // 8 for item in lists))
 
     @property
     def n_blocks(self) -> int:
@@ -148,8 +159,10 @@ def shards(
     """
     source = Source.of(captions_dir, params, measures)
     with work_folder(out, "shards", source.key) as work:
+        size = source.size(source.captions.n_images)
+        require_space(out, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
-        run_blocks(job, f"sampling from {job.n_images} x {job.n_captions} pairs", beam_options)
+        run_blocks(job, f"sampling from {job.n_images:,} x {job.n_captions:,} pairs", beam_options)
         rows, pairs = write_shards(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
         scored = source.scored(job, range(job.n_blocks))
     manifest = source.finish(out, "shards", rows, pairs, scored)
@@ -174,6 +187,8 @@ def shards_part(
     folder, blocks = part.folder(out), part.blocks(source.n_blocks)
     rows, pairs = {}, 0
     with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
+        size = source.size(min(len(blocks) * params.block_images, source.captions.n_images))
+        require_space(folder, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
         what = f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks"
         if beam_options or job.remote:
@@ -197,6 +212,7 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     source = Source.of(captions_dir, params, measures)
     files, scored = part_files(out, source.made_with, source.inputs)
     with work_folder(out, "shards", [*source.key, "join"]):
+        require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(out, source, files)
     return source.finish(out, "shards", rows, pairs, scored)
 

@@ -1,4 +1,4 @@
-"""Warnings on standard error: what the user of a run has to know, each once per process."""
+"""Words on standard error: what the user of a run has to know, each once per process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ _said: set[str] = set()
 
 def warn(message: str) -> None:
     """Print `warning: message`, unless this process has said it."""
+    tell(f"warning: {message}")
+
+
+def tell(message: str) -> None:
+    """Print the message, unless this process has said it."""
     if message not in _said:
         _said.add(message)
-        print(f"warning: {message}", file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)

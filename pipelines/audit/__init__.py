@@ -26,7 +26,7 @@ def audit(
     *,
     relevance: Path | None = None,
     shards: Path | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     split: str | None = None,
     measure: str | None = None,
     calibration: Path | None = None,
@@ -69,7 +69,9 @@ def audit(
     table, positives = paths(out)
     write_table(table, pairs, curve, captions)
     write_positives(positives, pairs, captions)
-    shown = sections(found, name, known, captions, pairs, duplicates, low, Thumbnails(captions_dir, images))
+    thumbnails = Thumbnails(captions_dir, images, out.parent)
+    shown = sections(found, name, known, captions, pairs, duplicates, low, thumbnails)
+    thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."
     lead = LEAD + (SAMPLED if source.shards else "")
     write_text(out, render("Audit", shown, GENERATOR, lead=lead, foot=foot, runs=[]))

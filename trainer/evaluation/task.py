@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.inputs import (
@@ -20,12 +21,13 @@ from capgrade.trainer.evaluation.inputs import (
     similarity_of,
 )
 from capgrade.trainer.metrics.base import Positives, Queries
-from capgrade.trainer.metrics.eccv import human_lists
+from capgrade.trainer.metrics.eccv import human_lists, original_images
 from capgrade.trainer.metrics.pmrp import coco_codes
 from capgrade.trainer.metrics.ranking import Array, Ties
 from capgrade.trainer.metrics.semantic_recall import extension_set
 
 DIRECTIONS = ("i2t", "t2i")
+COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
+        warn_unless_english("the Sentence-BERT of --stand-in", table)
         matrix = _embedded(table.texts, chosen, kept)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif image_embeddings is not None and caption_embeddings is not None:
@@ -131,7 +134,7 @@ def load_task(
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]
-    notes += [] if codes is not None else ["no instances given: PMRP left out"]
+    notes += ["no instances given: PMRP left out"] if codes is None and _of_coco(table.image_ids) else []
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
@@ -151,15 +154,23 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
         try:
             of_images, of_captions = human_lists(name, image_ids, caption_ids)
         except InputError as error:
-            if not all(one.isdecimal() for one in image_ids):
-                continue  # not of COCO: nothing is missed
-            notes.append(f"{name} left out: {error.problem}")
+            if _of_coco(image_ids):  # of another data set nothing is missed
+                notes.append(f"{name} left out: {error.problem}")
         else:
             every = of_captions.lists()
             if len(kept) < len(caption_ids):
                 of_images, of_captions = _columns(of_images, kept), Positives.from_lists([every[row] for row in kept])
             found[name] = (of_images, of_captions)
     return found
+
+
+def _of_coco(image_ids: Sequence[str]) -> bool:
+    """Are these ids of MS-COCO's 5K test split, or of a part of it? Flickr's are numbers too."""
+    try:
+        known = original_images()
+    except InputError:  # the package that has the list is missing
+        return len(image_ids) >= COCO_IMAGES and all(one.isdecimal() and int(one) < COCO_IDS for one in image_ids)
+    return known.issuperset(image_ids)
 
 
 def _columns(lists: Positives, kept: Array) -> Positives:

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.reads import read_by
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import given_digests, path_digest
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.say import tell
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.pairs import Pairs, require_count
@@ -34,6 +35,7 @@ from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
 
 FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
+VALIDATION = TrainParams().validation  # where no other is named
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,20 @@ class Setup:
     inputs: dict[str, str]
     key: str  # of everything the result depends on
     not_initial: list[str] | None  # weights that `train.init` did not give; None without it
+
+
+def with_validation(data: Data, params: TrainParams) -> TrainParams:
+    """The parameters with the split that is there to validate on: where captions have no `val`, their `dev`, as SCAN's
+    and Flickr8k's have, which is said. InputError when neither is there and none was named."""
+    known = splits_of(data.captions)
+    if params.validation is None or params.validation in known or "+" in params.validation:
+        return params
+    if params.validation == VALIDATION and "dev" in known:
+        tell("validation split: dev, as there is no val")
+        return params.model_copy(update={"validation": "dev"})
+    problem = f"no split '{params.validation}' to validate on"
+    remedy = f"choose with --validation from: {', '.join(known)}; --set train.validation=null trains without"
+    raise InputError(problem, file=data.captions, remedy=remedy)
 
 
 def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:

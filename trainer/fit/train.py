@@ -39,7 +39,7 @@ from capgrade.trainer.fit.distributed import backend_of, device_of_process, from
 from capgrade.trainer.fit.history import History
 from capgrade.trainer.fit.not_finite import stop_at_nan
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
-from capgrade.trainer.fit.setup import Data, Setup, prepare
+from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.step import scored_batch
 from capgrade.trainer.fit.tensorboard import write_epoch
 from capgrade.trainer.fit.validation import validate
@@ -92,6 +92,7 @@ def _train(
     part: slice,
 ) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
+    params = with_validation(data, params)
     setup = prepare(data, params, measures)
     key = setup.key
     done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
 from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, model_file, require_dim
-from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 from capgrade.trainer.search.prefilter import likely
 from capgrade.trainer.search.tensors import PARTS, create, fill, shapes_of
@@ -87,10 +89,23 @@ def _embed(
 def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndarray, wanted: np.ndarray | None) -> None:
     """Fill the files of encodings and of scores a block of captions at a time: in memory are the images' encodings and
     those of one block. Pairs that are not `wanted` score -inf."""
-    images, longest = encode_images(model, pairs.image_batches(SIZE)), max(map(len, pairs.tokens))
+    (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
+    with progress(f"encoding {n_images:,} images", n_images) as advance:
+        of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
+        images = encode_images(model, of_images)
+    with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
+        of_captions = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
+        _fill(model, of_captions, images, longest, encodings, matrix, wanted)
+
+
+def _fill(
+    model: RetrievalModel, batches: Iterable[Texts], images: Encoded, longest: int, encodings: Path,
+    matrix: np.ndarray, wanted: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Encode and score captions a block at a time."""
     tensors: dict[str, np.ndarray] = {}
     at = 0
-    for batch in pairs.caption_batches(SIZE):
+    for batch in batches:
         texts = encode_captions(model, [batch])
         if not tensors:
             most = 0 if images.mask is None else images.mask.shape[1]
