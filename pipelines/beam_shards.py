@@ -38,7 +38,8 @@ class SampledShards(beam.PTransform):
     a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder named
     after the captions and the parameters, is yours to delete when the pipeline is done; each machine also keeps a copy
     of it in its temporary folder.
-    Raises InputError for a tokenizer that there is not; workers raise it for captions that `capgrade captions` refuses, and as `shards` does.
+    Raises InputError for a tokenizer that there is not; workers raise it for captions that `capgrade captions` refuses,
+    and as `shards` does.
     """
 
     def __init__(
