@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.output import Recogniser, refuse_file
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -79,7 +81,7 @@ class Run:
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
-        may not be written.
+        may not be written: over another file than a run with the same tag.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).write("a.run")
         2
@@ -91,7 +93,9 @@ class Run:
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-        _write(Path(path), lines)
+        _write(
+            Path(path), lines, f"TREC run with the tag '{tag}'", lambda f: len(f) == 6 and (f[1], f[5]) == ("Q0", tag)
+        )
         return len(lines)
 
 
@@ -148,7 +152,8 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
     found = [query.to_pylist(), document.to_pylist(), np.searchsorted(edges, values, side="right").tolist()]
     _no_spaces(set(found[0]), "query")
     _no_spaces(set(found[1]), "document")
-    _write(path, [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)])
+    lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
+    _write(path, lines, "TREC judgements with whole grades", lambda f: len(f) == 4 and f[1] == "0" and f[3].isdecimal())
     return len(values)
 
 
@@ -287,6 +292,18 @@ def _no_spaces(names: Iterable[str], what: str) -> None:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
-def _write(path: Path, lines: list[str]) -> None:
+def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[str]], bool]) -> None:
+    refuse_file(path, what, _each_line(ours))
     with atomic(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def _each_line(ours: Callable[[list[str]], bool]) -> Recogniser:
+    """Text files of whose every line the fields are `ours`; an empty one too, which a run of nothing is."""
+
+    def all_ours(path: Path) -> bool:
+        with suppress(UnicodeDecodeError), path.open(encoding="utf-8") as file:
+            return all(ours(line.split()) for line in file)
+        return False
+
+    return all_ours

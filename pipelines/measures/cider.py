@@ -40,30 +40,31 @@ DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on C
 
 @dataclass(frozen=True)
 class FittedCider(ArrayState):
-    """The captions as rows of n-grams and as an inverted index over (n-gram, count) terms."""
+    """The captions as rows of n-grams and as an inverted index over (n-gram, count) terms: the fields of the
+    kernel's `Rows`, `Postings` and `Ranked`, which say their shapes and dtypes."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # int64 [n_captions + 1]
-    gram: np.ndarray  # int32 [nonzeros]
-    count: np.ndarray  # int32 [nonzeros]
-    gain: np.ndarray  # float64 [n_grams]: squared inverse document frequency
-    order: np.ndarray  # int8 [n_grams]
-    inv_norm: np.ndarray  # float64 [n_captions, 4]: 0 where the norm is 0
-    length_class: np.ndarray  # int32 [n_captions]
-    penalty: np.ndarray  # float32 [classes, classes]
-    term_ptr: np.ndarray  # int64 [n_grams + 1]
-    term_count: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
-    post_rank: np.ndarray  # int32 [postings]
-    dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
-    dense: np.ndarray  # float32 [dense terms, n_captions], columns by rank
+    ref_ptr: np.ndarray
+    refs: np.ndarray
+    ptr: np.ndarray
+    gram: np.ndarray
+    count: np.ndarray  # `counts` of the rows
+    gain: np.ndarray
+    order: np.ndarray
+    inv_norm: np.ndarray
+    length_class: np.ndarray
+    penalty: np.ndarray
+    term_ptr: np.ndarray
+    term_count: np.ndarray
+    post_ptr: np.ndarray  # `ptr` of the postings
+    post_rank: np.ndarray  # `rank` of the postings
+    dense_row: np.ndarray
+    dense: np.ndarray
     class_start: np.ndarray  # int64 [chunks, classes + 1]
-    rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
-    class_of_rank: np.ndarray  # int32 [n_captions]: length class by rank
-    norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
-    clip: bool  # a caption's count counts at most as often as in the reference
-    scale: float  # the value of equal captions, divided by the orders
+    rank: np.ndarray
+    class_of_rank: np.ndarray
+    norm_of_rank: np.ndarray
+    clip: bool
+    scale: float
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -319,3 +322,23 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
     assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
     with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
         labels.block(*block, "cider", device="cpu")
+
+
+def test_a_pushed_dataset_streams_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
+    """`capgrade publish --push`, then as docs/library.md has it, in a process that knows of the hub only its address;
+    and the same revision as labels."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    assert call("publish", f"--out={made / 'dataset'}", "--push=user/streamed") == 0
+    code = (
+        "import json; from datasets import load_dataset; "
+        "pairs = load_dataset('user/streamed', 'relevance', split='train', streaming=True, revision='1.0.0'); "
+        "print(json.dumps(list(pairs)))"
+    )
+    more = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(done.stdout)
+    assert rows == pq.read_table(made / "dataset" / "relevance").to_pylist() and len(rows) > 100
+    labels = Labels.load("user/streamed", revision="1.0.0")
+    values, known = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
+    assert known.diagonal().all() and values.diagonal().tolist() == [row["cider"] for row in rows]

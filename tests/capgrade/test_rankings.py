@@ -204,3 +204,32 @@ def test_bad_lists_are_refused(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             build()
+
+
+def test_what_is_no_trec_file_of_ours_is_never_written_over(made, tmp_path):
+    labels, run = Labels.load(made / "dataset", measures=["cider"]), Run.from_dict({"q": {"a": 0.5}})
+    kept = {
+        "notes.txt": "six words that are no run\n", "a.py": "import os\n", "binary": "\0\xff\n\n",
+        "bm25.run": "q Q0 a 1 0.5 bm25\n", "late.run": "q Q0 a 1 0.5 capgrade\nq Q0 b 2 0.4 bm25\n",
+    }  # fmt: skip
+    for name, text in kept.items():
+        (tmp_path / name).write_text(text, encoding="latin-1")
+        for write in (run.write, lambda path: labels.to_qrels(path, grades=[1.0])):
+            with pytest.raises(InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"):
+                write(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="latin-1") == text
+    with pytest.raises(InputError, match="a file of the finished folder"):
+        run.write(made / "dataset" / "README.md")
+    for name, write, other in (
+        ("mine.run", run.write, lambda path: labels.to_qrels(path, grades=[1.0])),
+        ("mine.qrels", lambda path: labels.to_qrels(path, grades=[1.0]), run.write),
+    ):
+        first, again = write(tmp_path / name), write(tmp_path / name)
+        assert first == again
+        with pytest.raises(InputError, match="is no TREC"):
+            other(tmp_path / name)
+    Run.from_dict({}).write(tmp_path / "empty.run")
+    assert Run.from_dict({"q": {"a": 0.5}}).write(tmp_path / "empty.run") == 1
+    run.write(tmp_path / "b.run", tag="b")
+    with pytest.raises(InputError, match="is no TREC run with the tag 'capgrade'"):
+        run.write(tmp_path / "b.run")

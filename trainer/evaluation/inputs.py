@@ -14,12 +14,13 @@ from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, par
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.csv_matrix import read_csv
+from capgrade.trainer.fit.names import MODEL
 from capgrade.trainer.metrics.base import Positives
 from capgrade.trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
-INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
+INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade embed`
 
 
 def read_similarity(path: Path, captions: Captions) -> Array:

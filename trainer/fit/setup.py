@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import numpy as np
 from torch import Tensor
 
 from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
-from capgrade.schemas.inputs import given_digests, path_digest
+from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.say import tell
@@ -26,13 +27,14 @@ from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
-from capgrade.trainer.fit.checkpoint import MODEL
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.fit.validation import require_fold
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.text_encoder import ENGLISH
 
 FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
 VALIDATION = TrainParams().validation  # where no other is named
@@ -94,7 +96,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
     dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
-    loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
+    loss, first_loss = make_loss(terms), make_loss(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -106,7 +108,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
-    inputs = {**data.digests(), **read_by([params.measure], measures), **_model_files(params), **_initial(params)}
+    inputs = {**data.digests(), **read_by([params.measure], measures), **model_inputs(config), **_initial(params)}
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
@@ -138,14 +140,17 @@ def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) 
 
 
 def _initial(params: TrainParams) -> dict[str, str]:
-    """The digest of the weights to start from."""
-    return {} if params.init is None else given_digests(init=Path(params.init) / MODEL)
+    """The digests of the run to start from: of its weights, and of its vocabulary, whose numbers they know."""
+    if params.init is None:
+        return {}
+    return given_digests(init=Path(params.init) / MODEL, init_vocabulary=Path(params.init) / VOCABULARY)
 
 
-def _model_files(params: TrainParams) -> dict[str, str]:
-    """Digests of what a model's options name: the folder of a text encoder, a list of stop words."""
-    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words")}
-    return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
+def model_inputs(config: Config) -> dict[str, str]:
+    """Digests of what a model reads: its pretrained text encoder, and its own list of stop words."""
+    encoder, words = getattr(config, "text_model", None), getattr(config, "stop_words", None)
+    found = {} if encoder is None else {"text_model": fingerprint(encoder)}
+    return found if words in (None, ENGLISH) else {**found, "stop_words": file_digest(Path(words))}
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> SampledRelevance | None:
@@ -182,10 +187,18 @@ def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) ->
     return fitted.score(np.arange(captions.n_images))
 
 
-def _over_all(term: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A triplet of the hardest negatives, over all of them."""
-    hardest = term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
-    return {**term, "negatives": "sum"} if hardest else term
+def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:
+    """Triplets of the hardest negative over all of them. InputError when epochs of that are asked for, and no term is
+    such a triplet."""
+    first = [{**term, "negatives": "sum"} if _is_hardest(term) else term for term in terms]
+    if epochs and first == list(terms):
+        problem = f"train.all_negatives_first is {epochs}, and no triplet of the hardest negative is in train.loss"
+        raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
+    return first
+
+
+def _is_hardest(term: Mapping[str, Any]) -> bool:
+    return term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
 
 
 def _with_alpha(

@@ -26,7 +26,6 @@ from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
-    MODEL,
     also,
     begin,
     finish,
@@ -37,6 +36,7 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.history import History
+from capgrade.trainer.fit.names import MODEL
 from capgrade.trainer.fit.not_finite import stop_at_nan
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation

@@ -36,7 +36,7 @@ class Scan(RetrievalModel):
     """Score: the pooled cosines of each word with what it attends to among the regions (t2i), or the reverse (i2t).
 
     t2i (eq. 7-10): s_ij = norm_j(v_i . w_j); a_j = sum_i softmax_i(temperature s_ij) v_i; score = pool_j cos(w_j, a_j).
-    i2t (eq. 1-5): the same with regions and words changed about. `first_norm` is taken over those who ask: the words
+    i2t (eq. 1-6): the same with regions and words changed about. `first_norm` is taken over those who ask: the words
     of a caption (t2i), the regions of an image (i2t). Pooling lse is log(sum exp(sharpness r)) / sharpness.
     No context vector is made: cos(w, V' a) = a . (V w) / (|w| sqrt(a' G a)) with the Gram matrix G of what is attended.
     A caption without a word, or an image without a region that asks, scores 0. Source: model.py of kuanghuei/SCAN.

@@ -208,6 +208,7 @@ def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
 def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     """A model that ranks by the measure finds an accepted caption first, for every image."""
     from capgrade.schemas.relevance import read_relevance
+    from capgrade.trainer.evaluation.curves import curves
     from capgrade.trainer.evaluation.evaluate import Settings, evaluate
     from capgrade.trainer.evaluation.task import load_task
 
@@ -215,7 +216,8 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     np.save(tmp_path / "s.npy", matrix)
-    task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
+    given = {"relevance": world / "relevance", "positives": tmp_path / "a-positives.json"}
+    task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", **given)
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
     found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
@@ -224,5 +226,6 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     best = matrix.argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
+    assert curves(task, (1,), "expected")["mined"] == []  # estimated from captions: no measure is judged by them
     with pytest.raises(InputError, match="not a file of positives"):
         load_task(world / "captions", similarity=tmp_path / "s.npy", positives=world / "calibration.json")
