@@ -34,14 +34,19 @@ class Run:
     def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
         """One list of documents for each query, best first, as an index returns them.
 
-        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. `scores` [Q, k] never
-        rise; without them the lists' order counts. Raises InputError for lists that do not fit, or hold one twice.
+        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. Lists, arrays or tensors,
+        wherever they lie. `scores` [Q, k] never rise; without them the lists' order counts.
+
+        Raises InputError for lists that do not fit, or hold one twice.
 
         >>> Run.from_lists(["q"], [[2, 0, -1]], names=["a", "b", "c"]).documents.to_pylist()
         ['c', 'a']
         """
-        rows = [list(row) for row in documents]
-        values = [range(0, -len(row), -1) for row in rows] if scores is None else [list(row) for row in scores]
+        queries, names = _plain(queries), names if names is None else _plain(names)
+        rows = [list(_plain(row)) for row in _plain(documents)]
+        values = [range(0, -len(row), -1) for row in rows]
+        if scores is not None:
+            values = [list(_plain(row)) for row in _plain(scores)]
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
             raise InputError(problem, remedy="give one list for each query, one score for each document")
@@ -163,6 +168,13 @@ def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array,
     captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))
     pair = (captions, images) if queries == "captions" else (images, captions)
     return *pair, values[order].astype(np.float64)
+
+
+def _plain(values: Any) -> Any:
+    """Tensors as arrays: their numbers are no ids, and compare as nothing."""
+    from capgrade.metrics import as_numpy
+
+    return as_numpy(values) if hasattr(values, "detach") else values
 
 
 def _nothing(name: Any) -> bool:

@@ -10,13 +10,16 @@ _said: set[str] = set()
 
 def warn(message: str) -> None:
     """Print `warning: message`, unless this process has said it."""
+    _once(f"warning: {message}")
+
+
+def tell(message: str) -> None:
+    """Print what a first run waits for, unless this process has said it, or is another one's worker."""
+    if parent_process() is None:
+        _once(message)
+
+
+def _once(message: str) -> None:
     if message not in _said:
-        _said.add(message)
-        print(f"warning: {message}", file=sys.stderr, flush=True)
-
-
-def waiting(message: str) -> None:
-    """Print what a first run waits for, unless this process has said it: on a terminal only, not from workers."""
-    if message not in _said and sys.stderr.isatty() and parent_process() is None:
         _said.add(message)
         print(message, file=sys.stderr, flush=True)

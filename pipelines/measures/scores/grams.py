@@ -42,7 +42,7 @@ class Grams(NamedTuple):
 
 
 @njit(cache=True, forceinline=True)
-def _place(key, slots, keys):
+def _slot(key, slots, keys):
     """Slot of a key, or the free one where it would go."""
     mask = np.uint64(slots.shape[0] - 1)
     z = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -63,7 +63,7 @@ def _number(ptr, word, most, slots, keys, out):
             for i in range(ptr[s], ptr[s + 1] - k):
                 before = np.int64(out[k - 1, i]) << 32 if k else ALONE
                 wanted = before | np.int64(word[i + k])
-                at = _place(wanted, slots, keys)
+                at = _slot(wanted, slots, keys)
                 if slots[at] == -1:
                     slots[at], keys[n] = n, wanted
                     n += 1
@@ -80,7 +80,7 @@ def _look_up(keys, word, known_slots, known_keys, out):
         if before != ALONE >> 32:
             before = np.int64(out[before])
         if last >= 0 and before >= 0:
-            out[n] = known_slots[_place(before << 32 | np.int64(last), known_slots, known_keys)]
+            out[n] = known_slots[_slot(before << 32 | np.int64(last), known_slots, known_keys)]
 
 
 @njit(cache=True)
