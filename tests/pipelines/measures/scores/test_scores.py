@@ -26,8 +26,12 @@ from capgrade.pipelines.measures.scores.words import number_words, tokenized
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.errors import InputError
 
-# Few words, so that n-grams repeat; one has the no-break space that a fraction has, some captions have no word.
-LINE = st.lists(st.sampled_from(["a", "dog", "runs", "the", "3\xa01/2", "in"]), max_size=9).map(" ".join)
+# Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space that a fraction
+# has, and at other spaces, not at those of no width; pycocoevalcap's BLEU and CIDEr do, its ROUGE does not.
+SPACED = ["3\xa01/2", "3\u20031/2", "\u3000", "a\x1fdog", "the\x85", "a\u1680dog", "a\u200bdog", "\ufeffdog", "\t", ""]
+LINE = st.lists(st.sampled_from(["a", "dog", "runs", "the", "in", "a", "dog", "the", *SPACED]), max_size=9).map(
+    " ".join
+)
 SETS = st.lists(st.tuples(LINE, st.lists(LINE, min_size=1, max_size=4)), min_size=2, max_size=6)
 
 
