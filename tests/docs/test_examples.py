@@ -125,6 +125,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
+    "models.md": {
+        "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
+        "capgrade embed": "wants published weights",
+    },
     "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},
     "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
     "regions.md": {
