@@ -160,11 +160,11 @@ def test_stamps_are_the_same_in_every_process() -> None:
     assert first == said(ROOT, code.format("capgrade.pipelines.relevance"), PYTHONHASHSEED="2")
 
 
-def test_a_first_run_on_a_terminal_says_what_it_waits_for(monkeypatch, capsys):
-    """Once for all kernels; nothing where they are kept, or on a pipe."""
-    monkeypatch.setattr(say, "_said", set())
+def test_a_first_run_says_what_it_waits_for(monkeypatch, capsys):
+    """Once for all kernels, on a terminal and in a log; nothing where they are kept."""
     cache = compiled._Cache(mix.py_func)
-    for terminal, there, expected in ((False, None, ""), (True, "code", ""), (True, None, "compiling kernels")):
+    for terminal, there, expected in ((False, None, "compiling"), (True, "code", ""), (True, None, "compiling")):
+        monkeypatch.setattr(say, "_said", set())
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
         for _ in range(2):
