@@ -263,7 +263,7 @@ BAD = {
     ),
     "an unknown split": (
         "shards --captions {w}/c --split val --out {t}/o",
-        "no split 'val' -> choose from: test",
+        "no split 'val' -> choose with --split from: test",
     ),
     "one image for CIDEr": (
         "relevance --captions {t}/one --measures cider --out {t}/o",
