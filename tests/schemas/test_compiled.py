@@ -160,21 +160,12 @@ def test_stamps_are_the_same_in_every_process() -> None:
     assert first == said(ROOT, code.format("capgrade.pipelines.relevance"), PYTHONHASHSEED="2")
 
 
-<<<<<<< HEAD
 def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys):
     """Once for all kernels; nothing where they are kept, or in a worker."""
     monkeypatch.setattr(say, "_said", set())
     cache = compiled._Cache(mix.py_func)
     for parent, there, expected in (("another", None, ""), (None, "code", ""), (None, None, f"{compiled.COMPILING}\n")):
         monkeypatch.setattr(say, "parent_process", lambda parent=parent: parent)
-=======
-def test_a_first_run_says_what_it_waits_for(monkeypatch, capsys):
-    """Once for all kernels, on a terminal and in a log; nothing where they are kept."""
-    cache = compiled._Cache(mix.py_func)
-    for terminal, there, expected in ((False, None, "compiling"), (True, "code", ""), (True, None, "compiling")):
-        monkeypatch.setattr(say, "_said", set())
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
->>>>>>> work-hour
         monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
         for _ in range(2):
             assert cache.load_overload(None, None) == there
