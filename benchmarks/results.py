@@ -20,9 +20,9 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.params import load_params
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.alignment.align import alignments, play
+from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.tables import SUMS
@@ -30,6 +30,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
+from capgrade.trainer.models import kind_of
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import similarity
 
@@ -56,6 +57,7 @@ COMPARISONS = (
     Comparison("DAA, the hardest negative", "small_saf_hard", "small_saf_hard_daa"),
     Comparison("DAA, all negatives", "small_saf", "small_saf_daa"),
     Comparison("TERAN", "small_tern", "small_teran"),
+    Comparison("CLIP", "small_clip", "small_clip_graded"),
 )
 
 
@@ -63,17 +65,26 @@ def result(data: Data, params_file: Path, preset: str, sets: Sequence[str], seed
     """Train and score one run: rsum and nsum of 0 to 600, the others as means of both directions, 0..1."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(params_file, overrides)
-    captions = read_captions(data.captions, "test")
+    if kind_of(params.train.model.name).transform:  # scenes carry their pictures
+        data = Data(data.captions, images=data.captions)
     with tempfile.TemporaryDirectory() as folder:
         train(data, Path(folder), params.train, params.measures)
-        model, tokens, _ = load_run(Path(folder))
-    pairs = Pairs(captions, RegionStore(data.regions), tokens.encode(captions))
+        return scored(data, Path(folder))
+
+
+def scored(data: Data, run: Path) -> dict[str, float]:
+    """The numbers of `result`, of a finished run."""
+    captions = read_captions(data.captions, "test")
+    model, tokens, config = load_run(run)
+    name = config["params"]["model"]["name"]
+    store = open_images(name, config["model"], data.regions, data.images)
+    pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
     task = Task(similarity(model, pairs), captions.owner, {"truth": truth})
     found = score(task, Settings(samples=0, metrics=METRICS))
     ways = [scored.summary() for scored in found.scored.values()]
     means = {name: float(np.mean([way[name] for way in ways])) for name in METRICS}
-    return {**found.sums, **means, **(pointed(data, pairs, model) if params.train.model.name == "teran" else {})}
+    return {**found.sums, **means, **(pointed(data, pairs, model) if name == "teran" else {})}
 
 
 def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]:

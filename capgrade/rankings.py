@@ -44,9 +44,8 @@ class Run:
         """
         queries, names = _plain(queries), names if names is None else _plain(names)
         rows = [list(_plain(row)) for row in _plain(documents)]
-        values = [range(0, -len(row), -1) for row in rows]
-        if scores is not None:
-            values = [list(_plain(row)) for row in _plain(scores)]
+        lists = [range(0, -len(row), -1) for row in rows] if scores is None else _plain(scores)
+        values = [list(_plain(row)) for row in lists]
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
             raise InputError(problem, remedy="give one list for each query, one score for each document")

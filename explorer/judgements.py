@@ -113,8 +113,8 @@ def read_judged(path: Path, plan: Plan) -> dict[str, dict[int, float]]:
     """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`. InputError for another table, and where
     it has none of the pairs."""
     at: dict[tuple[str, str], list[int]] = {}
-    for k, item in enumerate(plan.items):
-        at.setdefault((item.image_id, item.caption_id), []).append(k)
+    for place, item in enumerate(plan.items):
+        at.setdefault((item.image_id, item.caption_id), []).append(place)
     found: dict[str, dict[int, float]] = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -123,8 +123,8 @@ def read_judged(path: Path, plan: Plan) -> dict[str, dict[int, float]]:
                 raise InputError("no columns image_id, caption_id, score, rater", file=path, row=1)
             for row in reader:
                 score = number(row["score"], path, reader.line_num)
-                for item in at.get((row["image_id"], row["caption_id"]), []):
-                    found.setdefault(row["rater"], {})[item] = score
+                for k in at.get((row["image_id"], row["caption_id"]), []):
+                    found.setdefault(row["rater"], {})[k] = score
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except (UnicodeDecodeError, csv.Error) as error:

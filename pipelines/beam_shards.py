@@ -20,7 +20,7 @@ from capgrade.pipelines.execution.shared import as_worker, share
 from capgrade.pipelines.shards import Source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.files import canonical, open_arrow, package_version, write_arrow
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
+from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
 
 IDS = "caption_ids"
 Element = Mapping[str, str]  # image_id, caption_id, caption
@@ -38,7 +38,8 @@ class SampledShards(beam.PTransform):
     a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder named
     after the captions and the parameters, is yours to delete when the pipeline is done; each machine also keeps a copy
     of it in its temporary folder.
-    Workers raise InputError for captions that `capgrade captions` refuses, and as `shards` does.
+    Raises InputError for a tokenizer that there is not; workers raise it for captions that `capgrade captions` refuses,
+    and as `shards` does.
     """
 
     def __init__(
@@ -50,9 +51,8 @@ class SampledShards(beam.PTransform):
     ) -> None:
         super().__init__()
         whole = {"group_captions": None, "exchange": None, "split": None}
-        self.fit = Fit(
-            url, (params or ShardsParams()).model_copy(update=whole), measures or MeasuresParams(), tokenizer
-        )
+        read = validated(CaptionsParams, {"source": "jsonl", "input": "-", "tokenizer": tokenizer})
+        self.fit = Fit(url, (params or ShardsParams()).model_copy(update=whole), measures or MeasuresParams(), read)
 
     def expand(self, captions: beam.PCollection) -> beam.PCollection:
         jobs = (
@@ -72,8 +72,8 @@ class SampledShards(beam.PTransform):
 class Fit(beam.DoFn):
     """All captions -> the job that scores them, with what workers read at the URL."""
 
-    def __init__(self, url: str, params: ShardsParams, measures: MeasuresParams, tokenizer: str) -> None:
-        self.url, self.params, self.measures, self.tokenizer = url, params, measures, tokenizer
+    def __init__(self, url: str, params: ShardsParams, measures: MeasuresParams, read: CaptionsParams) -> None:
+        self.url, self.params, self.measures, self.read = url, params, measures, read
 
     def process(self, element: tuple[None, Iterable[Element]]) -> Iterator[Job]:
         rows = sorted((one["image_id"], one["caption_id"], one["caption"]) for one in element[1])
@@ -83,9 +83,7 @@ class Fit(beam.DoFn):
         ]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
-            write_records(
-                work / "captions", records, CaptionsParams(source="jsonl", input="-", tokenizer=self.tokenizer)
-            )
+            write_records(work / "captions", records, self.read)
             source = Source.of(work / "captions", self.params, self.measures)
             (work / "keys").mkdir()
             job = source.job(work)

@@ -320,7 +320,8 @@ class TrainParams(Block):
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
-    encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained text encoder; None: lr
+    encoder_lr: Annotated[float, Field(gt=0)] | None = None  # of a pretrained encoder; None: lr
+    layer_decay: Share | None = None  # of its rate, from each layer to the one below; None: one rate for all
     accumulate: Positive = 1  # batches whose mean gradient makes a step
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are validated and kept
     init: str | None = None  # a run's folder: its weights to start from, and its vocabulary

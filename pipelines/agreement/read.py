@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
-from capgrade.pipelines.sources.text import read_lines
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
 from capgrade.schemas.relevance import read_relevance
 
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
@@ -46,9 +46,9 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     if path.suffix == ".arrow":
         return _dense(path, captions)
     try:
-        lines = (line for _, line in read_lines(path, keep_ends=True))
-        first = next(lines, "")
-        lines = chain([first], lines)
+        following = (line for _, line in read_lines(path, keep_ends=True))
+        first = next(following, "")
+        lines = chain([first], following)
         rows = list(_flickr(lines, path) if _FLICKR.match(first) else _table(lines, path))
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=_GIVE) from error

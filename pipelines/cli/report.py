@@ -53,8 +53,8 @@ def audit(
     which ones, near-duplicates, and given pairs that fit nothing."""
     from capgrade.pipelines.audit import audit as stage
 
-    given = {"relevance": relevance, "shards": shards, "images": images, "calibration": calibration}
-    found = stage(captions, out, **given, split=split, measure=measure)
+    given = {"relevance": relevance, "shards": shards, "calibration": calibration}
+    found = stage(captions, out, **given, images=images, split=split, measure=measure)
     one = found["captions_per_image"]
     beyond = f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
     say(found, as_json, f"{beyond} accepted captions per image beyond {one['given']:.2f} given -> {out}")

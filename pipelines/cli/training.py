@@ -24,14 +24,22 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
+ImageRegions = Annotated[
+    Path | None, typer.Option("--regions", help="Folder that `capgrade regions` wrote; not of clip and siglip.")
+]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(help="Pictures for clip and siglip: a folder, a captions folder, or a list of image_id<TAB>path."),
+]
 Run = Annotated[Path, typer.Option(help="Folder that `capgrade train` wrote.")]
 
 
 @app.command()
 def train(
     captions: CaptionsDir,
-    regions: RegionsDir,
     out: Out,
+    regions: ImageRegions = None,
+    images: Pictures = None,
     preset: Annotated[
         str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/models.md), or one of params.yaml.")
     ] = None,
@@ -56,7 +64,7 @@ def train(
     given = {"preset": preset, "split": split, "validation": validation, "epochs": epochs, "seed": seed}
     options = overrides("train", {**given, "device": device})
     loaded = load(params, [*(sets or []), *options])
-    done = stage(Data(captions, regions, shards), out, loaded.train, loaded.measures, restart=restart)
+    done = stage(Data(captions, regions, shards, images), out, loaded.train, loaded.measures, restart=restart)
     best = ", ".join(
         f"{name} {value:.{1 if name == 'rsum' else 3}f}"
         for name, value in done.get("best", {}).items()
@@ -69,7 +77,8 @@ def train(
 def embed(
     run: Run,
     captions: CaptionsDir,
-    regions: RegionsDir,
+    regions: ImageRegions = None,
+    images: Pictures = None,
     split: Split = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
     pooling: Annotated[
@@ -86,7 +95,7 @@ def embed(
     from capgrade.trainer.search.index import embed as stage
 
     out = out or run / "index"
-    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top)
+    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top, images)
     rows = done["files"]
     if coarse is not None:
         typer.echo(f"scored: the {top} best of each image and caption by {coarse}; all other pairs are -inf", err=True)

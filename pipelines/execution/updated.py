@@ -99,7 +99,8 @@ class Updated:
         kept = Kept(kept.ptr, rows, kept.reasons, kept.weight, kept.values)
         columns = len(changed.added) + len(changed.gone) * bool(self.kinds)
         scored = dict.fromkeys(self.fresh.measures, len(images) * columns)
-        return Found(kept, new.members, scored), (new.limit <= old.limit).all(1)
+        sure: np.ndarray = np.all(new.limit <= old.limit, axis=1)
+        return Found(kept, new.members, scored), sure
 
     def _samples(self, images: np.ndarray, changed: Changes, folder: Path) -> SomeSamples:
         arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}

@@ -85,7 +85,7 @@ def _mean(run: dict[str, Any], name: str) -> float | None:
     if name in run:
         return float(run[name])
     both = [run.get(way, {}).get(name) for way in ("i2t", "t2i")]
-    return None if None in both else float(sum(both)) / 2  # type: ignore[arg-type]
+    return None if None in both else float(sum(both)) / 2
 
 
 def _value(run: dict[str, Any], name: str) -> float:

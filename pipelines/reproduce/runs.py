@@ -9,7 +9,7 @@ from pathlib import Path
 from capgrade.pipelines.reproduce.settings import Settings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import MANIFEST, digest, read_manifest
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import KIND, SIMILARITY, embed, made_from
@@ -50,6 +50,6 @@ def similarity_of(
 
 def _current(index: Path, run: Path, captions: Captions, regions: Path) -> bool:
     try:
-        return read_manifest(index, KIND)["inputs"] == made_from(run, captions, regions)
+        return read_manifest(index, KIND)["inputs"] == made_from(run, captions, {"regions": digest(regions / MANIFEST)})
     except InputError:  # not there, or stopped
         return False

@@ -42,6 +42,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "audit.md": {
         "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance"
     },
+    "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
     "library.md": {
@@ -124,6 +125,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
+    "models.md": {
+        "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
+        "capgrade embed": "wants published weights",
+    },
     "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},
     "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
     "regions.md": {

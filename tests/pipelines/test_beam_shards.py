@@ -23,6 +23,7 @@ from tests.conftest import random_sets
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
 )
+READ = CaptionsParams(source="jsonl", input="-")
 ROWS = [
     {"image_id": f"i{i:03d}", "caption_id": f"i{i:03d}#{k}", "caption": text}
     for i, one in enumerate(random_sets(30, seed=4))
@@ -40,7 +41,7 @@ def _machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     folder: Path = tmp_path_factory.mktemp("expected")
     records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
-    write_records(folder / "captions", records, CaptionsParams(source="jsonl", input="-"))
+    write_records(folder / "captions", records, READ)
     shards_part(folder / "captions", folder / "out", PARAMS, MeasuresParams(), Part(1, 1))
     join_shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
     ids = read_captions(folder / "captions").caption_ids
@@ -62,7 +63,7 @@ def test_rows_are_those_of_the_command(expected: list[dict], tmp_path: Path) -> 
 
 
 def test_elements_that_come_twice(expected: list[dict], tmp_path: Path) -> None:
-    fit, score = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), "ptb_py"), ScoreImages()
+    fit, score = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ), ScoreImages()
     score.setup()
     (first,), (job,) = (list(fit.process((None, rows))) for rows in (ROWS, shuffled()))
     assert first == job
@@ -79,7 +80,9 @@ def test_nothing_happens_before_it_runs(tmp_path: Path) -> None:
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
-    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), "ptb_py")
+    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ)
+    with pytest.raises(InputError, match="tokenizer"):
+        SampledShards("file:///nowhere", PARAMS, tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
         list(fit.process((None, [ROWS[0], ROWS[0]])))
     assert not list(tmp_path.iterdir())

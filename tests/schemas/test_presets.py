@@ -1,10 +1,11 @@
 import pytest
+import torch
 import yaml
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
 from capgrade.schemas.presets import FILE, with_preset
-from capgrade.trainer.losses import make_loss
+from capgrade.trainer.losses import ScoredBatch, make_loss
 
 
 def test_a_run_stands_on_its_preset_and_that_on_its_base():
@@ -116,7 +117,48 @@ def test_a_graded_term_stands_beside_the_hardest_triplet(preset):
 
 def test_every_preset_is_held_against_its_paper():
     known = yaml.safe_load(FILE.read_text())
-    assert known.keys() == {*PAPERS, "infonce"}, "infonce has no paper of the field"
+    others = {"semanticmap", *TUNED, "infonce"}
+    assert known.keys() == {*PAPERS, *others}, "infonce has no paper of the field"
+
+
+def test_semanticmap_has_the_papers_values():
+    """Nawaz et al. 2019, section 5: Adam 0.05, decay 5e-5, 100 epochs, 45 pairs, 128 numbers; eq. 4 and the softmax."""
+    train = load_params(None, ["train.preset=semanticmap"]).train
+    assert (train.model.name, train.model.options) == ("single_stream", {"embed": 128})
+    assert (train.lr, train.weight_decay, train.epochs, train.batch_size) == (0.05, 5e-5, 100, 45)
+    assert (train.decay_after, train.warmup, train.clip) == ((), 0, None)
+    generator = torch.Generator().manual_seed(0)
+    images, captions = (torch.randn(6, 4, generator=generator) for _ in range(2))
+    logits = [torch.randn(6, 3, generator=generator) for _ in range(2)]
+    labels = torch.tensor([0, 1, 2, 0, 1, 0])
+    sides = {"images": images, "captions": captions, "image_logits": logits[0], "caption_logits": logits[1]}
+    batch = ScoredBatch(torch.zeros(6, 6), torch.eye(6, dtype=torch.bool), labels=labels, **sides)
+    expected = 0.0
+    for c in range(3):
+        of_class = torch.cat([images[labels == c], captions[labels == c]])
+        expected += 0.5 * float((of_class - of_class.mean(0)).square().sum())
+    softmax = torch.cat(logits).softmax(1)[torch.arange(12), labels.repeat(2)]
+    assert float(make_loss(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
+
+
+# A checkpoint, its loss, and the decay of its authors; rate, batch and epochs are ours.
+TUNED = {
+    "clip": ("openai/clip-vit-base-patch32", "info_nce", "own", 0.2),
+    "clip_graded": ("openai/clip-vit-base-patch32", "info_nce", "relevance", 0.2),
+    "siglip": ("google/siglip-base-patch16-224", "sigmoid", "own", 1e-4),
+    "siglip_graded": ("google/siglip-base-patch16-224", "sigmoid", "relevance", 1e-4),
+}
+
+
+@pytest.mark.parametrize("preset", TUNED)
+def test_a_dual_encoder_is_tuned_at_its_own_temperature(preset):
+    train = load_params(None, [f"train.preset={preset}"]).train
+    pretrained, loss, targets, decay = TUNED[preset]
+    assert (train.model.name, train.model.options) == (preset.split("_")[0], {"pretrained": pretrained})
+    (term,) = train.loss
+    assert (term["name"], term.get("targets", "own"), term["of"], term["temperature"]) == (loss, targets, "logits", 1)
+    assert term.get("bias", 0.0) == 0.0 and train.weight_decay == decay and train.clip is None
+    make_loss(train.loss)
 
 
 def test_presets_of_params_yaml_change_single_options(tmp_path):

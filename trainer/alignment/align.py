@@ -72,6 +72,8 @@ def _align(
     run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int
 ) -> dict[str, Any] | None:
     model, tokens, config = load_run(run)
+    if not isinstance(model, TERAN):
+        raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
     captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
     require_dim(config, store)
     own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
@@ -87,8 +89,7 @@ def _align(
 
 def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
     """Each caption of a split against its own image, in order."""
-    if not isinstance(model, TERAN):
-        raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
+    assert isinstance(model, TERAN)
     captions = pairs.captions
     images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
     pieces = word_pieces(captions.texts, model.config.text_model)

@@ -10,8 +10,8 @@ import torch
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
+from capgrade.trainer.data.images import ImageStore, PictureStore
 from capgrade.trainer.models.base import Images, Texts
 from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
@@ -32,13 +32,14 @@ class Batch:
 
 
 class Pairs:
-    """The pairs of a split: its captions as numbers, its images as regions read from their store when asked for.
+    """The pairs of a split: its captions as numbers, its images as regions or pictures read from their store when
+    asked for.
 
     Raises InputError when the store lacks an image, or is of another split.
     """
 
     def __init__(
-        self, captions: Captions, store: RegionStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
+        self, captions: Captions, store: ImageStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
     ) -> None:
         store.require(captions)
         self.captions, self.store, self.tokens = captions, store, tokens
@@ -46,8 +47,11 @@ class Pairs:
         wanted = np.unique(captions.owner[self.rows])
         missing = [captions.image_ids[i] for i in wanted if captions.image_ids[i] not in store]
         if missing:
-            problem = f"no regions of image '{missing[0]}', {len(missing)} such of {len(wanted)}"
-            raise InputError(problem, file=store.folder, remedy="extract them: capgrade regions")
+            what, remedy = "regions", "extract them: capgrade regions"
+            if isinstance(store, PictureStore):
+                what, remedy = "picture", "name files after their images, or give a list of image_id<TAB>path"
+            problem = f"no {what} of image '{missing[0]}', {len(missing)} such of {len(wanted)}"
+            raise InputError(problem, file=store.folder, remedy=remedy)
 
     def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
         """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch is."""

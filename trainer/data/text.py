@@ -99,9 +99,35 @@ class WordPieces:
         write_json(path, {"model": self.model})
 
 
-def load_tokens(path: Path) -> Words | WordPieces:
+@dataclass(frozen=True)
+class CheckpointTokens:
+    """The tokens of a dual encoder's own tokenizer, its special ones included."""
+
+    checkpoint: str
+
+    @property
+    def size(self) -> int:
+        from capgrade.trainer.models.dual_checkpoint import load_dual_tokenizer  # as above
+
+        return len(load_dual_tokenizer(self.checkpoint)[0])
+
+    def encode(self, captions: Captions) -> list[np.ndarray]:
+        return self.encode_texts(captions.texts)
+
+    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
+        from capgrade.trainer.models.dual_checkpoint import caption_tokens
+
+        return caption_tokens(texts, self.checkpoint)
+
+    def save(self, path: Path) -> None:
+        write_json(path, {"checkpoint": self.checkpoint})
+
+
+def load_tokens(path: Path) -> Words | WordPieces | CheckpointTokens:
     """What `save` wrote. InputError when it is something else."""
     found = read_json(path)
+    if isinstance(found, dict) and "checkpoint" in found:
+        return CheckpointTokens(found["checkpoint"])
     if isinstance(found, dict) and "model" in found:
         return WordPieces(found["model"])
     if isinstance(found, dict) and {"tokenizer", "words"} <= found.keys():

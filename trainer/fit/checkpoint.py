@@ -24,8 +24,8 @@ from capgrade.schemas.files import (  # fmt: skip
 from capgrade.schemas.output import begin as begin_output
 from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.torch_files import read_torch
+from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit.names import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import Config, build, configure
@@ -114,7 +114,7 @@ def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> t
     return "teran", {**options, "pooling": pooling}
 
 
-def require_dim(config: dict[str, Any], store: RegionStore) -> None:
+def require_dim(config: dict[str, Any], store: ImageStore) -> None:
     """InputError for regions of another detector than that of the training."""
     if store.metadata["dim"] != config["feature_dim"]:
         problem = f"{store.metadata['dim']} numbers per region, {config['feature_dim']} in training"

@@ -6,12 +6,15 @@ from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from capgrade.schemas.params import TrainParams
+from capgrade.trainer.fit.layer_rates import by_layer
 from capgrade.trainer.models.base import RetrievalModel
 
 
 def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
-    """Adam, or AdamW with `weight_decay`; a pretrained text encoder learns at `encoder_lr`."""
+    """Adam, or AdamW with `weight_decay`; a pretrained encoder learns at `encoder_lr`, with `layer_decay` its lower
+    layers slower (`by_layer`)."""
     groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
+    groups = by_layer(groups, dict(model.named_parameters()), params.layer_decay)
     if params.weight_decay:
         return AdamW(groups, weight_decay=params.weight_decay)
     return Adam(groups)

@@ -19,10 +19,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.say import tell
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
@@ -45,11 +45,14 @@ class Data:
     """The folders a run reads."""
 
     captions: Path
-    regions: Path
+    regions: Path | None = None
     shards: Path | None = None
+    images: Path | None = None  # pictures, of a model that reads them
 
-    def digests(self) -> dict[str, str]:
-        return {name: digest(folder / MANIFEST) for name, folder in vars(self).items() if folder is not None}
+    def digests(self, images: dict[str, str]) -> dict[str, str]:
+        """Of the captions, the images (`image_digest`) and the shards."""
+        shards = {} if self.shards is None else {"shards": digest(self.shards / MANIFEST)}
+        return {"captions": digest(self.captions / MANIFEST), **images, **shards}
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
-    store = RegionStore(data.regions)
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
-    dim, needed = store.metadata["dim"], needs(params.loss)
+    needed = needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
     loss, first_loss = make_loss(terms), make_loss(_first_terms(terms, params.all_negatives_first))
+    store = open_images(params.model.name, params.model.options, data.regions, data.images)
+    dim = store.metadata["dim"]
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -108,7 +112,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
-    inputs = {**data.digests(), **read_by([params.measure], measures), **model_inputs(config), **_initial(params)}
+    read = image_digest(store, [captions] if held_out is None else [captions, held_out])
+    inputs = {**data.digests(read), **read_by([params.measure], measures), **model_inputs(config), **_initial(params)}
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
@@ -147,9 +152,10 @@ def _initial(params: TrainParams) -> dict[str, str]:
 
 
 def model_inputs(config: Config) -> dict[str, str]:
-    """Digests of what a model reads: its pretrained text encoder, and its own list of stop words."""
-    encoder, words = getattr(config, "text_model", None), getattr(config, "stop_words", None)
-    found = {} if encoder is None else {"text_model": fingerprint(encoder)}
+    """Digests of what a model reads: its pretrained text encoder or checkpoint, and its own list of stop words."""
+    named = {key: getattr(config, key, None) for key in ("text_model", "pretrained")}
+    found = {key: fingerprint(model) for key, model in named.items() if model is not None}
+    words = getattr(config, "stop_words", None)
     return found if words in (None, ENGLISH) else {**found, "stop_words": file_digest(Path(words))}
 
 

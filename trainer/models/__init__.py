@@ -11,9 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.text import Tokens, WordPieces, Words
+from capgrade.trainer.data.text import CheckpointTokens, Tokens, WordPieces, Words
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.cvse import Cvse, CvseConfig
+from capgrade.trainer.models.dual_checkpoint import Transform, image_transform
+from capgrade.trainer.models.dual_encoder import DualEncoder, DualEncoderConfig
 from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
@@ -23,16 +25,26 @@ from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
 from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
 Config = (
-    CvseConfig | ScanConfig | SgrafConfig | SingleStreamConfig | TernConfig | VseConfig | VseInfinityConfig | VsrnConfig
+    CvseConfig
+    | DualEncoderConfig
+    | ScanConfig
+    | SgrafConfig
+    | SingleStreamConfig
+    | TernConfig
+    | VseConfig
+    | VseInfinityConfig
+    | VsrnConfig
 )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A model by name: its configuration, and what builds it of that, the feature length and the vocabulary."""
+    """A model by name: its configuration, what builds it of that, the feature length and the vocabulary, and how it
+    prepares pictures (None: it reads regions)."""
 
     config: type[Any]
     build: Callable[[Any, int, int], RetrievalModel]
+    transform: Callable[[Any], Transform] | None = None
 
 
 MODELS: dict[str, Kind] = {
@@ -40,6 +52,16 @@ MODELS: dict[str, Kind] = {
     "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
     "vsrn": Kind(VsrnConfig, Vsrn),
     "cvse": Kind(CvseConfig, Cvse),
+    "clip": Kind(
+        DualEncoderConfig,
+        lambda config, _, vocabulary: DualEncoder(config, vocabulary, biased=False),
+        lambda config: image_transform(config, biased=False),
+    ),
+    "siglip": Kind(
+        DualEncoderConfig,
+        lambda config, _, vocabulary: DualEncoder(config, vocabulary, biased=True),
+        lambda config: image_transform(config, biased=True),
+    ),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
@@ -49,14 +71,19 @@ MODELS: dict[str, Kind] = {
 }
 
 
+def kind_of(name: str) -> Kind:
+    """InputError for an unknown model, listing the known ones."""
+    if name not in MODELS:
+        raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
+    return MODELS[name]
+
+
 def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int) -> Config:
     """The configuration of a model, checked. `feature_dim` and `classes` fill what the data decide.
 
     Raises InputError for an unknown model or option, listing the known ones, and for a value that does not fit.
     """
-    if name not in MODELS:
-        raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
-    kind = MODELS[name].config
+    kind = kind_of(name).config
     known = {field.name for field in fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:
@@ -76,7 +103,10 @@ def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> 
 
 
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
-    """How this model reads captions: the pieces of its text encoder, or words fitted on the given rows."""
+    """How this model reads captions: the tokens of its checkpoint, the pieces of its text encoder, or words fitted on
+    the given rows."""
+    if isinstance(config, DualEncoderConfig) and config.pretrained is not None:
+        return CheckpointTokens(config.pretrained)
     text_model = getattr(config, "text_model", None)
     if text_model is not None:
         return WordPieces(text_model)

@@ -61,7 +61,8 @@ class RetrievalModel(nn.Module):
         return self.encode_images(images), self.encode_captions(captions)
 
     def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        """For an optimiser: parameters with their learning rate; a pretrained text encoder learns at `text_lr`."""
+        """For an optimiser: parameters with their learning rate; a pretrained encoder learns at `text_lr`, and its
+        groups say `pretrained`."""
         return [{"params": list(self.parameters()), "lr": lr}]
 
     def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:

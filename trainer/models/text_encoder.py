@@ -76,7 +76,7 @@ class TextEncoder(nn.Module):
         pretrained = {id(p) for p in self.parameters()}
         rest = [p for p in model.parameters() if id(p) not in pretrained]
         text = [p for p in self.parameters() if p.requires_grad]
-        groups = [{"params": rest, "lr": lr}, {"params": text, "lr": text_lr}]
+        groups = [{"params": rest, "lr": lr}, {"params": text, "lr": text_lr, "pretrained": True}]
         return groups if text else groups[:1]
 
     def train(self, mode: bool = True) -> TextEncoder:

@@ -15,18 +15,19 @@ from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, atomic, digest, read_json, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import given_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
-from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
+from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
+from capgrade.trainer.models.dual_encoder import DualEncoder
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 from capgrade.trainer.search.prefilter import likely
 from capgrade.trainer.search.tensors import PARTS, create, fill, shapes_of
@@ -36,8 +37,8 @@ ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarit
 
 
 def embed(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None = None,
-    best_by: str | None = None, coarse: Path | None = None, top: int = 100,
+    run: Path, captions_dir: Path, regions_dir: Path | None, split: str | None, out: Path, pooling: str | None = None,
+    best_by: str | None = None, coarse: Path | None = None, top: int = 100, images: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
@@ -46,30 +47,29 @@ def embed(
     TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
     similarity.npy, only the `top` best captions of each image and images of each caption by it are scored; all other
     pairs get -inf, and the manifest says so.
-    Raises InputError when the run, the captions and the regions do not fit together, and for an `out` that another
-    stage wrote.
+    Raises InputError when the run, the captions and the regions (`images`: the pictures, of a model that reads them) do
+    not fit together, and for an `out` that another stage wrote.
     """
     with output_folder(out, KIND):
-        return _embed(run, captions_dir, regions_dir, split, out, pooling, best_by, coarse, top)
+        return _embed(run, captions_dir, regions_dir, images, split, out, pooling, best_by, coarse, top)
 
 
-def made_from(run: Path, captions: Captions, regions_dir: Path, weights: str = MODEL) -> dict[str, str]:
-    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the regions."""
-    files = {"model": run / weights, "vocabulary": run / VOCABULARY, "regions": regions_dir / MANIFEST}
-    return {**given_digests(**files), "captions": captions.digest, "split": captions.split}
+def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
+    """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
+    (`image_digest`)."""
+    files = {"model": run / weights, "vocabulary": run / VOCABULARY}
+    return {**given_digests(**files), **images, "captions": captions.digest, "split": captions.split}
 
 
 def _embed(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pooling: str | None,
-    best_by: str | None, coarse: Path | None, top: int,
+    run: Path, captions_dir: Path, regions_dir: Path | None, images: Path | None, split: str | None, out: Path,
+    pooling: str | None, best_by: str | None, coarse: Path | None, top: int,
 ) -> dict[str, Any]:  # fmt: skip
-    weights, captions, store = weights_of(run, best_by), read_captions(captions_dir, split), RegionStore(regions_dir)
-
-    def sources() -> dict[str, str]:
-        return {**made_from(run, captions, regions_dir, weights), **given_digests(coarse=coarse)}
-
-    inputs = sources()
+    weights, captions = weights_of(run, best_by), read_captions(captions_dir, split)
+    inputs = {**made_from(run, captions, {}, weights), **given_digests(coarse=coarse)}
     model, tokens, config = load_run(run, pooling=pooling, weights=weights)
+    store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
+    inputs |= image_digest(store, [captions])
     require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     require_count(getattr(model, "config", None), pairs)
@@ -79,7 +79,8 @@ def _embed(
         matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
         _score(model, pairs, encodings, matrix, wanted)
         matrix.flush()
-        require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
+        now = made_from(run, captions, image_digest(store, [captions]), weights)
+        require_unchanged(inputs, {**now, **given_digests(coarse=coarse)})  # before `coarse` gives way, if it is there
     items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
     write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
@@ -199,7 +200,9 @@ class Searcher:
 
     def of_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
-        of another detector."""
+        of another detector, and for a model that reads pictures."""
+        if isinstance(self.model, DualEncoder):
+            raise InputError("this model reads pictures, not regions", file=self.folder, remedy="embed the picture")
         if regions.features.shape[1] != self.feature_dim:
             problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
             raise InputError(problem, file=self.folder, remedy="use the detector of the training")

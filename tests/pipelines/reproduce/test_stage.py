@@ -23,11 +23,12 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")
 
 
-# One recipe of four papers, and rows of it: an ensemble, reduced data, a graded loss, another pooling than the run's.
+# One recipe of each paper, and rows of it: an ensemble, reduced data, a graded loss, another pooling than the run's.
 TRIED = {
     "bcls-3-f30k": ["SGRAF*"],
     "daa-2": ["20% SGR+DAA"],
     "sam-3-f30k": ["CVSE+SAM"],
+    "semanticmap-3": ["Our Work"],
     "teran-1": ["TERN MrSw Test", "TERAN MrSw"],
 }
 

@@ -1,0 +1,54 @@
+"""Rows of text files read strictly: UTF-8 or an error that says where, separated by line feeds and nothing else."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from capgrade.schemas.errors import InputError
+
+
+def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
+    r"""Rows of a text file, numbered from 1, read as they are asked for.
+
+    A byte order mark is dropped, `\n` and `\r\n` end a row; U+2028, U+0085, form feeds and the like are text,
+    although `str.splitlines` would split there. Raises InputError for a file that cannot be opened, for bytes that are
+    not UTF-8, and for a file whose rows end with carriage returns alone: it would be a single row.
+    """
+    with open_bytes(path) as f:
+        for row, raw in enumerate(f, start=1):
+            if row == 1 and b"\r" in (raw[:-2] if raw.endswith(b"\r\n") else raw) and not f.peek(1):
+                remedy = f"end them with line feeds: tr '\\r' '\\n' < {path.name} > converted"
+                raise InputError("rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy)
+            line = decoded(raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row)
+            yield row, line if keep_ends else _without_end(line)
+
+
+def open_bytes(path: Path) -> BufferedReader:
+    """The file, opened. InputError when it cannot be."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise InputError("no such file", file=path, remedy="check the path") from None
+    except IsADirectoryError:
+        raise InputError("a folder where a file is needed", file=path, remedy="name the file in it") from None
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", file=path, remedy="check its permissions") from None
+
+
+def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
+    """UTF-8 as text. InputError that names the row, the first of `raw` being `first_row`, and the place in it."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        column = error.start - before.rfind(b"\n")  # bytes, from 1
+        problem = f"byte 0x{raw[error.start]:02x} at position {column} is not UTF-8"
+        remedy = f"convert the file: iconv -f ENCODING -t UTF-8 {path.name} > converted"
+        raise InputError(problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy) from None
+
+
+def _without_end(line: str) -> str:
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line

@@ -1,0 +1,80 @@
+"""Rates of the layers of pretrained encoders, as the optimiser has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import TrainParams, load_params
+from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import RetrievalModel
+from tests.trainer.models.conftest import bert  # noqa: F401
+from tests.trainer.models.test_dual_encoder import SMALL
+
+PARAMS = TrainParams(lr=1e-2, encoder_lr=1e-3, layer_decay=0.5)
+
+
+def rates(model: RetrievalModel, params: TrainParams) -> dict[str, float]:
+    """By name; every parameter once."""
+    groups = make_optimiser(model, params).param_groups
+    found = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert len(found) == sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    return {name: found[id(p)] for name, p in model.named_parameters()}
+
+
+def test_a_layer_learns_at_a_share_of_the_rate_of_the_next(bert: str) -> None:  # noqa: F811
+    """Sun et al. 2019: eta^(k-1) = xi eta^k. The random BERT has two layers, a host's own layers have `lr`."""
+    for name, options in (
+        ("saf", {"embed": 16}),
+        ("vse_infinity", {"embed": 16}),
+        ("tern", {"embed_dim": 16, "heads": 2, "image_layers": 1, "joint_layers": 1, "feedforward": 16}),
+    ):
+        model = build(name, configure(name, {**options, "text_model": bert}, 12, 0), 12, 20)
+        for parameter, rate in rates(model, PARAMS).items():
+            inside = ".encoder.layer." in parameter
+            expected = 1e-2
+            if ".embeddings." in parameter:
+                expected = 1e-3 * 0.25
+            elif inside:
+                expected = 1e-3 if ".layer.1." in parameter else 1e-3 * 0.5
+            assert rate == pytest.approx(expected), (name, parameter)
+        assert len(set(rates(model, PARAMS).values())) == 4
+        assert set(rates(model, PARAMS.model_copy(update={"layer_decay": None})).values()) == {1e-2, 1e-3}
+
+
+def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
+    model = build("clip", configure("clip", {**SMALL, "text_layers": 3}, 0, 0), 0, 30)
+    found = rates(model, PARAMS)
+    for name, power in (
+        ("text_model.encoder.layers.2.mlp.fc1.weight", 0),
+        ("text_model.encoder.layers.0.mlp.fc1.weight", 2),
+        ("text_model.embeddings.token_embedding.weight", 3),
+        ("vision_model.encoder.layers.1.mlp.fc1.bias", 0),
+        ("vision_model.encoder.layers.0.mlp.fc1.bias", 1),
+        ("vision_model.embeddings.patch_embedding.weight", 2),
+        ("vision_model.pre_layrnorm.weight", 2),
+        ("visual_projection.weight", 0),
+        ("text_model.final_layer_norm.weight", 0),
+    ):
+        assert found[f"encoder.{name}"] == pytest.approx(1e-3 * 0.5**power), name
+    assert found["encoder.logit_scale"] == 1e-2
+
+
+def test_a_schedule_keeps_the_shares(bert: str) -> None:  # noqa: F811
+    model = build("saf", configure("saf", {"embed": 16, "text_model": bert}, 12, 0), 12, 20)
+    optimiser = make_optimiser(model, PARAMS)
+    before = [group["lr"] for group in optimiser.param_groups]
+    schedule = make_schedule(optimiser, PARAMS.model_copy(update={"decay_after": (1,)}), 1)
+    optimiser.step()
+    schedule.step()
+    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.1 * rate for rate in before])
+
+
+def test_a_decay_that_nothing_would_read_is_refused(bert: str) -> None:  # noqa: F811
+    for options in ({"embed": 16}, {"embed": 16, "text_model": bert, "freeze_text": True}):
+        model = build("saf", configure("saf", options, 12, 0), 12, 20)
+        with pytest.raises(InputError, match="a pretrained encoder that learns, and this model has none"):
+            make_optimiser(model, PARAMS)
+    with pytest.raises(InputError, match="layer_decay"):
+        load_params(None, ["train.layer_decay=1.5"])

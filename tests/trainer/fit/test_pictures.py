@@ -1,0 +1,131 @@
+"""Runs that read pictures: CLIP from nothing on a small world, from the first step to a search."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.trainer.data.images import PictureStore
+from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+from tests.conftest import call
+from tests.trainer.models.test_dual_encoder import folders  # noqa: F401
+
+SIZES = "image: 16, patch: 8, image_width: 16, image_layers: 1, image_heads: 2, text_width: 16, text_layers: 1"
+OPTIONS = f"train.model.options={{{SIZES}, text_heads: 2, positions: 16}}"
+SETS = [OPTIONS, "train.model.options.pretrained=null", "train.epochs=2", "train.batch_size=8", "train.min_count=1"]
+SETS += ["train.lr=0.005", "train.measure=rouge_l", "train.device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def pictured(small, tmp_path_factory) -> Data:
+    """The captions of the small world, and a picture of noise for each image of it."""
+    folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for split in ("train", "val", "test"):
+        for image_id in read_captions(small.data.captions, split).image_ids:
+            Image.fromarray(rng.integers(0, 256, (18, 20, 3), np.uint8)).save(folder / f"{image_id}.png")
+    return Data(small.data.captions, images=folder)
+
+
+def params(*sets: str, preset: str = "clip") -> TrainParams:
+    return load_params(None, [f"train.preset={preset}", *SETS, *sets]).train
+
+
+@pytest.mark.parametrize("preset", ["clip_graded", "siglip_graded"])
+def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, capsys, preset: str) -> None:
+    assert pictured.images is not None
+    data = "--captions", str(pictured.captions), "--images", str(pictured.images)
+    sets = [word for one in SETS for word in ("--set", one)]
+    run, index = tmp_path / "run", tmp_path / "run" / "index"
+    assert call("train", "--preset", preset, *data, *sets, "--out", str(run), "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["epochs"] == 2 and np.isfinite(summary["loss"])
+    model, _, config = load_run(run)
+    start = np.log(10) if preset.startswith("siglip") else np.log(1 / 0.07)
+    assert model.encoder.logit_scale.item() != pytest.approx(start, abs=1e-4), "the temperature learns"
+    assert config["inputs"]["images"] != config["inputs"]["captions"]
+    assert call("embed", "--run", str(run), *data, "--split", "test") == 0
+    captions = read_captions(pictured.captions, "test")
+    matrix = np.load(index / "similarity.npy")
+    assert matrix.shape == (captions.n_images, captions.n_captions) and np.abs(matrix).max() <= 1 + 1e-6
+    inputs = json.loads((index / "manifest.json").read_text())["inputs"]
+    assert inputs["images"] != config["inputs"]["images"], "of the pictures of this split"
+    line = "evaluate", "--captions", str(pictured.captions), "--split", "test", "--samples", "0", "--json"
+    assert call(*line, "--similarity", str(index / "similarity.npy")) == 0
+    capsys.readouterr()
+    assert call("search", "--run", str(run), "--query", captions.texts[0], "--top", "3", "--json") == 0
+    best = json.loads(capsys.readouterr().out)["hits"][0]
+    assert best["similarity"] == pytest.approx(float(matrix[:, 0].max()), abs=1e-6)
+
+
+def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_path: Path) -> None:  # noqa: F811
+    """Without a step worth the name a run's model is the checkpoint, which is known by its digest."""
+    given = f"train.model.options={{pretrained: {folders['clip']}}}"
+    still = load_params(
+        None, ["train.preset=clip", *SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1"]
+    ).train
+    train(pictured, tmp_path, still, MeasuresParams())
+    model, tokens, config = load_run(tmp_path)
+    from transformers import AutoModel
+
+    for name, value in AutoModel.from_pretrained(folders["clip"]).state_dict().items():
+        np.testing.assert_allclose(model.encoder.state_dict()[name], value, atol=1e-6)
+    assert f"pretrained: {folders['clip']}" in config["inputs"]
+    assert tokens.encode_texts(["a"])[0].tolist() == [52, 26, 53]
+
+
+def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
+    train(pictured, tmp_path / "run", params("train.epochs=1"), MeasuresParams())
+    assert pictured.images is not None
+    listed = tmp_path / "list.txt"
+    names = [path for path in sorted(pictured.images.glob("*.png")) if path.stem != "train-i0"]
+    changed = tmp_path / "changed.png"
+    Image.new("RGB", (30, 30), "red").save(changed)
+    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + f"\ntrain-i0\t{changed}\n")
+    other = replace(pictured, images=listed)
+    with pytest.raises(InputError, match="other parameters or data"):
+        train(other, tmp_path / "run", params("train.epochs=1"), MeasuresParams())
+    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + "\n")
+    with pytest.raises(InputError, match="no picture of image 'train-i0', 1 such of 24"):
+        train(other, tmp_path / "new", params(), MeasuresParams())
+    changed.write_bytes(b"no picture")
+    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + f"\ntrain-i0\t{changed}\n")
+    with pytest.raises(InputError, match=r"changed.png: not a readable picture"):
+        train(other, tmp_path / "new", params(), MeasuresParams())
+    changed.unlink()
+    with pytest.raises(InputError, match=r"changed.png: cannot be read"):
+        train(other, tmp_path / "new", params(), MeasuresParams())
+
+
+def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
+    assert pictured.images is not None
+    store = PictureStore(pictured.images, lambda rgb: rgb[:4, :4].transpose(2, 0, 1).astype(np.float32))
+    found = store["val-i3"]
+    expected = np.array(Image.open(pictured.images / "val-i3.png"))[:4, :4]
+    assert (found.width, found.height, found.features.shape, store.metadata["dim"]) == (20, 18, (1, 48), 48)
+    np.testing.assert_array_equal(found.features.reshape(3, 4, 4), expected.transpose(2, 0, 1))
+
+
+def test_each_model_is_given_what_it_reads(pictured: Data, small, tmp_path: Path, capsys) -> None:
+    assert pictured.images is not None
+    captions, out = ("--captions", str(pictured.captions)), ("--out", str(tmp_path / "run"))
+    images, regions = ("--images", str(pictured.images)), ("--regions", str(small.data.regions))
+    clip, vse = ("--preset", "clip", "--set", OPTIONS), ("--preset", "triplet")
+    for given, message in (
+        ((*clip, *regions), "model 'clip' reads pictures, which are not given -> give --images"),
+        ((*vse, *images), "model 'vse' reads regions, which are not given -> give --regions"),
+        ((*clip, *images, *regions), "model 'clip' does not read --regions -> give --images alone"),
+        ((*vse,), "model 'vse' reads regions, which are not given -> give --regions"),
+    ):
+        assert call("train", *given, *captions, *out) == 2
+        said = capsys.readouterr().err
+        assert message in said and len(said.splitlines()) == 1

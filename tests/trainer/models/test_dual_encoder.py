@@ -1,0 +1,250 @@
+"""CLIP and SigLIP beside the models, losses and image processors of transformers, with the same weights."""
+
+from __future__ import annotations
+
+import shutil
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import TrainParams
+from capgrade.trainer.data.pairs import pad_texts
+from capgrade.trainer.data.text import CheckpointTokens, load_tokens
+from capgrade.trainer.fit.optimiser import make_optimiser
+from capgrade.trainer.losses import make_loss
+from capgrade.trainer.losses.base import ScoredBatch
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import Images
+from capgrade.trainer.models.dual_checkpoint import image_transform
+from capgrade.trainer.models.dual_encoder import DualEncoderConfig
+from tests.trainer.models.made import close
+
+SIDE, POSITIONS = 16, 24
+CAPTIONS = ["a red dog", "two cats on a sofa", "run", "the dog and the cat"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SMALL = {"image": 16, "patch": 8, "image_width": 16, "image_layers": 2, "image_heads": 2, "text_width": 16}
+SMALL |= {"text_layers": 2, "text_heads": 2, "positions": POSITIONS}
+LOSS = {
+    "clip": {"name": "info_nce", "of": "logits", "temperature": 1.0},
+    "siglip": {"name": "sigmoid", "of": "logits", "temperature": 1.0, "bias": 0.0, "targets": "own"},
+}
+
+
+def _tokenizer() -> Any:
+    """CLIP's own, which knows letters alone; they differ within a word and at its end."""
+    from transformers import CLIPTokenizer
+
+    tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
+    return CLIPTokenizer(vocab={token: k for k, token in enumerate(tokens)}, merges=[], model_max_length=POSITIONS)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """A random CLIP and a random SigLIP as transformers save them, with tokenizer and image processor."""
+    from transformers import (
+        CLIPConfig,
+        CLIPImageProcessorPil,
+        CLIPModel,
+        SiglipConfig,
+        SiglipImageProcessorPil,
+        SiglipModel,
+    )
+
+    torch.manual_seed(0)
+    tokenizer, made = _tokenizer(), {}
+    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**layers, "vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS, "projection_size": 16}
+    text |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    text |= {"pad_token_id": tokenizer.pad_token_id}
+    vision, square = {**layers, "image_size": SIDE, "patch_size": 8}, {"height": SIDE, "width": SIDE}
+    clip = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=12))
+    siglip = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    with torch.no_grad():  # values that training may have reached
+        clip.logit_scale.fill_(3.1)
+        siglip.logit_scale.fill_(1.7)
+        siglip.logit_bias.fill_(-2.5)
+    processors = {
+        "clip": CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square),
+        "siglip": SiglipImageProcessorPil(size=square),
+    }
+    for name, model in (("clip", clip), ("siglip", siglip)):
+        made[name] = tmp_path_factory.mktemp(name)
+        for part in (model, tokenizer, processors[name]):
+            part.save_pretrained(made[name])
+    return made
+
+
+def _pictures(sizes: tuple[tuple[int, int], ...] = ((20, 31), (40, 17), (16, 16), (33, 64))) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
+
+
+def _batch(pixels: list[np.ndarray]) -> Images:
+    features = torch.from_numpy(np.stack([one.reshape(1, -1) for one in pixels]))
+    return Images(features, torch.zeros(len(pixels), 1, 5), torch.ones(len(pixels), 1, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str, tmp_path: Path) -> None:
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    folder = str(folders[name])
+    config = configure(name, {"pretrained": folder}, 0, 0)
+    tokens = CheckpointTokens(folder)
+    tokens.save(tmp_path / "vocabulary.json")
+    assert load_tokens(tmp_path / "vocabulary.json") == tokens
+    model = build(name, config, 0, tokens.size).train()
+    transform = image_transform(config, biased=name == "siglip")
+    texts = pad_texts(tokens.encode_texts(CAPTIONS))
+    images, captions = model(_batch([transform(one) for one in _pictures()]), texts)
+    logits = model.more_scores(images, captions)["logits"]
+    own = torch.eye(len(CAPTIONS), dtype=torch.bool)
+    scores = model.scores(images, captions)
+    loss = make_loss([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
+    loss.backward()
+
+    theirs = AutoModel.from_pretrained(folder).train()
+    processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    # The documents of SigLIP in transformers: padding="max_length", and no attention mask.
+    padding = {"padding": "max_length", "max_length": POSITIONS} if name == "siglip" else {"padding": True}
+    cut = AutoTokenizer.from_pretrained(folder)(CAPTIONS, return_tensors="pt", **padding)
+    if name == "siglip":
+        del cut["attention_mask"]
+    pixels = processor([Image.fromarray(one) for one in _pictures()], return_tensors="pt")["pixel_values"]
+    found = theirs(**cut, pixel_values=pixels, return_loss=True)
+    found.loss.backward()
+
+    close(logits, found.logits_per_image, 4e-6)  # of up to 10
+    close(scores, found.image_embeds @ found.text_embeds.T)
+    close(loss, found.loss)
+    expected = dict(theirs.named_parameters())
+    for key, parameter in model.encoder.named_parameters():
+        grad = expected[key].grad
+        assert (parameter.grad is None) == (grad is None), key
+        if grad is not None:
+            close(parameter.grad, grad, 1e-6 * max(1.0, float(grad.abs().max())))
+    assert expected["logit_scale"].grad.abs() > 0
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_a_score_is_of_its_pair_alone(name: str) -> None:
+    """However long the other captions of the batch are."""
+    torch.manual_seed(0)
+    model = build(name, configure(name, SMALL, 0, 0), 0, 30).eval()
+    rows = [np.array([2, 7, 9, 3]), np.array([2, 5, 3]), np.array([2, *range(4, 20), 3])]
+    whole = model.encode_captions(pad_texts(rows)).vector
+    for k, row in enumerate(rows):
+        close(model.encode_captions(pad_texts([row])).vector[0], whole[k])
+
+
+def test_pictures_become_what_the_processors_are_defined_to_give(folders) -> None:
+    """CLIP (clip.py of openai/CLIP, 79-86): the shorter side to n by Pillow's bicubic filter, the centre, values of
+    0..1 normalised by the means of its data. SigLIP: both sides to n, -1..1."""
+    mean = np.array([0.48145466, 0.4578275, 0.40821073])[:, None, None]
+    deviation = np.array([0.26862954, 0.26130258, 0.27577711])[:, None, None]
+
+    def clip(picture: np.ndarray) -> np.ndarray:
+        height, width = picture.shape[:2]
+        short = min(height, width)
+        size = (int(SIDE * width / short), int(SIDE * height / short))
+        image = Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC)
+        left, top = (size[0] - SIDE) // 2, (size[1] - SIDE) // 2
+        crop = np.array(image.crop((left, top, left + SIDE, top + SIDE)), np.float64)
+        return (crop.transpose(2, 0, 1) / 255 - mean) / deviation
+
+    def siglip(picture: np.ndarray) -> np.ndarray:
+        image = Image.fromarray(picture).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        return np.array(image, np.float64).transpose(2, 0, 1) / 127.5 - 1
+
+    for name, expected in (("clip", clip), ("siglip", siglip)):
+        for options in ({"pretrained": str(folders[name])}, SMALL):
+            transform = image_transform(configure(name, options, 0, 0), biased=name == "siglip")
+            for picture in _pictures():
+                found = transform(picture)
+                assert found.dtype == np.float32 and found.shape == (3, SIDE, SIDE)
+                np.testing.assert_allclose(found, expected(picture), atol=2e-6)
+
+
+def test_the_default_sizes_are_openais_base_32() -> None:
+    """transformers' CLIPConfig has those of openai/clip-vit-base-patch32."""
+    from transformers import CLIPConfig
+
+    config, known = DualEncoderConfig(), CLIPConfig()
+    vision, text = known.vision_config, known.text_config
+    assert (config.image, config.patch) == (vision.image_size, vision.patch_size)
+    assert (config.image_width, config.image_layers) == (vision.hidden_size, vision.num_hidden_layers)
+    assert (config.text_width, config.text_layers) == (text.hidden_size, text.num_hidden_layers)
+    assert (config.image_heads, config.text_heads) == (vision.num_attention_heads, text.num_attention_heads)
+    assert 4 * config.text_width == text.intermediate_size and 4 * config.image_width == vision.intermediate_size
+    assert config.positions == text.max_position_embeddings
+
+
+def test_where_the_temperature_starts_and_what_keeps_it() -> None:
+    clip, siglip = (build(name, configure(name, SMALL, 0, 0), 0, 30).train() for name in ("clip", "siglip"))
+    close(clip.encoder.logit_scale, torch.tensor(log(1 / 0.07)), 1e-4)  # model.py of openai/CLIP, 295
+    close(siglip.encoder.logit_scale, torch.tensor([log(10)]))
+    close(siglip.encoder.logit_bias, torch.tensor([-10.0]))
+    pixels = _batch([np.zeros((3, SIDE, SIDE), np.float32)] * 2)
+    for model, kept in ((clip, log(100)), (siglip, 6.0)):
+        with torch.no_grad():
+            model.encoder.logit_scale.fill_(6.0)
+        sides = model(pixels, pad_texts([np.array([2, 5, 3])] * 2))
+        model.more_scores(*sides)
+        close(model.encoder.logit_scale, torch.full_like(model.encoder.logit_scale, kept))
+
+
+def test_rates_and_decay_of_its_weights() -> None:
+    model = build("siglip", configure("siglip", SMALL, 0, 0), 0, 30)
+    optimiser = make_optimiser(model, TrainParams(lr=1e-3, encoder_lr=1e-5, weight_decay=0.2))
+    of = {id(p): group for group in optimiser.param_groups for p in group["params"]}
+    for name, parameter in model.encoder.named_parameters():
+        group = of.pop(id(parameter))
+        own = name in ("logit_scale", "logit_bias")
+        assert group["lr"] == (1e-3 if own else 1e-5), name
+        assert group["weight_decay"] == (0.0 if own or parameter.ndim < 2 else 0.2), name
+    assert not of
+
+
+def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> None:
+    def made(name: str, **options: Any) -> object:
+        config = configure(name, options, 0, 0)
+        image_transform(config, biased=name == "siglip")
+        return build(name, config, 0, 30)
+
+    broken, shapeless = tmp_path / "broken", tmp_path / "shapeless"
+    for folder in (broken, shapeless):
+        shutil.copytree(folders["clip"], folder)
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    text = (shapeless / "preprocessor_config.json").read_text()
+    (shapeless / "preprocessor_config.json").write_text(
+        text.replace('"do_center_crop": true', '"do_center_crop": false')
+    )
+    (tmp_path / "empty").mkdir()
+    cases = (
+        ("clip", {"pretrained": str(tmp_path / "empty")}, "cannot load image processor"),
+        ("clip", {"pretrained": str(broken)}, "cannot load dual encoder"),
+        ("clip", {"pretrained": str(shapeless)}, "pictures are square"),
+        ("clip", {"pretrained": str(folders["siglip"])}, "set train.model.name=siglip"),
+        ("siglip", {"pretrained": str(folders["clip"])}, "set train.model.name=clip"),
+        ("clip", {"pretrained": str(folders["clip"]), "patch": 16}, "patch beside checkpoint"),
+        ("clip", {"patch": 10, "image": 224}, "patch 10 does not divide image 224"),
+        ("clip", {**SMALL, "text_heads": 3}, "text_heads 3 does not divide text_width 16"),
+        ("siglip", {**SMALL, "embed": 8}, "leave out train.model.options.embed"),
+        ("clip", {"patch": 0}, "train.model.options.patch is 0"),
+    )
+    for name, options, message in cases:
+        with pytest.raises(InputError, match=message):
+            made(name, **options)
+    shutil.copy(folders["clip"] / "preprocessor_config.json", bert)
+    with pytest.raises(InputError, match="is a 'bert', which has no get_image_features"):
+        made("clip", pretrained=bert)
+    with pytest.raises(InputError, match="caption of 102 tokens, .* takes 24: 'xxxx"):
+        CheckpointTokens(str(folders["clip"])).encode_texts(["x" * 100])
+    with pytest.raises(InputError, match="caption of 25 tokens, the model takes 24"):
+        made("clip", **SMALL).encode_captions(pad_texts([np.arange(25)]))  # type: ignore[attr-defined]
