@@ -131,7 +131,7 @@ def detectron_alone(model: Any, image: Tensor) -> Any:
 
 
 def compare(images: Sequence[np.ndarray], *, depth: int = 50, proposals: int = 300, seed: int = 0) -> dict[str, Any]:
-    """Pictures uint8 (H, W, 3) RGB -> largest differences over them, seconds a picture of both sides, their ratio."""
+    """Pictures uint8 (H, W, 3) RGB -> largest differences over them, seconds per picture of both sides, their ratio."""
     need_detectron2()
     ours = random_model(depth, proposals, seed)
     theirs = detectron_model(ours, depth)

@@ -4,8 +4,8 @@
         [--out FILE.json]
 
 bottom_up: pictures a second of the full-size detector with random weights, from prepared pictures to stored values,
-in both precisions; beside it detectron2's C4 model where it imports. train: pairs a second of a training step, and of
-SAF and SGR as a loop over captions. measures: pairs a second of the dense blocks, beside the processor's kernels.
+in both precisions; beside it detectron2's C4 model where it imports. train: pairs per second of a training step, and of
+SAF and SGR as a loop over captions. measures: pairs per second of the dense blocks, beside the processor's kernels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import moved
+from capgrade.trainer.search.encode import to_device
 
 LOOPS: dict[str, Any] = {"saf": saf_loop, "sgr": sgr_loop}
 MEASURES = ("cider", "rouge_l")  # sbert is one product: embeddings would have to be made first
@@ -75,7 +75,7 @@ def _wait(device: torch.device) -> None:
 
 
 def detector(device: torch.device, sizes: Sizes) -> dict[str, Any]:
-    """Pictures a second in each precision; detectron2's seconds a picture on its own device, where it imports."""
+    """Pictures per second in each precision; detectron2's seconds per picture on its own device, where it imports."""
     random = np.random.default_rng(0)
     rgb = [random.integers(0, 256, (*SIDES, 3), np.uint8) for _ in range(sizes.batch_pictures)]
     found: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
     for name in sizes.models:
         config = configure(name, training.MODELS[name], training.FEATURES, 0)
         model = build(name, config, training.FEATURES, training.VOCABULARY).train().to(device)
-        batch = moved(on_cpu[0], device), moved(on_cpu[1], device)
+        batch = to_device(on_cpu[0], device), to_device(on_cpu[1], device)
         found[name] = {
             precision: sizes.batch / seconds_of(partial(_step, model, *batch, precision), device, sizes.rounds)
             for precision in ("float32", "bf16")
@@ -133,8 +133,8 @@ def _step(model: RetrievalModel, images: Any, words: Any, precision: str, scores
 
 
 def measures(device: torch.device, captions: Captions, sizes: Sizes) -> dict[str, Any]:
-    """Image-caption pairs a second of the dense blocks on the device and by the processor's kernels, and how far apart
-    their values are."""
+    """Image-caption pairs per second of the dense blocks on the device and by the processor's kernels, and how far
+    apart their values are."""
     images = np.arange(min(256, captions.n_images))
     found: dict[str, Any] = {}
     for name in MEASURES:

@@ -29,7 +29,7 @@ class GradedBatches:
         self.size, self.seed, self.process, self.processes, self.epoch = size, seed, process, processes, 0
         self._half, self._owner = (size + 1) // 2, labels.owner
         self._start, self._captions = _neighbours(labels, measure, low, high)
-        if not len(self):
+        if not len(self) or len(self._owner) < 2 * self._half:
             problem = f"{len(self._owner)} captions fill no batch of {size} for each of {processes} processes"
             raise InputError(problem, remedy="lower the size")
 
@@ -48,16 +48,23 @@ class GradedBatches:
             yield self._batch(drawn, number, np.random.default_rng([self.seed, self.epoch, number]))
 
     def _batch(self, drawn: np.ndarray, number: int, rng: np.random.Generator) -> list[int]:
-        """A half, what it brings, and what is still missing from the halves that follow; no caption twice."""
+        """A half, what it brings, and what is still missing from the halves that follow it round; no caption twice."""
         half = drawn[number]
         first = self._start[self._owner[half]]
         count = self._start[self._owner[half] + 1] - first
         some = count > 0
         brought = self._captions[first[some] + (rng.random(int(some.sum())) * count[some]).astype(np.int64)]
-        rest = np.roll(drawn, -number - 1, axis=0).ravel() if len(np.unique(brought)) < self.size else brought
-        rows = np.concatenate([half, brought, rest])
-        _, where = np.unique(rows, return_index=True)
-        return rows[np.sort(where)][: self.size].tolist()
+        rows = _distinct(np.concatenate([half, brought]))
+        for following in range(1, len(drawn)):
+            if len(rows) >= self.size:
+                break
+            rows = _distinct(np.concatenate([rows, drawn[(number + following) % len(drawn)]]))
+        return rows[: self.size].tolist()
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """Each once, where it stands first."""
+    return rows[np.sort(np.unique(rows, return_index=True)[1])]
 
 
 def _neighbours(labels: Labels, measure: str, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ class CaptionScores:
 
     def reset(self) -> None:
         """Forget every batch."""
-        self._ids: list[object] = []
+        self._ids: list[object] = []  # None of a list's images, which are numbered at the end
         self._candidates: list[str | Sequence[str]] = []
         self._references: list[str | Sequence[str]] = []
 
@@ -51,18 +51,18 @@ class CaptionScores:
             new = list(candidates)
             self._add(new, [candidates[i] for i in new], [references[i] for i in new])
         else:
-            start = len(self._ids)
-            self._add(list(range(start, start + len(candidates))), list(candidates), list(references))
+            self._add([None] * len(candidates), list(candidates), list(references))
 
     def merge_state(self, other: CaptionScores) -> None:
-        """Add what another has gathered; images of lists, which have no ids, go on being numbered."""
-        numbered = other._ids == list(range(len(other._ids)))
-        ids = [len(self._ids) + k for k in range(len(other._ids))] if numbered else other._ids
-        self._add(ids, other._candidates, other._references)
+        """Add what another has gathered; images of lists, which have no ids, are numbered through.
+
+        InputError for an id that both have; then nothing is added.
+        """
+        self._add(other._ids, other._candidates, other._references)
 
     def _add(self, ids: list, candidates: list, references: list) -> None:
         known = set(self._ids)
-        again = [image for image in ids if image in known]
+        again = [image for image in ids if image is not None and image in known]
         if again:
             raise InputError(f"image {again[0]!r} was in an earlier batch", remedy="reset() before another epoch")
         self._ids += ids
@@ -70,7 +70,12 @@ class CaptionScores:
         self._references += references
 
     def compute(self) -> Scores:
-        """Scores of everything since `reset`. InputError where nothing was added."""
-        candidates = dict(zip(self._ids, self._candidates, strict=True))
-        references = dict(zip(self._ids, self._references, strict=True))
+        """Scores of everything since `reset`. InputError where nothing was added, or an id is the number of an image
+        that was given in a list."""
+        ids = [k if image is None else image for k, image in enumerate(self._ids)]
+        if len(set(ids)) < len(ids):
+            remedy = "give dicts everywhere, or lists everywhere"
+            raise InputError("an id is also the number of an image in a list", remedy=remedy)
+        candidates = dict(zip(ids, self._candidates, strict=True))
+        references = dict(zip(ids, self._references, strict=True))
         return score(candidates, references, self.measures, tokenizer=self.tokenizer, frequencies=self.frequencies)

@@ -53,7 +53,7 @@ class Evaluated:
 
 def evaluate(
     scores: Any, relevance: Any, metrics: Sequence[str] | None = None, *, own: Any = None, measure: str | None = None,
-    above: float = 0.0,
+    above: float | None = None,
 ) -> Evaluated:  # fmt: skip
     """Every metric for every query; print it for a table.
 
@@ -63,9 +63,9 @@ def evaluate(
 
     Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
     ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is
-    what exceeds `above`. A judged query without a list scores 0; one without judgements does not count.
+    what exceeds `above` (default 0). A judged query without a list scores 0; one without judgements does not count.
 
-    Raises InputError for unknown metrics, and for shapes and ids that do not fit.
+    Raises InputError for unknown metrics, for an option of the other form, and for shapes and ids that do not fit.
 
     >>> found = evaluate(np.array([[0.9, 0.2, 0.5]]), np.array([[0.0, 1.0, 2.0]]), ["ndcg@2"])
     >>> round(found.mean["ndcg@2"], 4)
@@ -75,11 +75,16 @@ def evaluate(
     mrr@2   0.5000  [0.5000, 0.5000]
     """
     if isinstance(scores, Run | Mapping):
+        _without(own=own, measure=measure)
+        if isinstance(relevance, Labels):
+            raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
         run = scores if isinstance(scores, Run) else Run.from_dict(scores)
         qrels = relevance if isinstance(relevance, Qrels) else Qrels.from_dict(relevance)
         names = list(LISTS if metrics is None else metrics)
-        table = score_run(run, qrels, names, above)
+        table = score_run(run, qrels, names, 0.0 if above is None else above)
         return Evaluated({name: table[:, k] for k, name in enumerate(names)}, qrels.queries)
+    if above is not None:
+        raise InputError("above of a matrix", remedy="above chooses what is relevant in Qrels; give own instead")
     similarity = as_numpy(scores)
     if isinstance(relevance, Labels):
         relevance, own = _from_labels(relevance, measure, similarity.shape, own)
@@ -95,6 +100,12 @@ def evaluate(
             raise InputError(f"metric '{item.name}' needs the own items", remedy="give own, bool [queries, candidates]")
     queries = Queries(similarity, relevance={"": as_numpy(relevance)}, positives=positives)
     return Evaluated(score_all(queries, [_with_lists(item) for item in chosen]))
+
+
+def _without(**of_matrices: Any) -> None:
+    for name, value in of_matrices.items():
+        if value is not None:
+            raise InputError(f"{name} of ranked lists", remedy=f"{name} is for a score matrix")
 
 
 def _mean(values: np.ndarray) -> float:

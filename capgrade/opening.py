@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.computed import Computed
+from capgrade.pipelines.measures.reads import require_read
 from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -32,6 +33,7 @@ class Opened:
     owner: np.ndarray | None = None  # int64 [n_captions]
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
     computed: tuple[str, str] | None = None  # measure and device of `exact`
 
     def exact(self, measure: str, device: str) -> Opened:
@@ -48,6 +50,8 @@ class Opened:
         if measure == "cider" and counted is not None and not Path(counted.partition("#")[0]).exists():
             problem = f"cider was made with the document frequencies of '{counted}', which is not here"
             raise InputError(problem, file=self.file, remedy="call this in a folder where it lies under this name")
+        if measure in self.made_with:
+            require_read([measure], params, self.inputs, Path(self.file))
         return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
 
     def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> Any:
@@ -107,7 +111,7 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | Path |
     values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
     _finite(values, folder)
     stored = Sampled(names, captions.n_captions, [Part(start, caption, values)])
-    return _of_captions(folder, stored, captions, manifest["measures"])
+    return _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
 
 
 def _finite(values: dict[str, np.ndarray], folder: Path) -> None:
@@ -131,7 +135,7 @@ def _shards(folder: Path, measures: Sequence[str] | None, captions: str | Path |
     stored = Sampled(names, n_captions, parts)
     made_with = shards.metadata["params"]["measures"]
     if table is not None:
-        return _of_captions(folder, stored, table, made_with)
+        return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
     return Opened(folder, stored, image_ids, n_captions, owner=owner, made_with=made_with)
 
 
@@ -159,13 +163,16 @@ def _relevance(folder: Path, measures: Sequence[str] | None, captions: str | Pat
     table = read_captions(Path(captions), first.metadata.get("split"))
     for matrix in matrices.values():
         matrix.require(table)
-    return _of_captions(folder, Dense(matrices), table, None)
+    return _of_captions(folder, Dense(matrices), table)
 
 
-def _of_captions(folder: Path, stored: Stored, captions: Captions, made_with: dict[str, Any] | None) -> Opened:
+def _of_captions(
+    folder: Path, stored: Stored, captions: Captions, made_with: dict[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> Opened:  # fmt: skip
     return Opened(
         folder, stored, captions.image_ids, captions.n_captions, captions.caption_ids, captions.owner, captions,
-        made_with,
+        made_with, inputs or {},
     )  # fmt: skip
 
 

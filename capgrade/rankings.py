@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.output import Recogniser, refuse_file
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -32,14 +34,19 @@ class Run:
     def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
         """One list of documents for each query, best first, as an index returns them.
 
-        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. `scores` [Q, k] never
-        rise; without them the lists' order counts. Raises InputError for lists that do not fit, or hold one twice.
+        `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. Lists, arrays or tensors,
+        wherever they lie. `scores` [Q, k] never rise; without them the lists' order counts.
+
+        Raises InputError for lists that do not fit, or hold one twice.
 
         >>> Run.from_lists(["q"], [[2, 0, -1]], names=["a", "b", "c"]).documents.to_pylist()
         ['c', 'a']
         """
-        rows = [list(row) for row in documents]
-        values = [range(0, -len(row), -1) for row in rows] if scores is None else [list(row) for row in scores]
+        queries, names = _plain(queries), names if names is None else _plain(names)
+        rows = [list(_plain(row)) for row in _plain(documents)]
+        values = [range(0, -len(row), -1) for row in rows]
+        if scores is not None:
+            values = [list(_plain(row)) for row in _plain(scores)]
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
             raise InputError(problem, remedy="give one list for each query, one score for each document")
@@ -74,7 +81,7 @@ class Run:
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
-        may not be written.
+        may not be written: over another file than a run with the same tag.
 
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).write("a.run")
         2
@@ -86,7 +93,9 @@ class Run:
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-        _write(Path(path), lines)
+        _write(
+            Path(path), lines, f"TREC run with the tag '{tag}'", lambda f: len(f) == 6 and (f[1], f[5]) == ("Q0", tag)
+        )
         return len(lines)
 
 
@@ -143,7 +152,8 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
     found = [query.to_pylist(), document.to_pylist(), np.searchsorted(edges, values, side="right").tolist()]
     _no_spaces(set(found[0]), "query")
     _no_spaces(set(found[1]), "document")
-    _write(path, [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)])
+    lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
+    _write(path, lines, "TREC judgements with whole grades", lambda f: len(f) == 4 and f[1] == "0" and f[3].isdecimal())
     return len(values)
 
 
@@ -158,6 +168,13 @@ def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array,
     captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))
     pair = (captions, images) if queries == "captions" else (images, captions)
     return *pair, values[order].astype(np.float64)
+
+
+def _plain(values: Any) -> Any:
+    """Tensors as arrays: their numbers are no ids, and compare as nothing."""
+    from capgrade.metrics import as_numpy
+
+    return as_numpy(values) if hasattr(values, "detach") else values
 
 
 def _nothing(name: Any) -> bool:
@@ -275,6 +292,18 @@ def _no_spaces(names: Iterable[str], what: str) -> None:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
-def _write(path: Path, lines: list[str]) -> None:
+def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[str]], bool]) -> None:
+    refuse_file(path, what, _each_line(ours))
     with atomic(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")
+
+
+def _each_line(ours: Callable[[list[str]], bool]) -> Recogniser:
+    """Text files of whose every line the fields are `ours`; an empty one too, which a run of nothing is."""
+
+    def all_ours(path: Path) -> bool:
+        with suppress(UnicodeDecodeError), path.open(encoding="utf-8") as file:
+            return all(ours(line.split()) for line in file)
+        return False
+
+    return all_ours

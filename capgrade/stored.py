@@ -57,21 +57,21 @@ def _pointer(typing: Any, address: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _place(captions, place, before):
-    """Where each caption stands in the batch: `place` its last column, -1 for none; `before` the one before."""
+def _columns(captions, last, before):
+    """Where each caption stands in the batch: `last` its last column, -1 for none; `before` the one before."""
     for j in range(len(captions)):
-        before[j] = place[captions[j]]
-        place[captions[j]] = j
+        before[j] = last[captions[j]]
+        last[captions[j]] = j
 
 
 @njit(nogil=True, cache=True)
-def _fill_sampled(images, runs, sizes, labels, place, before, values, known):
+def _fill_sampled(images, runs, sizes, labels, last, before, values, known):
     for i in range(len(images)):
         size = sizes[images[i]]
         kept = carray(_pointer(runs[images[i]]), size, np.int32)
         stored = carray(_pointer(labels[images[i]]), size, np.float32)
         for k in range(size):
-            j = place[kept[k]]
+            j = last[kept[k]]
             while j >= 0:
                 values[i, j] = stored[k]
                 known[i, j] = True
@@ -126,18 +126,18 @@ class Sampled:
     def fill(
         self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
     ) -> None:
-        if not hasattr(self._local, "place"):
-            self._local.place = np.full(self.n_captions, -1, np.int32)
-        place, before = self._local.place, np.empty(len(captions), np.int32)
-        _place(captions, place, before)
+        if not hasattr(self._local, "last"):
+            self._local.last = np.full(self.n_captions, -1, np.int32)
+        last, before = self._local.last, np.empty(len(captions), np.int32)
+        _columns(captions, last, before)
 
         def some(here: slice) -> None:
             _fill_sampled(
-                images[here], self._runs, self.sizes, self._labels[measure], place, before, values[here], known[here]
+                images[here], self._runs, self.sizes, self._labels[measure], last, before, values[here], known[here]
             )
 
         _in_threads(some, len(images), len(captions))
-        place[captions] = -1
+        last[captions] = -1
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         for part in self.parts:

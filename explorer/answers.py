@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from capgrade.explorer.corpus import Corpus
 from capgrade.explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
 from capgrade.explorer.pairs import Pairs
 from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.unlike import NOTHING, usual
 from capgrade.explorer.voices import MeasureVoice, Voice, top
 from capgrade.pipelines.agree import Judgements
 from capgrade.schemas.errors import InputError
@@ -38,7 +39,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one voice ranks first, or why it does not answer."""
+    """What one voice ranks first, or why it does not answer, or that nothing is like what was asked."""
 
     voice: str
     kind: str
@@ -63,6 +64,7 @@ class Explorer:
         self.thumbnails = self.thumbnails or Thumbnails(self.corpus.captions, None)
         self._lock = threading.Lock()
         self.retrieved = lru_cache(maxsize=8)(self._retrieved)
+        self._usual: dict[str, float] = {}
 
     @property
     def voices(self) -> list[Voice]:
@@ -75,12 +77,25 @@ class Explorer:
         return self.detector is not None and bool(self.models)
 
     def of_text(self, text: str, count: int = 8) -> list[Answer]:
-        """Images for a caption in words. InputError for one that is empty or too long."""
+        """Images for a caption in words; of each voice with a note where nothing is like it. InputError for one that is
+        empty or too long."""
         if not text.strip() or len(text) > LONGEST:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
         same = np.array([k for k, known in enumerate(self.corpus.captions.texts) if known == text], np.int64)
         own = set(self.corpus.captions.owner[same].tolist())
-        return [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
+        answers = [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
+        return [self._noted(voice, answer) for voice, answer in zip(self.voices, answers, strict=True)]
+
+    def _noted(self, voice: Voice, answer: Answer) -> Answer:
+        """With the note that nothing is like it, where the best score is below what is usual."""
+        if not answer.hits or any(hit.own for hit in answer.hits):
+            return answer
+        if voice.name not in self._usual:
+            with self._lock:
+                self._usual[voice.name] = usual(voice, self.corpus.captions)
+        best = answer.hits[0].score
+        unlike = best < self._usual[voice.name] or (voice.kind == "measure" and best <= 0)
+        return replace(answer, note=NOTHING) if unlike else answer
 
     def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
         """Images for a caption of the corpus."""

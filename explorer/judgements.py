@@ -11,8 +11,10 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
-from capgrade.explorer.plans import SEMANTIC_MAP, Plan
+from capgrade.explorer.estimates import accepted_per_image
+from capgrade.explorer.plans import POOL, SEMANTIC_MAP, Plan
 from capgrade.explorer.ratings import SCORES, Ratings
+from capgrade.pipelines.agreement.read import number
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
@@ -21,7 +23,7 @@ RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's pr
 HEADER = ("image_id", "caption_id", "score", "reviewers")
 Level = Literal["ordinal", "interval"]
 LEVELS: tuple[Level, ...] = ("ordinal", "interval")
-Table = Mapping[str, Mapping[int, int]]  # reviewer -> item -> score
+Table = Mapping[str, Mapping[int, float]]  # reviewer -> item -> score
 
 
 def export(ratings: Ratings, out: Path) -> int:
@@ -50,12 +52,16 @@ def judgements_csv(ratings: Ratings) -> tuple[str, int]:
     return text.getvalue(), len(scores)
 
 
-def agreement(ratings: Ratings) -> dict[str, Any]:
-    """Krippendorff's alpha (ordinal and interval), how much was rated, and for SemanticMap's protocol R@10.
+def agreement(ratings: Ratings, judged: Table | None = None) -> dict[str, Any]:
+    """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
+    the captions per image that each rater accepts (`accepted_per_image`).
 
-    alpha is None, with the reason, where it is not defined: no pair that two people rated, or one score throughout.
+    `judged` are other raters' scores, such as a model's: "people" is the alpha without them, "with_people" that of each
+    one and the mean of people. alpha is None where it is not defined: no pair that two rated, or one score throughout.
     """
-    found = ratings.all()
+    people = ratings.all()
+    found: dict[str, Mapping[int, float]] = {**people, **(judged or {})}
+    _refuse_mixed(people, judged or {})
     matrix = rating_matrix(found, len(ratings.plan.items))
     result: dict[str, Any] = {
         "protocol": ratings.plan.protocol,
@@ -64,9 +70,68 @@ def agreement(ratings: Ratings) -> dict[str, Any]:
         "rated_twice": int((np.isfinite(matrix).sum(axis=0) > 1).sum()),
         "alpha": {level: alpha(matrix, level) for level in LEVELS},
     }
+    if judged:
+        result["people"] = {level: alpha(rating_matrix(people, len(ratings.plan.items)), level) for level in LEVELS}
+        mean = mean_scores(people)
+        result["with_people"] = {name: _of_two(table, mean, len(ratings.plan.items)) for name, table in judged.items()}
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
+    if ratings.plan.protocol == POOL:
+        least = RELEVANT if _top(found) > 1 else 0.5
+        tables = {**found, "mean of people": mean_scores(people)} if len(people) > 1 else found
+        result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
     return result
+
+
+def mean_scores(found: Table) -> dict[int, float]:
+    """Item -> the mean of those who rated it."""
+    given: dict[int, list[float]] = {}
+    for table in found.values():
+        for item, score in table.items():
+            given.setdefault(item, []).append(score)
+    return {item: float(np.mean(scores)) for item, scores in given.items()}
+
+
+def _of_two(one: Mapping[int, float], other: Mapping[int, float], items: int) -> dict[str, float | None]:
+    return {level: alpha(rating_matrix({"one": one, "other": other}, items), level) for level in LEVELS}
+
+
+def _top(found: Table) -> float:
+    return max((score for table in found.values() for score in table.values()), default=0.0)
+
+
+def _refuse_mixed(people: Table, judged: Table) -> None:
+    if set(people) & set(judged):
+        raise InputError(
+            f"'{sorted(set(people) & set(judged))[0]}' is a reviewer too", remedy="name the rater otherwise"
+        )
+    if people and judged and (_top(people) > 1) != (_top(judged) > 1):
+        raise InputError("answers of yes or no beside scores of 0 to 5", remedy="judge on one scale")
+
+
+def read_judged(path: Path, plan: Plan) -> dict[str, dict[int, float]]:
+    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`. InputError for another table, and where
+    it has none of the pairs."""
+    at: dict[tuple[str, str], list[int]] = {}
+    for k, item in enumerate(plan.items):
+        at.setdefault((item.image_id, item.caption_id), []).append(k)
+    found: dict[str, dict[int, float]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if not {"image_id", "caption_id", "score", "rater"} <= set(reader.fieldnames or ()):
+                raise InputError("no columns image_id, caption_id, score, rater", file=path, row=1)
+            for row in reader:
+                score = number(row["score"], path, reader.line_num)
+                for item in at.get((row["image_id"], row["caption_id"]), []):
+                    found.setdefault(row["rater"], {})[item] = score
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+    if not found:
+        raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
+    return found
 
 
 def rating_matrix(found: Table, items: int) -> np.ndarray:
@@ -83,7 +148,7 @@ def alpha(matrix: np.ndarray, level: Level) -> float | None:
     values = shared[np.isfinite(shared)]
     if len(np.unique(values)) < 2:
         return None
-    domain = np.array(SCORES, float)
+    domain = np.union1d(np.array(SCORES, float), values)  # a model may answer 3.5
     return float(krippendorff.alpha(reliability_data=shared, value_domain=domain, level_of_measurement=level))
 
 
@@ -109,9 +174,9 @@ def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
     }
 
 
-def _rescued(plan: Plan, table: Mapping[int, int]) -> dict[str, bool]:
+def _rescued(plan: Plan, table: Mapping[int, float]) -> dict[str, bool]:
     """Finished query -> whether one of its images was found relevant."""
-    given: dict[str, list[int | None]] = {}
+    given: dict[str, list[float | None]] = {}
     for k, item in enumerate(plan.items):
         given.setdefault(str(item.query), []).append(table.get(k))
     best = {query: max((s for s in scores if s is not None), default=-1) >= RELEVANT for query, scores in given.items()}

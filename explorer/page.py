@@ -104,6 +104,9 @@ def agreement(found: dict[str, Any]) -> Markup:
     for level, value in found["alpha"].items():
         undefined = "– (needs pairs that two people rated, and two different scores)"
         rows.append((f"Krippendorff's alpha, {level}", undefined if value is None else f"{value:.3f}"))
+    for name, one in found.get("accepted", {}).items():
+        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        rows.append((f"captions per image that {name} accepts, beyond the given", shown))
     recall = found.get("recall")
     if recall:
         rows.append(("R@10 of the labels", f"{recall['labels']:.1f}"))

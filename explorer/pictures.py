@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from PIL import Image
 
+from capgrade.pipelines.pictures.found import Found, find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from capgrade.pipelines.pictures.listing import Picture  # which loads torch
 
 SIDE = 320  # pixels, of the longer side
 
 
 class Thumbnails:
-    """JPEG bytes of an image by its number; found by image id, or by the stem of the captions' image_file."""
+    """JPEG bytes of an image by its number, from a folder, a zip, a list or a URL template (`found.py`)."""
 
-    def __init__(self, captions: Captions, source: Path | None) -> None:
-        self.pictures = [None] * captions.n_images if source is None else _matched(captions, source)
+    def __init__(self, captions: Captions, source: str | Path | None) -> None:
+        self.ids = captions.image_ids
+        self.found = None if source is None else find(captions, source)
         self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
+        if self.found is not None:
+            self._tell(self.found)
 
     def __contains__(self, image: int) -> bool:
-        return 0 <= image < len(self.pictures) and self.pictures[image] is not None
+        return self.found is not None and 0 <= image < len(self.ids) and self.ids[image] in self.found
+
+    def _tell(self, found: Found) -> None:
+        for image_id in self.ids:
+            if image_id not in found:
+                found.read(image_id)
+        found.asked.update(self.ids)
+        found.tell()
 
     def _jpeg(self, image: int) -> bytes:
-        picture = self.pictures[image]
+        picture = None if self.found is None else self.found.image(self.ids[image])
         if picture is None:
             raise InputError(f"no picture of image {image}")
-        return jpeg(Image.fromarray(picture.decode()[0]))
+        return jpeg(picture)
 
 
 def jpeg(picture: Image.Image) -> bytes:
@@ -42,17 +49,3 @@ def jpeg(picture: Image.Image) -> bytes:
     data = io.BytesIO()
     small.save(data, "JPEG", quality=85)
     return data.getvalue()
-
-
-def _matched(captions: Captions, source: Path) -> list[Picture | None]:
-    from capgrade.pipelines.pictures.listing import read_pictures
-
-    known = {picture.image_id: picture for picture in read_pictures(source)}
-    first = captions.refs[captions.ref_ptr[:-1]]
-    files = captions.table["image_file"].take(first).to_pylist()
-    stems = (PurePosixPath(name).stem if name else None for name in files)
-    found = [known.get(i) or (known.get(s) if s else None) for i, s in zip(captions.image_ids, stems, strict=True)]
-    if not any(found):
-        remedy = "give the pictures of these captions, named by image id or image_file"
-        raise InputError(f"none of the {len(found)} images of split '{captions.split}'", file=source, remedy=remedy)
-    return found

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
 FILE = "plan.json"
-INFORMATION, SEMANTIC_MAP = "information", "semantic_map"
+INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
 
 
 @dataclass(frozen=True)
 class Item:
-    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol."""
+    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol;
+    `stratum` is the part of all pairs that it was drawn from, in a pool."""
 
     image_id: str
     caption_id: str
     query: str | None = None
+    stratum: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,20 @@ class Plan:
     @property
     def key(self) -> str:
         """SHA-256 of the whole plan: ratings belong to one plan."""
-        return hashlib.sha256(canonical(asdict(self)).encode()).hexdigest()
+        return hashlib.sha256(canonical(self.json()).encode()).hexdigest()
+
+    def json(self) -> dict[str, Any]:
+        """As it is written; a stratum stands where there is one only, so that older plans keep their key."""
+        whole = asdict(self)
+        for item in whole["items"]:
+            if item["stratum"] is None:
+                del item["stratum"]
+        return whole
+
+    def probability(self, item: Item) -> float:
+        """With which a pair of its stratum was chosen."""
+        stratum = self.facts["strata"][item.stratum]
+        return float(stratum["chosen"] / stratum["pairs"])
 
     def order(self, reviewer: str) -> list[int]:
         """The items' numbers as this reviewer sees them, shuffled by the seed and the name."""
@@ -107,7 +122,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
         refuse_foreign(folder, "review")
     elif read_plan(folder).key != plan.key:
         raise InputError("holds another review", file=folder, remedy="give another folder")
-    write_json(folder / FILE, {**asdict(plan), "kind": "review"})
+    write_json(folder / FILE, {**plan.json(), "kind": "review"})
 
 
 def read_plan(folder: Path) -> Plan:
@@ -121,6 +136,8 @@ def read_plan(folder: Path) -> Plan:
         plan = Plan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
     except (KeyError, TypeError) as error:
         raise InputError(f"not a review plan ({error})", file=folder / FILE, remedy="start another review") from error
-    if plan.protocol not in (INFORMATION, SEMANTIC_MAP) or not all(isinstance(x, str) for pair in texts for x in pair):
+    if plan.protocol not in (INFORMATION, SEMANTIC_MAP, POOL) or not all(
+        isinstance(x, str) for pair in texts for x in pair
+    ):
         raise InputError("not a review plan", file=folder / FILE, remedy="start another review")
     return plan

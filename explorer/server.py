@@ -33,7 +33,10 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
     def picture(number: int) -> Response:
         if number not in explorer.thumbnails:
             return Response(status_code=404)
-        return Response(explorer.thumbnails.jpeg(number), media_type="image/jpeg")
+        try:
+            return Response(explorer.thumbnails.jpeg(number), media_type="image/jpeg")
+        except InputError:  # damaged, or its address does not answer
+            return Response(status_code=404)
 
     @app.get("/judgements.csv")
     def judgements() -> Response:

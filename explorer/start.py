@@ -37,7 +37,7 @@ class Folders:
     measures: Sequence[str] = ("cider", "rouge_l", "sbert")  # where no labels are given
     runs: Sequence[Path] = ()
     indexes: Sequence[Path] = ()  # one per run, or none
-    images: Path | None = None
+    images: str | Path | None = None  # a folder, a zip, a list, or a URL template
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)
     detector: RegionsParams | None = None

@@ -20,6 +20,7 @@ from capgrade.pipelines.measures.mixture_weights import mix
 from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
@@ -55,6 +56,8 @@ def agree(
     """
     if calibrate:
         refuse_other(calibrate)
+    if calibrate and pairs and calibrate.resolve() == pairs.resolve():
+        raise InputError("pairs and calibration have one path", file=pairs, remedy="give two")
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
     captions = read_captions(captions_dir, split)

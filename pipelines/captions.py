@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,20 @@ def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
         records, extra = world.captions, scenes.write(world, out)
     else:
         records, extra = list(SOURCES[params.source](params)), {}
+    return write_records(out, records, params, extra)
+
+
+def write_records(
+    out: Path, records: list[Caption], params: CaptionsParams, extra: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Check and tokenise captions and write them, in this order; `extra` files with their rows are there already.
+    Returns the manifest. InputError as `captions`."""
     records, tokens, dropped = checked(records, params)
     splits = Counter(r.split for r in records)
     inputs = _inputs(params)
     metadata = {"kind": "captions", "source": params.source, "tokenizer": params.tokenizer, "inputs": inputs}
     schema = with_metadata(SCHEMA, metadata)
-    rows = {FILE: write_arrow(out / FILE, schema, _batches(records, tokens, schema)), **extra}
+    rows = {FILE: write_arrow(out / FILE, schema, _batches(records, tokens, schema)), **(extra or {})}
     return write_manifest(
         out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows,
         images=len({r.image_id for r in records}), splits=dict(splits), dropped_empty=dropped,
@@ -57,7 +65,8 @@ def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
     """The records that stay, their tokens, and how many empty ones were dropped; refuses what a source may not give."""
     if not records:
-        raise InputError("no captions", file=params.input, remedy="check the split and the source's format")
+        remedy = "check that it is whole, and the source's format"
+        raise InputError("no captions: empty, or a header alone", file=params.input, remedy=remedy)
     _refuse_duplicates(records)
     _refuse_split_images(records)
     warn_of_scripts([r.text for r in records], params.tokenizer)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.catalogue import make_detector, weight_files
 from capgrade.pipelines.detectors.selection import Detections
-from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.pictures.decode import Decoded, Prepared, decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
@@ -35,6 +35,7 @@ from capgrade.schemas.output import claim_all
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.space import require_space
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes
@@ -119,45 +120,55 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     `unreadable: skip` the manifest lists it; with `fail` there is no manifest but an InputError that names it,
     after all others are done: mended, or with skip, the next run does only what is missing.
     """
-    place = Place.here()
+    process = Process.current()
     pictures = read_pictures(source)
-    detector = make_detector(params, place.local)
-    made_with = {**params.result(), "detector": detector.name, "device": device_of(params.device, place.local).type}
+    detector = make_detector(params, process.local)
+    made_with = {**params.result(), "detector": detector.name, "device": device_of(params.device, process.local).type}
     inputs = {name: digest(path) for name, path in weight_files(params).items()}
     schema = region_schema(detector.n_features, params.dtype, made_with)
     cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
     shards = [shard_name(k) for k in range(cut.n_shards)]
-    with together(place) as wait, _unfinished(out, key, shards, place, wait):
-        detect_all(cut, detector, params, place)
+    size = len(pictures) * _image_bytes(params, detector.n_features)
+    with together(process) as wait, _unfinished(out, key, shards, size, process, wait):
+        detect_all(cut, detector, params, process)
         wait()
-        return finish(cut, detector, params, made_with, inputs) if place.rank == 0 else None
+        return finish(cut, detector, params, made_with, inputs) if process.rank == 0 else None
 
 
 def _shard_images(params: RegionsParams, n_features: int) -> int:
     """Images that fit a shard of `target_mb` when each keeps the most boxes."""
-    image = params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
-    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image))
+    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // _image_bytes(params, n_features)))
+
+
+def _image_bytes(params: RegionsParams, n_features: int) -> int:
+    """Bytes of the features of an image that keeps the most boxes."""
+    return params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
 
 
 @contextmanager
-def _unfinished(out: Path, key: Any, shards: list[str], place: Place, wait: Callable[[], None]) -> Iterator[None]:
+def _unfinished(
+    out: Path, key: Any, shards: list[str], size: int, process: Process, wait: Callable[[], None]
+) -> Iterator[None]:
     """The work folder, opened by the first process for these shards before any other process goes on; `out` has no
-    manifest meanwhile."""
-    with work_folder(out, KIND, key) if place.rank == 0 else nullcontext():
+    manifest meanwhile. InputError when the disk has no room for `size` bytes of shards."""
+    with work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
+        if process.rank == 0:
+            done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
+            require_space(out, max(size, done), done=done)
         claim_all(out, shards)
         wait()
         yield
 
 
-def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, place: Place) -> None:
+def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:
     """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread."""
-    todo = [k for k in range(place.rank, cut.n_shards, place.world) if not cut.finished(k)]
+    todo = [k for k in range(process.rank, cut.n_shards, process.world) if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
     if not total:
         return
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
-    pinned = device_of(params.device, place.local).type == "cuda"
+    pinned = device_of(params.device, process.local).type == "cuda"
     ready = decoded(cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
     shard, waiting = _Shard(cut), deque[Future[None]]()
     with progress(f"regions by {detector.name}", total, unit="images") as advance, ThreadPoolExecutor(1) as writer:

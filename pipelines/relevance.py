@@ -25,6 +25,7 @@ from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, w
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from capgrade.schemas.space import require_space, size_of
 
 BINS = 100
 
@@ -62,6 +63,8 @@ def relevance(
     inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "relevance", [made_with, inputs]) as work:
         device_of(params.device)
+        matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
+        require_space(out, matrices, parts=matrices, done=size_of(work / "parts"))
         remote = run_url(params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
@@ -78,7 +81,7 @@ def relevance(
             work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
             block_images=params.block_images, n_captions=captions.n_captions, device=params.device, remote=remote,
         )  # fmt: skip
-        run_blocks(job, f"relevance of {captions.n_captions} captions to {captions.n_images} images", beam_options)
+        run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)

@@ -15,6 +15,7 @@ from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.nearest import SCORED, Nearest
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.sampled import TABLE, Sampled
+from capgrade.pipelines.execution.scoring import score_here
 from capgrade.pipelines.execution.shared import fit_measures, forget, run_url, save_ids
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.measures import Measure, choose
@@ -26,10 +27,11 @@ from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
+from capgrade.schemas.space import require_space, size_of
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """What shards are made of, and what their manifests say of it: the same for one run and for all its parts."""
 
     captions: Captions
@@ -39,17 +41,20 @@ class _Source:
     files: Mapping[str, str]
 
     @staticmethod
-    def of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> _Source:
+    def of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
         reason_names(params.measures)
         chosen = choose(params.measures, measures)
         captions = read_captions(captions_dir, params.split)
-        return _Source(captions, chosen, params, measures, read_by(params.measures, measures))
+        return Source(captions, chosen, params, measures, read_by(params.measures, measures))
 
     @property
     def made_with(self) -> dict[str, Any]:
         how = {"group_captions", "exchange"}  # of no effect on what is written
         used = self.measures.used(self.params.measures)
-        return {"shards": self.params.model_dump(exclude=how), "measures": used}
+        shards = self.params.model_dump(exclude=how)
+        if not self.params.windows.counts:  # so that shards without are what they were before there were any
+            del shards["windows"]["counts"]
+        return {"shards": shards, "measures": used}
 
     @property
     def inputs(self) -> dict[str, str]:
@@ -70,7 +75,17 @@ class _Source:
             "reasons": reason_names(self.params.measures),
             "params": self.made_with,
         }
-        return shard_schema(self.params.measures, metadata)
+        return shard_schema(self.params.measures, metadata, self.params.windows.counts)
+
+    def size(self, images: int) -> int:
+        """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter
+        of what windows could hold, as most are empty."""
+        captions, params = self.captions, self.params
+        windows = params.windows.per_window / params.windows.stride / 4
+        pairs = captions.n_captions / captions.n_images + params.uniform
+        pairs += (params.top + windows) * len(params.measures)
+        lists = [field.type.value_type for field in self.schema if pa.types.is_list(field.type)]
+        return int(images * min(pairs, captions.n_captions) * sum(item.bit_width // 8 for item in lists))
 
     @property
     def n_blocks(self) -> int:
@@ -111,17 +126,21 @@ class _Source:
         if self.params.windows.among == "all":
             images = sum(len(job.images(block)) for block in blocks)
             return dict.fromkeys(self.params.measures, images * self.captions.n_captions)
+        return self.counted(job, blocks)
+
+    def counted(self, job: Job, blocks: range) -> dict[str, int]:
+        """The same, where workers have counted them."""
         counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
         return {name: sum(count[name] for count in counts) for name in self.params.measures}
 
     def finish(
-        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int]
+        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int], **facts: Any
     ) -> dict[str, Any]:
         """The manifest, unless a file that was read has changed meanwhile."""
         require_unchanged(dict(self.files), read_by(self.params.measures, self.measures))
         return write_manifest(
             folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs, scored=scored,
-            n_captions=self.captions.n_captions,
+            n_captions=self.captions.n_captions, **facts,
         )  # fmt: skip
 
 
@@ -138,11 +157,13 @@ def shards(
     measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
     as `relevance` does.
     """
-    source = _Source.of(captions_dir, params, measures)
+    source = Source.of(captions_dir, params, measures)
     with work_folder(out, "shards", source.key) as work:
+        size = source.size(source.captions.n_images)
+        require_space(out, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
-        run_blocks(job, f"sampling from {job.n_images} x {job.n_captions} pairs", beam_options)
-        rows, pairs = _write(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
+        run_blocks(job, f"sampling from {job.n_images:,} x {job.n_captions:,} pairs", beam_options)
+        rows, pairs = write_shards(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
         scored = source.scored(job, range(job.n_blocks))
     manifest = source.finish(out, "shards", rows, pairs, scored)
     forget(job)
@@ -162,12 +183,18 @@ def shards_part(
     Parts may be made in any order, at once, on machines that see the same folders; one that was stopped goes on.
     Returns the part's manifest. Raises InputError as `shards`, and for more parts than blocks.
     """
-    source = _Source.of(captions_dir, params, measures)
+    source = Source.of(captions_dir, params, measures)
     folder, blocks = part.folder(out), part.blocks(source.n_blocks)
     rows, pairs = {}, 0
     with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
+        size = source.size(min(len(blocks) * params.block_images, source.captions.n_images))
+        require_space(folder, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
-        run_blocks(job, f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks", beam_options, blocks)
+        what = f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks"
+        if beam_options or job.remote:
+            run_blocks(job, what, beam_options, blocks)
+        else:
+            score_here(job, what, blocks)
         for block, batch in zip(blocks, joined(job, TABLE, blocks), strict=True):
             rows[block_name(block)] = write_arrow(folder / block_name(block), source.schema, [batch])
             pairs += _pairs(batch)
@@ -182,10 +209,11 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
 
     Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
     """
-    source = _Source.of(captions_dir, params, measures)
+    source = Source.of(captions_dir, params, measures)
     files, scored = part_files(out, source.made_with, source.inputs)
     with work_folder(out, "shards", [*source.key, "join"]):
-        rows, pairs = _write(out, source, files)
+        require_space(out, sum(path.stat().st_size for path in files))
+        rows, pairs = write_shards(out, source, files)
     return source.finish(out, "shards", rows, pairs, scored)
 
 
@@ -199,7 +227,7 @@ def explained(manifest: dict[str, Any], images: int) -> str:
     return "\n".join(lines)
 
 
-def _write(out: Path, source: _Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
+def write_shards(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
     """Shards of the parts of all blocks: the rows of each, and pairs."""
     groups = list(_by_size(parts, source.params.target_mb * 2**20))
     rows, pairs = {}, 0

@@ -136,8 +136,14 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     parts = [split] if split in known else split.split("+")  # a split may itself be called train+restval
     for part in parts:
         if part not in known:
-            raise InputError(f"no split '{part}'", file=folder, remedy=f"choose from: {', '.join(known)}")
+            raise InputError(f"no split '{part}'", file=folder, remedy=f"choose with --split from: {', '.join(known)}")
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     tokenizer = metadata_of(table.schema)["tokenizer"]
     return Captions(table.combine_chunks(), split, tokenizer, manifest["files"][FILE]["sha256"])
+
+
+def splits_of(folder: Path) -> list[str]:
+    """Names of the splits of a captions folder, in order of first appearance. InputError as `read_captions`."""
+    read_manifest(folder, "captions")
+    return pc.unique(open_arrow(folder / FILE).read_all()["split"]).to_pylist()

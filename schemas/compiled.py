@@ -23,7 +23,11 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
+from capgrade.schemas.say import tell
+
 CONSTANTS = (bool, int, float, complex, str, bytes, np.generic, type(None))
+
+COMPILING = "compiling kernels, once; later runs find them in the cache"
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +56,13 @@ class _Cache(FunctionCache):
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp(function))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Kept machine code, or None after a word on what takes the seconds that follow."""
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            tell(COMPILING)
+        return found
 
 
 def stamp(function: FunctionType) -> str:

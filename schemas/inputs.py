@@ -35,11 +35,6 @@ def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def path_digest(path: Path) -> str:
-    """SHA-256 of a file, or over the files of a folder."""
-    return folder_digest(path) if path.is_dir() else file_digest(path)
-
-
 def given_digests(**given: Path | None) -> dict[str, str]:
     """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder."""
     paths = {name: path for name, path in given.items() if path is not None}

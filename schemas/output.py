@@ -105,6 +105,12 @@ def begin(out: Path, gone: Sequence[str] = ()) -> None:
             (out / name).unlink(missing_ok=True)
 
 
+def written(out: Path) -> set[str]:
+    """The names of the files that this run of an open folder or the one before has written, or was about to."""
+    claims = opened(out)
+    return set() if claims is None else set(claims.names)
+
+
 def claim_all(out: Path, names: list[str]) -> None:
     """Note files that several processes are going to write in an open folder. InputError as `output_folder`."""
     claims = opened(out)

@@ -1,10 +1,11 @@
-"""Progress bars for long work: on a terminal only, so that logs and pipes stay clean."""
+"""Progress of long work: a bar on a terminal; elsewhere, as in logs and pipes, a line now and then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +19,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from capgrade.schemas.heartbeat import heartbeat
+
+_T = TypeVar("_T")
 
 
 class Advance(Protocol):
@@ -39,14 +44,29 @@ class SpeedColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[Advance]:
-    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second. Yields
-    the function that advances it. A total of None is not known before the end."""
+    """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second; where
+    there is no terminal, the same as a line every ten seconds or more. Yields the function that advances it. A total of
+    None is not known before the end. Of several processes of a training the first one shows it."""
+    if os.environ.get("RANK", "0") != "0":  # as torchrun numbers them
+        yield lambda steps=1: None
+        return
     console = Console(stderr=True)
+    if not console.is_terminal:
+        with heartbeat(what, total, unit) as count:
+            yield count.advance
+        return
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     if unit:
         columns = (*columns, SpeedColumn(unit))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=total)
         yield lambda steps=1: bar.advance(task, steps)
+
+
+def counted(items: Iterable[_T], advance: Advance, size: Callable[[_T], int]) -> Iterator[_T]:
+    """The same items, each counted by its size once it has been used."""
+    for item in items:
+        yield item
+        advance(size(item))

@@ -59,9 +59,10 @@ class RegionStore:
         return self._batches[b].row(k - first)
 
     def require(self, captions: Captions) -> None:
-        """InputError for regions of another split whose image ids are row numbers, which fit every split."""
+        """InputError for regions of other splits whose image ids are row numbers, which fit every split."""
         split, numbers = self.metadata.get("split"), {str(k) for k in range(len(self))}
-        if split and split not in (captions.split, *captions.split.split("+")) and set(self.ids) == numbers:
+        asked = {captions.split, *captions.split.split("+")}
+        if split and asked.isdisjoint({split, *split.split("+")}) and set(self.ids) == numbers:
             problem = f"regions of split '{split}' for captions of '{captions.split}', and ids that are row numbers"
             raise InputError(problem, file=self.folder, remedy="give the regions of the captions' split")
 

@@ -14,11 +14,14 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
 
+WINDOW_COUNTS = "window_counts"
+NO_PAIRS = ("image_id", "image", WINDOW_COUNTS)
 
-def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
+
+def shard_schema(measures: Sequence[str], metadata: dict[str, Any], window_counts: bool = False) -> pa.Schema:
     """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
     why each was kept (bits named in the metadata), the inverse of its probability of being kept, and its value
-    under every measure."""
+    under every measure. `window_counts`: also how many captions each window of each measure holds."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -26,6 +29,7 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema
         pa.field("reasons", pa.list_(pa.uint32()), nullable=False),
         pa.field("weight", pa.list_(pa.float32()), nullable=False),
         *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
+        *([pa.field(WINDOW_COUNTS, pa.list_(pa.int64()), nullable=False)] if window_counts else []),
     ]
     return with_metadata(pa.schema(fields), {"kind": "shards", "measures": list(measures), **metadata})
 
@@ -86,7 +90,8 @@ def read_shards(folder: Path) -> Shards:
 
 
 def pair_columns(batch: pa.RecordBatch) -> tuple[np.ndarray, dict[str, pa.Array]]:
-    """A batch of images as flat pairs: the batch row of each pair, int64 [pairs], and every list column flattened."""
+    """A batch of images as flat pairs: the batch row of each pair, int64 [pairs], and every list over the kept captions
+    flattened."""
     lengths = np.diff(batch["captions"].offsets.to_numpy())
-    flat = {name: batch[name].flatten() for name in batch.schema.names if name not in ("image_id", "image")}
+    flat = {name: batch[name].flatten() for name in batch.schema.names if name not in NO_PAIRS}
     return np.repeat(np.arange(batch.num_rows), lengths), flat

@@ -8,7 +8,7 @@ judgements themselves leave the probability open.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,25 @@ class Calibration:
     facts: dict[str, Any]
 
 
-def fit(values: np.ndarray, people: Judgements, original: np.ndarray, accept: float, high: float) -> Curve:
-    """A measure's curve. values float [n] of the judged pairs; original bool [n] pairs are left out. A person accepts
-    where the score is at least `accept`; scores are 0..`high`, and brought to 0..5. InputError for fewer than FEWEST
-    other pairs, or than FOLDS images."""
+@dataclass(frozen=True)
+class Scale:
+    """People's scores are low..high; a person accepts from the score `accept` on."""
+
+    accept: float
+    low: float
+    high: float
+
+
+def fit(values: np.ndarray, people: Judgements, original: np.ndarray, scale: Scale) -> Curve:
+    """A measure's curve. values float [n] of the judged pairs; original bool [n] pairs are left out. Scores low..high
+    are brought to 0..5. InputError for fewer than FEWEST other pairs, or than FOLDS images."""
     x = values[~original].astype(np.float64)
-    score, image = people.score[~original] * (TOP / high), people.image[~original]
+    score = (people.score[~original] - scale.low) * (TOP / (scale.high - scale.low))
+    image = people.image[~original]
     if len(x) < FEWEST or len(np.unique(image)) < FOLDS:
         problem = f"{len(x)} judged pairs of {len(np.unique(image))} images, own pairs left out"
         raise InputError(problem, remedy=f"calibrate on at least {FEWEST} pairs of {FOLDS} images")
-    accepted = (people.score[~original] >= accept).astype(np.float64)
+    accepted = (people.score[~original] >= scale.accept).astype(np.float64)
     knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), DIGITS))  # as they are written
     row, draws = image_draws(image, DRAWS, 0)
     ece, reliability = _held_out(x, accepted, row)
@@ -144,27 +153,34 @@ def load(path: Path) -> Calibration:
         )
         if not whole:
             raise ValueError("curves of uneven lengths")
-        facts = {key: found[key] for key in ("judgements", "accept", "high", "package")}
+        facts = {key: found[key] for key in ("judgements", "accept", "low", "high", "package")}
         return Calibration(curves, dict(found["params"]), facts)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"not a calibration ({type(error).__name__}: {error})"
         raise InputError(problem, file=path, remedy="give what capgrade agree --calibrate wrote") from error
 
 
-def scale_of(people: Judgements) -> tuple[float, float]:
-    """From which score on a person accepts, and the highest score, told by the scale of the judgements: 0..5 (3, as
-    Crisscrossed Captions), 1..4 (3, as Flickr8k's experts), shares of yes or truth in 0..1 (more than half)."""
-    top = float(people.score.max()) if people.ratings is None else float(people.ratings.value.max())
-    if top <= 1:
-        return 0.5, 1.0
-    return (3.0, 4.0) if people.ratings is not None and top <= 4 and people.ratings.value.min() >= 1 else (3.0, 5.0)
+def scale_of(people: Judgements) -> Scale:
+    """Told by the scores themselves: shares of yes or truth in 0..1 (accepted from a half on), several ratings of 1..4
+    (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed Captions). InputError for other scores."""
+    given = people.score if people.ratings is None else people.ratings.value
+    low, high = float(given.min()), float(given.max())
+    if low < 0 or high > TOP:
+        problem = f"scores from {low:g} to {high:g}"
+        raise InputError(problem, remedy="calibrate on scores of 0 to 1, 1 to 4 or 0 to 5: divide them first")
+    if high <= 1:
+        return Scale(0.5, 0.0, 1.0)
+    return Scale(3.0, 1.0, 4.0) if people.ratings is not None and high <= 4 and low >= 1 else Scale(3.0, 0.0, TOP)
 
 
 def calibrate(
     labels: Mapping[str, np.ndarray], people: Judgements, original: np.ndarray, accept: float | None
 ) -> tuple[dict[str, Curve], dict[str, float]]:
-    """Curves by measure, and `accept` and `high` of the judgements."""
-    usual, high = scale_of(people)
-    least = usual if accept is None else accept
-    curves = {name: fit(values, people, original, least, high) for name, values in labels.items()}
-    return curves, {"accept": least, "high": high}
+    """Curves by measure, and `accept`, `low` and `high` of the judgements. InputError for an `accept` beyond those."""
+    scale = scale_of(people)
+    if accept is not None:
+        scale = replace(scale, accept=accept)
+    if not scale.low < scale.accept <= scale.high:
+        problem = f"accepted from {scale.accept:g} on, scores are {scale.low:g} to {scale.high:g}"
+        raise InputError(problem, remedy="give --accept on the scale of the judgements")
+    return {name: fit(values, people, original, scale) for name, values in labels.items()}, asdict(scale)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
+from capgrade.pipelines.sources.text import read_lines
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
@@ -45,16 +46,15 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     if path.suffix == ".arrow":
         return _dense(path, captions)
     try:
-        with path.open(encoding="utf-8", newline="") as f:
-            first = f.readline()
-            lines = chain([first], f)
-            rows = list(_flickr(lines, path) if _FLICKR.match(first) else _table(lines, path))
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+        lines = (line for _, line in read_lines(path, keep_ends=True))
+        first = next(lines, "")
+        lines = chain([first], lines)
+        rows = list(_flickr(lines, path) if _FLICKR.match(first) else _table(lines, path))
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path, remedy=_GIVE) from error
     if not rows:
-        raise InputError("no judgements", file=path)
+        remedy = "check that it was written to its end"
+        raise InputError("no judgements, a header alone" if first else "empty", file=path, remedy=remedy)
     return _judgements(rows, captions, path)
 
 
@@ -86,7 +86,7 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         for row in reader:
             score = number(row["score"], path, reader.line_num)
             yield _Row(reader.line_num, row["image_id"], row["caption_id"], (score,))
-    else:
+    elif names:
         raise InputError(f"columns {', '.join(names)}", file=path, row=1, remedy=_GIVE)
 
 

@@ -17,6 +17,7 @@ from capgrade.schemas.files import package_version, write_text
 SHIPPED = Path(__file__).parent / "crisscrossed.json"
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 LEAD = "Which of the negatives are positives? Estimated from captions alone, at the level of people's judgements."
+SAMPLED = " Lists have the pairs that the shards kept; the estimate counts these by their weights."
 
 
 def audit(
@@ -25,7 +26,7 @@ def audit(
     *,
     relevance: Path | None = None,
     shards: Path | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     split: str | None = None,
     measure: str | None = None,
     calibration: Path | None = None,
@@ -36,8 +37,8 @@ def audit(
     one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
     first that both have, if not given. Returns "captions_per_image" and "images_per_caption": accepted beyond the given
     pairs with its interval (low, high), and how many are given; "near_duplicates"; "suspect_pairs" (None where the
-    folder does not have own pairs with the caption left out); "likely_pairs"; "measure". Raises InputError where inputs
-    do not fit one another, or something else stands at `out` or a file beside it.
+    folder does not have own pairs with the caption left out); "likely_pairs" (of shards: of the kept pairs); "measure".
+    Raises InputError where inputs do not fit one another, or something else stands at `out` or a file beside it.
     """
     from capgrade.pipelines.audit.page import sections
     from capgrade.pipelines.report.page import render
@@ -68,9 +69,12 @@ def audit(
     table, positives = paths(out)
     write_table(table, pairs, curve, captions)
     write_positives(positives, pairs, captions)
-    shown = sections(found, name, known, captions, pairs, duplicates, low, Thumbnails(captions_dir, images))
+    thumbnails = Thumbnails(captions_dir, images, out.parent)
+    shown = sections(found, name, known, captions, pairs, duplicates, low, thumbnails)
+    thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."
-    write_text(out, render("Audit", shown, GENERATOR, lead=LEAD, foot=foot, runs=[]))
+    lead = LEAD + (SAMPLED if source.shards else "")
+    write_text(out, render("Audit", shown, GENERATOR, lead=lead, foot=foot, runs=[]))
     return found
 
 

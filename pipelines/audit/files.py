@@ -10,6 +10,7 @@ import numpy as np
 from capgrade.pipelines.agreement.calibration import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json
 from capgrade.schemas.output import json_with, refuse_file, starting
 
@@ -24,9 +25,11 @@ def paths(out: Path) -> tuple[Path, Path]:
 
 
 def refuse_others(out: Path) -> None:
-    """InputError where something else stands at the page or a file beside it."""
+    """InputError where something else stands at the page or a file beside it, and for a page that is no .html."""
     from capgrade.pipelines.report.page import generated_by
 
+    if out.suffix.lower() != ".html":
+        raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
     table, positives = paths(out)
     refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
     refuse_file(table, "table of capgrade audit", starting(",".join(HEAD).encode()))

@@ -27,9 +27,9 @@ from capgrade.schemas.captions import Captions
 
 SHOWN, LISTED, SIDE = 100, 500, 160
 MEANING = (
-    "Accepted means that a person would give the pair a score of at least {accept:g} of {high:g}. How likely that is "
-    "at each value of the measure {measure} was learnt from {pairs:,} judged pairs of {file}, which are of other "
-    "captions unless you calibrated on your own. Intervals are 95 %."
+    "Accepted means that a person would give the pair a score of at least {accept:g} on a scale from {low:g} to "
+    "{high:g}. How likely that is at each value of the measure {measure} was learnt from {pairs:,} judged pairs of "
+    "{file}, which are of other captions unless you calibrated on your own. Intervals are 95%."
 )
 
 
@@ -40,8 +40,9 @@ def sections(
     """What `audit` found, as sections of a page."""
     curve, facts = calibration.curves[measure], calibration.facts
     said = MEANING.format(
-        accept=facts["accept"], high=facts["high"], measure=measure, pairs=curve.pairs, file=facts["judgements"]["file"]
-    )
+        **{key: facts[key] for key in ("accept", "low", "high")},
+        measure=measure, pairs=curve.pairs, file=facts["judgements"]["file"],
+    )  # fmt: skip
     return [
         Section("findings", "Findings", said, [_facts(found), Note(_sentence(found))]),
         Section("calibration", "How far to trust the probabilities", _trust(curve), [_diagram(curve, measure)]),
@@ -112,7 +113,7 @@ def _ranking(curve: Curve, captions: Captions, pairs: Pairs, k: int, thumbnails:
     own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
     share = float(curve.probability(pairs.value[k]))
     id = captions.image_ids[image]
-    query = Item(id, captions.texts[own[0]], thumbnails.uri(id, SIDE))
+    query = Item(id, captions.texts[own[0]], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
     found = [Item(captions.caption_ids[caption], captions.texts[caption], None, relevance=share)]
     found += [Item(captions.caption_ids[c], captions.texts[c], None, own=True) for c in own]
     return Ranking(query, found, "captions", f"{k + 1}.")

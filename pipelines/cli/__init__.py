@@ -16,6 +16,7 @@ from capgrade.pipelines.cli import (
     bench,
     explore,
     inspecting,
+    judging,
     labels,
     publishing,
     regions,
@@ -26,6 +27,8 @@ from capgrade.pipelines.cli import (
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
+
+GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
 
 
 def _print_version(asked: bool) -> None:
@@ -62,6 +65,7 @@ app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)
+app.add_typer(judging.app)
 app.add_typer(bench.app, name="bench")
 
 
@@ -88,7 +92,7 @@ def main() -> None:
     except BaseException as error:
         if not _interrupted(error):
             raise
-        typer.echo("stopped; relevance, shards, regions and train go on from here when run again", err=True)
+        typer.echo(_stopped(sys.argv[1:]), err=True)
         sys.exit(130)
 
 
@@ -131,6 +135,14 @@ def _interrupted(error: BaseException) -> bool:
     """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
     stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
     return stopped or str(error).startswith("KeyboardInterrupt")
+
+
+def _stopped(arguments: Sequence[str]) -> str:
+    """What a Ctrl-C leaves."""
+    if not set(arguments[:1]) & GOING_ON or arguments[:2] in (["regions", "import"], ["regions", "export"]):
+        return "stopped"
+    unit = "after the last finished epoch" if arguments[0] == "train" else "where it was stopped"
+    return f"stopped; the same command goes on {unit}"
 
 
 def _say_error(error: InputError | OSError) -> NoReturn:

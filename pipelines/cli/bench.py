@@ -202,6 +202,16 @@ def bench_labels(
     say(result, as_json, show(result))
 
 
+@app.command("reward")
+def bench_reward(captions: CaptionsDir, split: Split = None, as_json: AsJson = False) -> None:
+    """How long CIDEr-D as a reward takes: 10 candidates for each of 50 images, document frequencies fixed."""
+    from capgrade.benchmarks.reward import bench, show
+    from capgrade.schemas.captions import read_captions
+
+    result = bench(read_captions(captions, split))
+    say(result, as_json, show(result))
+
+
 @app.command("rankings")
 def bench_rankings(as_json: AsJson = False) -> None:
     """Metrics of top-k lists beside ranx and ir_measures, where these are installed, and the largest differences."""

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capgrade.pipelines.cli.options import AsJson, Measures, ParamsFile, Sets, Split, load, names_of, overrides, say
+from capgrade.pipelines.cli.options import (
+    AsJson,
+    Images,
+    Measures,
+    ParamsFile,
+    Sets,
+    Split,
+    load,
+    names_of,
+    overrides,
+    say,
+)
 from capgrade.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from capgrade.explorer.corpus import Corpus
+    from capgrade.explorer.plans import Plan
 
 app = typer.Typer()
 review = typer.Typer(no_args_is_help=True, help="Pairs for people to rate, and what they said.")
@@ -35,7 +50,7 @@ def explore(
     measures: Measures = None,
     runs: Runs = None,
     indexes: Indexes = None,
-    images: Annotated[Path | None, typer.Option(help="Pictures: a folder, list, or captions folder.")] = None,
+    images: Images = None,
     judgements: Annotated[Path | None, typer.Option(help="People's scores, as `capgrade agree` reads them.")] = None,
     detector: Annotated[str | None, typer.Option(help="Detector for uploaded pictures: scenes, bottom_up.")] = None,
     weights: Annotated[str | None, typer.Option(help="The detector's checkpoint.")] = None,
@@ -71,19 +86,37 @@ def sample(
     measures: Measures = None,
     run: Annotated[Path | None, typer.Option(help="SemanticMap's protocol: the model whose misses are judged.")] = None,
     index: Annotated[Path | None, typer.Option(help="Its folder of `capgrade embed`. Default: index in it.")] = None,
+    pool: Annotated[
+        int | None,
+        typer.Option(min=1, help="Pool so many best of each label and --similarity, unsure and random pairs."),
+    ] = None,
+    similarity: Annotated[
+        list[Path] | None, typer.Option(help="With --pool: a model's similarity matrix; repeat for several.")
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="Pairs; with --run, missed captions of ten pairs each.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the drawing and of each reviewer's order.")] = 0,
     params: ParamsFile = None,
     sets: Sets = None,
 ) -> None:
-    """Choose pairs for people to rate: where measures disagree most, or with --run a model's R@10 misses."""
+    """Choose pairs to rate: where measures disagree most; with --run a model's R@10 misses; with --pool the best of
+    labels and models, unsure and random pairs, each with a known probability.
+
+    People rate them with `capgrade explore --reviews`, models with `capgrade judge --pairs`, which reads pairs.jsonl.
+    """
+    from capgrade.explorer.lines import write_lines
     from capgrade.explorer.plans import misses_again, most_informative, write_plan
     from capgrade.explorer.start import Folders, read_corpus
 
+    if (run is not None and pool is not None) or (similarity and pool is None):
+        raise InputError(
+            "--pool goes with --similarity, not with --run", remedy="give --pool and --similarity, or --run"
+        )
     loaded = load(params, sets)
     names = names_of(measures, None, loaded.shards.measures)
     corpus = read_corpus(Folders(dataset, captions, shards, relevance, split, names, params=loaded.measures))
-    if run is None:
+    if pool is not None:
+        plan = _pooled(corpus, similarity or [], pool, count, seed)
+    elif run is None:
         plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, count, seed)
     else:
         from capgrade.explorer.models import model_voice
@@ -91,7 +124,19 @@ def sample(
         model = model_voice(run.resolve().name, run, index or run / "index", corpus.captions)
         plan = misses_again(model, corpus.captions, corpus.fingerprint, count, seed)
     write_plan(out, plan)
+    write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
+
+
+def _pooled(corpus: Corpus, similarity: list[Path], depth: int, count: int, seed: int) -> Plan:
+    from capgrade.explorer.pool import pooled
+    from capgrade.trainer.evaluation.inputs import read_similarity
+
+    matrices = {f"model {k}": read_similarity(path, corpus.captions) for k, path in enumerate(similarity, 1)}
+    plan = pooled(corpus.pairs, matrices, corpus.captions, corpus.fingerprint, depth, count, seed)
+    for name, stratum in plan.facts["strata"].items():
+        typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
+    return plan
 
 
 @review.command()
@@ -109,11 +154,27 @@ def export(
 
 
 @review.command()
-def agreement(reviews: Reviews, as_json: AsJson = False) -> None:
-    """Krippendorff's alpha of the reviewers; for SemanticMap's protocol R@10 of each and their mean."""
+def agreement(
+    reviews: Reviews,
+    judgements: Annotated[
+        list[Path] | None,
+        typer.Option(help="What `capgrade judge` wrote of the same pairs; repeat for several models."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Krippendorff's alpha of the reviewers and of models; for SemanticMap's protocol R@10, for a pool the captions per
+    image that each accepts."""
     from capgrade.explorer.judgements import agreement as work_out
+    from capgrade.explorer.judgements import read_judged
     from capgrade.explorer.ratings import Ratings
     from capgrade.pipelines.cli.tables import review_table
 
-    found = work_out(Ratings.open(reviews))
+    ratings = Ratings.open(reviews)
+    judged: dict[str, dict[int, float]] = {}
+    for path in judgements or []:
+        for name, table in read_judged(path, ratings.plan).items():
+            if name in judged:
+                raise InputError(f"'{name}' is in another file too", file=path, remedy="give each model once")
+            judged[name] = table
+    found = work_out(ratings, judged)
     say(found, True, "") if as_json else review_table(found)

@@ -32,7 +32,14 @@ Measures = Annotated[
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", help="NAME=FILE: a relevance matrix of someone else's (Arrow, .npy, TERAN) as a measure."),
+    typer.Option(
+        "--import",
+        help="NAME=FILE: somebody's relevance matrix (Arrow, .npy, TERAN) or a CSV of judgements as a measure.",
+    ),
+]
+Images = Annotated[
+    str | None,
+    typer.Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _B = TypeVar("_B", bound="Block")

@@ -62,7 +62,9 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
 @app.command("import")
 def import_regions(
     format: Annotated[str, typer.Option(help="tsv, npz, teran, scan, h5, lxmert.")],
-    input: Annotated[Path, typer.Option(help="File of the format, or folder for npz and teran.")],
+    input: Annotated[
+        list[Path], typer.Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
+    ],
     out: Out,
     dtype: Annotated[str, typer.Option(help="float32, which loses nothing, or float16.")] = "float32",
     target_mb: Annotated[int, typer.Option(min=1, help="Approximate size of a shard.")] = 512,

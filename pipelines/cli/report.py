@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Split, say
+from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Images, Split, say
 
 app = typer.Typer()
 
@@ -18,6 +18,7 @@ def report(
     data: Annotated[Path, typer.Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path("data"),
     pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as PNG and SVG.")] = None,
     title: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
+    images: Images = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
 
@@ -25,7 +26,7 @@ def report(
     """
     from capgrade.pipelines.report import report as stage
 
-    done = stage(data, out, pictures, title)
+    done = stage(data, out, pictures, title, images)
     also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:
@@ -39,7 +40,7 @@ def audit(
     shards: Annotated[
         Path | None, typer.Option(help="Folder of `capgrade shards`: estimates by their weights.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the pictures, for the page.")] = None,
+    images: Images = None,
     out: Annotated[Path, typer.Option(help="HTML file to write; a CSV and positives beside it.")] = Path("audit.html"),
     measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[

@@ -66,7 +66,7 @@ def score(
         return
     scores_table(intervals, len(first.ids), len(known))
     if tests:
-        compared_table(tests, candidates, compare)  # type: ignore[arg-type]
+        compared_table(tests, candidates, compare, level)  # type: ignore[arg-type]
 
 
 def _by_id(item: tuple[Any, Any]) -> tuple[bool, Any]:

@@ -18,17 +18,16 @@ def scores_table(found: Mapping[str, Interval], images: int, known: int) -> None
     table = Table(title=f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else ""))
     table.add_column("measure")
     table.add_column("score", justify="right")
-    level = next(iter(found.values())).level
-    table.add_column(f"{level:.0%} interval", justify="right")
+    table.add_column(f"{next(iter(found.values())).level:.0%} interval", justify="right")
     for name, one in found.items():
         table.add_row(name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}")
     Console().print(table)
 
 
-def compared_table(found: Mapping[str, PairedTest], first: Path, second: Path) -> None:
+def compared_table(found: Mapping[str, PairedTest], first: Path, second: Path, level: float) -> None:
     """Difference of two systems on each measure, with its interval and p-value."""
     table = Table(title=f"{escape(first.name)} less {escape(second.name)}, the same images")
-    for column in ("measure", "difference", "interval", "p"):
+    for column in ("measure", "difference", f"{level:.0%} interval", "p-value"):
         table.add_column(column, justify="left" if column == "measure" else "right")
     for name, test in found.items():
         table.add_row(name, f"{test.difference:+.4f}", f"{test.low:+.4f} .. {test.high:+.4f}", f"{test.p_value:.4f}")

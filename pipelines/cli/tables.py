@@ -106,6 +106,12 @@ def review_table(found: dict[str, Any]) -> None:
     table.add_row("rated by two or more", f"{found['rated_twice']:,}")
     for level, value in found["alpha"].items():
         table.add_row(f"Krippendorff's alpha, {level}", "–" if value is None else f"{value:.3f}")
+    for name, row in found.get("with_people", {}).items():
+        value = row["ordinal"]
+        table.add_row(f"alpha of {escape(name)} with people's mean, ordinal", "–" if value is None else f"{value:.3f}")
+    for name, one in found.get("accepted", {}).items():
+        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        table.add_row(f"captions per image that {escape(name)} accepts, beyond the given", shown)
     recall = found.get("recall")
     if recall:
         table.add_row("R@10 of the labels", f"{recall['labels']:.1f}")

@@ -44,6 +44,8 @@ def train(
         str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/models.md), or one of params.yaml.")
     ] = None,
     shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Split to validate on. Default: val, else dev.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and negatives.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.")] = None,
@@ -59,7 +61,8 @@ def train(
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
 
-    options = overrides("train", {"preset": preset, "epochs": epochs, "seed": seed, "device": device})
+    given = {"preset": preset, "split": split, "validation": validation, "epochs": epochs, "seed": seed}
+    options = overrides("train", {**given, "device": device})
     loaded = load(params, [*(sets or []), *options])
     done = stage(Data(captions, regions, shards, images), out, loaded.train, loaded.measures, restart=restart)
     best = ", ".join(
@@ -168,10 +171,12 @@ def evaluate(
     captions: CaptionsDir,
     similarity: Annotated[
         list[Path] | None,
-        typer.Option(help="Images x captions: .npy, .pt or .arrow; repeat for the mean of several models' matrices."),
+        typer.Option(
+            help="Images x captions: .npy, .pt, .arrow or .csv; repeat for the mean of several models' matrices."
+        ),
     ] = None,
-    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images: .npy, .pt, .arrow.")] = None,
-    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions: .npy, .pt, .arrow.")] = None,
+    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images, same formats.")] = None,
+    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions.")] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
     relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
     instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,
@@ -184,6 +189,7 @@ def evaluate(
     metric: Annotated[list[str] | None, typer.Option(help="These metrics instead of the whole set.")] = None,
     ties: Annotated[str | None, typer.Option(help="expected, or reference (index order). Default: expected.")] = None,
     samples: Annotated[int | None, typer.Option(help="Bootstrap draws, 0 for none. Default: 1000.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print every metric, not the short table.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json, curves and per-query values.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -205,7 +211,7 @@ def evaluate(
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
     inputs = given_digests(captions=captions, **labels, **tables, **matrices)
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
-    say(stage.as_json(found), True, "") if as_json else show_tables(found)
+    say(stage.as_json(found), True, "") if as_json else show_tables(found, every=every or bool(block.metric))
 
 
 @app.command()

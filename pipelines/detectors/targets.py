@@ -24,7 +24,7 @@ class Truth:
 @dataclasses.dataclass(frozen=True)
 class SampleRule:
     """How many anchors and regions of a picture are learnt from. Source: lib/fast_rcnn/config.py (TRAIN.*),
-    bottom-up-attention, with fewer regions: 32 instead of 128 a picture, half of them objects."""
+    bottom-up-attention, with fewer regions: 32 instead of 128 per picture, half of them objects."""
 
     anchors: int = 256
     anchor_share: float = 0.5  # of objects, at most

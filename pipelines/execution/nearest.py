@@ -3,10 +3,12 @@ what was drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.sampled import Sampled
+from capgrade.pipelines.execution.sampled import Found, Sampled
 from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
@@ -20,17 +22,26 @@ class Nearest(Sampled):
     samples = SomeSamples
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
+        found = self.found(images, opened)
+        return {**self.table(images, opened.folder, found), SCORED: counted(found.scored)}
+
+    def found(self, images: np.ndarray, opened: Opened) -> Found:
         samples, keys = self._samples(images, opened.folder)
         assert isinstance(samples, SomeSamples)
         finders = [opened.finder(name, len(keys)) for name in self.measures]
         tops = [find.tops(images, self.plan.top) for find in finders]
-        found = samples.listed(keys, [one.rows for one in tops])
-        values = np.stack([listed_values(find, images, found.ptr, found.rows) for find in finders])
+        listed = samples.listed(keys, [one.rows for one in tops])
+        values = np.stack([listed_values(find, images, listed.ptr, listed.rows) for find in finders])
         for m, one in enumerate(tops):
-            _put(found, m, one.rows, one.values, values[m])
-        samples.offer_listed(keys, found, values)
-        scored = {name: [int(one.pairs.sum()) + len(found.rows)] for name, one in zip(self.measures, tops, strict=True)}
-        return {**self._table(images, opened.folder, samples.kept_of(keys)), SCORED: pa.RecordBatch.from_pydict(scored)}
+            _put(listed, m, one.rows, one.values, values[m])
+        samples.offer_listed(keys, listed, values)
+        scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}
+        return Found(samples.kept_of(keys), samples.members, scored)
+
+
+def counted(scored: Mapping[str, int]) -> pa.RecordBatch:
+    """The table SCORED: a column a measure, a row."""
+    return pa.RecordBatch.from_pydict({name: [count] for name, count in scored.items()})
 
 
 def _put(found: Listed, m: int, rows: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:

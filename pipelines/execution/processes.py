@@ -14,7 +14,7 @@ LONGEST = timedelta(days=7)  # that one process waits for another; one that stop
 
 
 @dataclass(frozen=True)
-class Place:
+class Process:
     """Which process this is, of how many, and which on its machine; one of one unless a launcher says otherwise."""
 
     rank: int = 0
@@ -22,23 +22,23 @@ class Place:
     local: int = 0
 
     @staticmethod
-    def here() -> Place:
+    def current() -> Process:
         """From the environment. InputError for numbers that do not fit."""
         given = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
         try:
-            place = Place(*(int(text) if text else default for text, default in zip(given, (0, 1, 0), strict=True)))
+            process = Process(*(int(text) if text else default for text, default in zip(given, (0, 1, 0), strict=True)))
         except ValueError:
-            place = Place(rank=-1)
-        if not 0 <= place.rank < place.world or place.local < 0:
+            process = Process(rank=-1)
+        if not 0 <= process.rank < process.world or process.local < 0:
             problem = "RANK {}, WORLD_SIZE {}, LOCAL_RANK {} in the environment".format(*given)
             raise InputError(problem, remedy="start with torchrun or accelerate launch, or unset them")
-        return place
+        return process
 
 
 @contextmanager
-def together(place: Place, backend: str = "gloo") -> Iterator[Callable[[], None]]:
+def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], None]]:
     """Yields a function that returns when every process has called it. A group that is there is used, and kept."""
-    if place.world == 1:
+    if process.world == 1:
         yield lambda: None
         return
     from torch import distributed

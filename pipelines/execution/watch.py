@@ -15,15 +15,16 @@ def watch(job: Job, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts receipts: it works for any runner."""
     stop = threading.Event()
     before = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
-    with progress(what, total) as advance:
+    with progress(what, total, "blocks") as advance:
 
         def count() -> None:
             shown = 0
             while not stop.wait(10 if job.remote else 0.3):
                 here = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
                 done = max(here, len(job.done_elsewhere())) - before
-                advance(done - shown)
-                shown = done
+                if done > shown:
+                    advance(done - shown)
+                    shown = done
 
         thread = threading.Thread(target=count, daemon=True)
         thread.start()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,20 +19,24 @@ from capgrade.schemas.regions import Dtype, Regions, write_regions
 
 
 def import_regions(
-    format: str, source: Path, out: Path, *, dtype: str = "float32", target_mb: int = 512
+    format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32", target_mb: int = 512
 ) -> dict[str, Any]:
-    """Write what the reader of `format` finds in `source` as shards; returns the manifest.
+    """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
+    manifest.
 
     Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever the
     reader and `write_regions` refuse.
     """
     if format not in READERS:
         raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
-    images = _counted(f"reading {source.name}", READERS[format](source), None)
-    split = source.name.removesuffix(SUFFIX).removesuffix(".h5") if format in ("scan", "h5") else None
-    metadata = {"source": format, **({"split": split} if split else {})}
-    facts: dict[str, Any] = {"metadata": metadata, "inputs": _inputs(source)}
-    stage = f"regions import --format {format} --input {source.resolve().name}"  # of another file it is another stage
+    sources = [source] if isinstance(source, Path) else list(source)
+    names = [one.resolve().name for one in sources]
+    images = chain.from_iterable(_counted(f"reading {one.name}", READERS[format](one), None) for one in sources)
+    splits = [one.name.removesuffix(SUFFIX).removesuffix(".h5") for one in sources if format in ("scan", "h5")]
+    metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
+    facts: dict[str, Any] = {"metadata": metadata, "inputs": _all_inputs(sources)}
+    stage = f"regions import --format {format}"  # of another file it is another stage
+    stage += "".join(f" --input {name}" for name in names)
     return write_regions(out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, **facts)
 
 
@@ -61,6 +66,15 @@ def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterato
         for regions in images:
             yield regions
             advance()
+
+
+def _all_inputs(sources: Sequence[Path]) -> dict[str, str]:
+    """`_inputs` of each; files of one name in several folders are told apart by the folder."""
+    found: dict[str, str] = {}
+    for source in sources:
+        for name, sha in _inputs(source).items():
+            found[f"{source.resolve().parent.name}/{name}" if name in found else name] = sha
+    return found
 
 
 def _inputs(source: Path) -> dict[str, str]:

@@ -40,30 +40,31 @@ DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on C
 
 @dataclass(frozen=True)
 class FittedCider(ArrayState):
-    """The captions as rows of n-grams and as an inverted index over (n-gram, count) terms."""
+    """The captions as rows of n-grams and as an inverted index over (n-gram, count) terms: the fields of the
+    kernel's `Rows`, `Postings` and `Ranked`, which say their shapes and dtypes."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # int64 [n_captions + 1]
-    gram: np.ndarray  # int32 [nonzeros]
-    count: np.ndarray  # int32 [nonzeros]
-    gain: np.ndarray  # float64 [n_grams]: squared inverse document frequency
-    order: np.ndarray  # int8 [n_grams]
-    inv_norm: np.ndarray  # float64 [n_captions, 4]: 0 where the norm is 0
-    length_class: np.ndarray  # int32 [n_captions]
-    penalty: np.ndarray  # float32 [classes, classes]
-    term_ptr: np.ndarray  # int64 [n_grams + 1]
-    term_count: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
-    post_rank: np.ndarray  # int32 [postings]
-    dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
-    dense: np.ndarray  # float32 [dense terms, n_captions], columns by rank
+    ref_ptr: np.ndarray
+    refs: np.ndarray
+    ptr: np.ndarray
+    gram: np.ndarray
+    count: np.ndarray  # `counts` of the rows
+    gain: np.ndarray
+    order: np.ndarray
+    inv_norm: np.ndarray
+    length_class: np.ndarray
+    penalty: np.ndarray
+    term_ptr: np.ndarray
+    term_count: np.ndarray
+    post_ptr: np.ndarray  # `ptr` of the postings
+    post_rank: np.ndarray  # `rank` of the postings
+    dense_row: np.ndarray
+    dense: np.ndarray
     class_start: np.ndarray  # int64 [chunks, classes + 1]
-    rank: np.ndarray  # int32 [n_captions]: position when each chunk is sorted by length
-    class_of_rank: np.ndarray  # int32 [n_captions]: length class by rank
-    norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
-    clip: bool  # a caption's count counts at most as often as in the reference
-    scale: float  # the value of equal captions, divided by the orders
+    rank: np.ndarray
+    class_of_rank: np.ndarray
+    norm_of_rank: np.ndarray
+    clip: bool
+    scale: float
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
@@ -166,10 +167,8 @@ class Cider:
         """Index the captions. InputError when the document frequencies come from a single image (all scores
         would be 0), or `self_reference: left_out` leaves an image without references."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        ngrams = count_ngrams(captions)
-        idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
         form = Form(leave_out, clip=True, sigma=self.params.sigma)
-        return index(captions, ngrams, idf, form)
+        return _index_by(self.params.document_frequency, captions, form)
 
 
 class CiderPlain:
@@ -184,9 +183,7 @@ class CiderPlain:
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        ngrams = count_ngrams(captions)
-        idf = _inverse_frequencies(captions, ngrams, self.params.document_frequency)
-        return index(captions, ngrams, idf, Form(leave_out, clip=False, sigma=None))
+        return _index_by(self.params.document_frequency, captions, Form(leave_out, clip=False, sigma=None))
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> DocumentFrequencies:
@@ -203,14 +200,25 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def _inverse_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> np.ndarray:
-    """ln N - ln max(1, df) of each n-gram, float64."""
+def _index_by(source: str | None, captions: Captions, form: Form) -> FittedCider:
+    """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`.
+
+    Given frequencies make a pair's value, to the last bit, one of its texts alone: n-grams are summed up in
+    alphabetical order, and which of them are dense rows is for the frequencies to say, not for the captions.
+    """
+    ngrams = count_ngrams(captions, alphabetical=source is not None)
     frequencies = corpus_frequencies(captions, ngrams, source)
-    return np.log(frequencies.n_images) - np.log(np.maximum(frequencies.of(ngrams.text), 1))
+    df = frequencies.of(ngrams.text)
+    idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))
+    dense = None if source is None else np.flatnonzero(df > DENSE_SHARE * frequencies.n_images)
+    return index(captions, ngrams, idf, form, dense)
 
 
-def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> FittedCider:
-    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
+def index(
+    captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, dense: np.ndarray | None = None
+) -> FittedCider:
+    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored. `dense` int64: the n-grams
+    that are a dense row where a caption has them once; None: all terms that many of the captions have."""
     row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
     inv_norm = _inverse_norms(ngrams, row, idf, captions.n_captions)
     length_class, penalty = _length_penalty(ngrams.words, form.sigma)
@@ -238,7 +246,7 @@ def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> Fi
         clip=form.clip,
         scale=form.scale,
         leave_out=form.leave_out,
-        **_postings(ngrams, row, rank, inv_norm, len(idf)),
+        **_postings(ngrams, row, rank, inv_norm, len(idf), dense),
     )
 
 
@@ -277,16 +285,24 @@ def _postings(
     rank: np.ndarray,
     inv_norm: np.ndarray,
     n_grams: int,
+    wanted: np.ndarray | None,
 ) -> dict[str, Any]:
-    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms."""
+    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms, or of
+    these n-grams once in a caption, even where no caption has them once."""
     by_term = np.lexsort((rank[row], ngrams.count, ngrams.gram))
     gram, count, row = ngrams.gram[by_term], ngrams.count[by_term], row[by_term]
     first = np.ones(len(gram), bool)
     first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
     start = np.append(np.flatnonzero(first), len(gram))
-    term_ptr = np.searchsorted(gram[start[:-1]], np.arange(n_grams + 1))
+    term_gram, term_count = gram[start[:-1]], count[start[:-1]]
+    if wanted is not None:
+        at = np.searchsorted(term_gram, wanted)
+        new = term_count[at] != 1
+        start, term_gram = np.insert(start, at[new], start[at[new]]), np.insert(term_gram, at[new], wanted[new])
+        term_count = np.insert(term_count, at[new], 1)
+    term_ptr = np.searchsorted(term_gram, np.arange(n_grams + 1))
     value = inv_norm[row, ngrams.order[gram]].astype(np.float32)
-    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank))
+    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank)) if wanted is None else term_ptr[wanted]
     dense_row = np.full(len(start) - 1, -1, np.int32)
     dense_row[frequent] = np.arange(len(frequent))
     dense = np.zeros((len(frequent), len(rank)), np.float32)
@@ -294,7 +310,7 @@ def _postings(
         dense[k, rank[row[start[t] : start[t + 1]]]] = value[start[t] : start[t + 1]]
     return {
         "term_ptr": term_ptr,
-        "term_count": count[start[:-1]],
+        "term_count": term_count,
         "post_ptr": start,
         "post_rank": rank[row],
         "dense_row": dense_row,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, atomic, write_text
 from capgrade.schemas.inputs import folder_digest
-from capgrade.schemas.progress import progress
+from capgrade.schemas.progress import Advance, progress
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
     if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
-        with progress(f"encoding {len(unique)} captions", len(unique)) as advance:
+        with progress(f"encoding {len(unique):,} captions", len(unique)) as advance:
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
-                parts[k] = encode(encoder, chunks[k])
+                with _counting(encoder, advance):
+                    parts[k] = encode(encoder, chunks[k])
                 _save(_chunk(folder, k), parts[k])
-                advance(len(chunks[k]))
     if said := (folder / CUT).read_text(encoding="utf-8"):
         warn(said)
     table = np.concatenate([parts[k] for k in range(len(chunks))])
@@ -120,6 +120,16 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     batch = 32 if encoder.device.type == "cpu" else 256
     vectors = encoder.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
     return np.asarray(vectors, np.float32)
+
+
+@contextmanager
+def _counting(encoder: SentenceTransformer, advance: Advance) -> Iterator[None]:
+    """Count the texts of each batch that the encoder's first part has seen: a part of the cache takes a minute."""
+    hook = encoder[0].register_forward_hook(lambda module, given, found: advance(len(found["attention_mask"])))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @needs("encoder")

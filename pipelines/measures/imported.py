@@ -2,7 +2,7 @@
 
 Read are: a relevance file of ours (Arrow); `.npy` as images x captions or captions x images; and TERAN's
 `{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map of captions x images
-with -1 where nothing has been computed (compute_relevance.py).
+with -1 where nothing has been computed (compute_relevance.py). A CSV of judgements is read by `judged.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.measures.base import CHUNK, ArrayState
+from capgrade.pipelines.measures.judged import FittedJudged, fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
@@ -90,11 +91,16 @@ class Imported:
         self.name, self.path = name, path
         self.low, self.high = 0.0, 1.0
 
-    def fit(self, captions: Captions) -> FittedImported:
+    def fit(self, captions: Captions) -> FittedImported | FittedJudged:
         """Check shape and ids against the captions. InputError when they do not match."""
         path = Path(self.path)
         if not path.is_file():
             raise InputError(f"measure '{self.name}': no such file", file=path)
+        if path.suffix.lower() == ".csv":
+            judged = fit_judged(path, captions)
+            self.low, self.high = float(judged.values.min()), float(judged.values.max())
+            self.high = max(self.high, self.low + 1e-6)
+            return judged
         layout = _layout(path, captions)
         fitted = FittedImported(str(path), captions.n_images, captions.n_captions, layout)
         self.low, self.high = _range(fitted)

@@ -6,6 +6,7 @@ from capgrade.pipelines.measures.base import ArrayState
 from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.imported import FittedImported
+from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.pipelines.measures.meteor import FittedMeteor
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
@@ -18,6 +19,7 @@ KINDS: dict[str, type[ArrayState]] = {
         FittedBleu,
         FittedCider,
         FittedImported,
+        FittedJudged,
         FittedMeteor,
         FittedRougeL,
         FittedSbert,

@@ -8,6 +8,7 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted, Measure
 from capgrade.pipelines.measures.imported import FittedImported
+from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.schemas.captions import Captions
@@ -31,7 +32,7 @@ def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:
 
 def _leaving_out(fitted: Fitted) -> Fitted | None:
     """The same measure with `self_reference: left_out`."""
-    if isinstance(fitted, FittedImported):
+    if isinstance(fitted, FittedImported | FittedJudged):
         return None
     if not isinstance(fitted, FittedMixture):
         return dataclasses.replace(fitted, leave_out=True)  # type: ignore[type-var]

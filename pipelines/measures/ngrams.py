@@ -34,8 +34,12 @@ class Ngrams:
     words: np.ndarray
 
 
-def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
-    """Count the n-grams of every caption's tokens, n = 1..most, as pycocoevalcap's `precook`."""
+def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool = False) -> Ngrams:
+    """Count the n-grams of every caption's tokens, n = 1..most, as pycocoevalcap's `precook`.
+
+    Words are numbered as they come, or in alphabetical order: then of two n-grams the same one has the lower id in any
+    table of captions that has both.
+    """
     flat, start = captions.words()
     words = np.diff(start)
     row = np.repeat(np.arange(len(words)), words)
@@ -43,6 +47,9 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
     codes = pc.dictionary_encode(flat)
     word_text = codes.dictionary.cast(pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
     word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if alphabetical:
+        order = pc.sort_indices(word_text).to_numpy()
+        word_text, word = word_text.take(pa.array(order)), np.argsort(order)[word]
     prefix, texts, keys, orders, base = word.copy(), word_text, [], [], 0
     order_texts = []
     for n in range(1, most + 1):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.schemas.progress import progress
 
@@ -14,7 +15,7 @@ BLOCK = 64
 
 def pair_values(fitted: Any, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
     """A fitted measure on single pairs, a block of images at a time: float32 [n] from int64 numbers [n]."""
-    if isinstance(fitted, FittedSpice):  # no blocks: a pair costs too much
+    if isinstance(fitted, FittedSpice | FittedJudged):  # no blocks: a pair costs too much, or others were not judged
         return fitted.pairs(image, caption)
     values = np.empty(len(image), np.float32)
     images, row = np.unique(image, return_inverse=True)

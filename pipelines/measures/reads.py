@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.pipelines.measures.meteor.data import JAR, PARAPHRASES, meteor_folder
 from capgrade.pipelines.measures.spice import jars
 from capgrade.schemas.captions import FILE
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import MeasuresParams
 
@@ -19,6 +21,15 @@ def read_by(names: Sequence[str], params: MeasuresParams) -> dict[str, str]:
     """SHA-256 of every file that the named measures read, by the parameter that names it or, of an installed package,
     by the file's name. InputError when one is missing."""
     return {key: sha for name in names for key, sha in _reads(name, params)}
+
+
+def require_read(names: Sequence[str], params: MeasuresParams, inputs: Mapping[str, Any], made: Path) -> None:
+    """InputError where a file that the named measures read is another one than `inputs` of the manifest in `made` say:
+    what is computed now would not fit what is stored there."""
+    for key, sha in read_by(names, params).items():
+        if inputs.get(key) != sha:
+            problem = f"{key} is another file than these labels were made with"
+            raise InputError(problem, file=made, remedy="put that file back, or make the labels again")
 
 
 def _reads(name: str, params: MeasuresParams) -> Digests:

@@ -19,7 +19,8 @@ from capgrade.pipelines.measures.ptb import kept, ptb_tokens
 from capgrade.schemas.errors import InputError
 
 JAR = "stanford-corenlp-3.4.1.jar"
-_LINE_BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")  # the lexer, or what reads its lines, may end one here
+_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
+_LINE_BREAKS = re.compile(f"[{_BREAKS}]")
 _SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
 _PIECE = re.compile(rf"[{TOGETHER}]|(?:(?![{TOGETHER}])[^\W_])+(?:['’-](?:(?![{TOGETHER}])[^\W_])+)*")
 _WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
@@ -70,9 +71,17 @@ def one_line(caption: str) -> str:
 def one_line_each(captions: Sequence[str]) -> Sequence[str]:
     """Captions without what would end a line; looked for in all at once, as hardly one has it."""
     together = "".join(captions)
-    if _LINE_BREAKS.search(together) or _SURROGATES.search(together):
+    if any(char in together for char in _BREAKS) or not _is_unicode(together):
         return [one_line(caption) for caption in captions]
     return captions
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:

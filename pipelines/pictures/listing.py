@@ -1,12 +1,14 @@
-"""What to look at: a list of pictures from a folder, a text file or a captions folder that carries them."""
+"""What to look at: a list of pictures from a folder, a zip, a text file or a captions folder that carries them."""
 
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pyarrow as pa
@@ -22,23 +24,35 @@ from capgrade.schemas.regions import well_formed
 TABLE = "images.arrow"  # in a captions folder: image_id and png
 ORIENTATION = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
+MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image by its id: a file, or a row of an Arrow table of PNG bytes. Small, so that it can be sent about."""
+    """An image by its id: a file, a row of an Arrow table of PNG bytes, or a member of a zip. Small, so that it can be
+    sent about."""
 
     image_id: str
     file: str
     row: int | None = None
+    member: str | None = None
 
     @property
     def name(self) -> str:
         """The file without its folder, which differs between machines."""
+        if self.member is not None:
+            return f"{Path(self.file).name} {self.member}"
         return Path(self.file).name if self.row is None else f"{Path(self.file).name} row [{self.row}]"
+
+    @property
+    def alone(self) -> bool:
+        """Whether the file is the picture and nothing else."""
+        return self.row is None and self.member is None
 
     def read(self) -> bytes:
         """Its bytes as stored. InputError when they cannot be read."""
+        if self.member is not None:
+            return _unpacked(self.file, self.member)
         try:
             return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
         except OSError as error:
@@ -47,13 +61,13 @@ class Picture:
     def decode(self) -> tuple[np.ndarray, str]:
         """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
         data = self.read()
-        row = None if self.row is None else f"[{self.row}]"
+        row = self.member if self.row is None else f"[{self.row}]"
         return decode_image(data, self.file, row), hashlib.sha256(data).hexdigest()
 
     def size(self) -> tuple[int, int] | None:
         """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
         try:
-            with open_picture(Path(self.file) if self.row is None else self.read()) as image:
+            with open_picture(Path(self.file) if self.alone else self.read()) as image:
                 sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
                 return (image.height, image.width) if sideways else image.size
         except Exception:  # whatever is wrong is said when it is decoded
@@ -65,7 +79,8 @@ class Picture:
             stat = Path(self.file).stat()
         except OSError:
             return f"{self.image_id} missing"
-        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {self.row}"
+        place = self.row if self.member is None else self.member
+        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {place}"
 
 
 def opener(source: Path) -> Callable[[str], Image.Image]:
@@ -86,15 +101,32 @@ def _column(file: str) -> pa.ChunkedArray:
     return read_arrow(Path(file))["png"]
 
 
+@lru_cache(maxsize=1)
+def _zip(file: str) -> zipfile.ZipFile:
+    return zipfile.ZipFile(file)
+
+
+def _unpacked(file: str, member: str) -> bytes:
+    """InputError for a member that is damaged, locked by a password, or of more than MOST_BYTES."""
+    try:
+        if _zip(file).getinfo(member).file_size > MOST_BYTES:
+            raise InputError(f"more than {MOST_BYTES:,} bytes", file=file, row=member)
+        return _zip(file).read(member)
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+        raise InputError(f"cannot be read ({error})", file=file, row=member) from error
+
+
 def read_pictures(source: Path) -> list[Picture]:
-    """The pictures of a folder and those below it, in order of path, the file's stem the image id; or of
-    a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its order,
-    paths relative to it.
+    """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
+    or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
+    order, paths relative to it.
 
     Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
     """
     if source.is_dir():
         found = _of_table(source / TABLE) if (source / TABLE).is_file() else _of_folder(source)
+    elif source.suffix.lower() == ".zip" and source.is_file():
+        found = _of_zip(source)
     else:
         found = _of_list(source)
     if not found:
@@ -106,6 +138,16 @@ def read_pictures(source: Path) -> list[Picture]:
 def _of_folder(folder: Path) -> list[Picture]:
     files = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
     return [Picture(path.stem, str(path)) for path in sorted(files, key=lambda p: p.relative_to(folder).as_posix())]
+
+
+def _of_zip(path: Path) -> list[Picture]:
+    try:
+        names = [info.filename for info in _zip(str(path)).infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"not a whole zip ({error})", file=path) from error
+    files = sorted((PurePosixPath(name), name) for name in names)
+    shown = ((at, name) for at, name in files if at.suffix.lower() in SUFFIXES and not at.name.startswith("."))
+    return [Picture(at.stem, str(path), member=name) for at, name in shown]
 
 
 def _of_table(path: Path) -> list[Picture]:
@@ -122,7 +164,7 @@ def _of_list(path: Path) -> list[Picture]:
     except FileNotFoundError:
         raise InputError("no such file or folder", file=path, remedy="check the path") from None
     except UnicodeDecodeError as error:
-        remedy = "give a folder of pictures, or a text file of lines image_id<TAB>path"
+        remedy = "give a folder of pictures, a zip, or a text file of lines image_id<TAB>path"
         raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
     return [_listed(line, path, row) for row, line in enumerate(lines, start=1)]
 

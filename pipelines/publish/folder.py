@@ -49,6 +49,7 @@ def publish(
         contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir)
         names = _write_beside(contents, out)
         inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
+        inputs |= _read_by_measures(splits)
         inputs["captions"] = splits[0].captions.digest
         if relevance_dir:
             inputs["relevance"] = digest(relevance_dir / MANIFEST)
@@ -70,7 +71,7 @@ def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path, le
         if splits and shards.measures != splits[0].shards.measures:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
-        own = own_without_themselves(captions, shards.metadata["params"]["measures"]) if left_out else {}
+        own = own_without_themselves(captions, shards) if left_out else {}
         tables = write_pairs(captions, shards, out, own), write_captions(captions, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"
@@ -79,6 +80,21 @@ def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path, le
     if not splits:
         raise InputError("no shards to publish", remedy="give --shards")
     return tuple(splits)
+
+
+def _read_by_measures(splits: Sequence[Split]) -> dict[str, str]:
+    """Digests of the files that the measures read, which every split's shards have alike."""
+    read = [
+        {key: str(sha) for key, sha in split.shards.manifest["inputs"].items() if key not in ("captions", "split")}
+        for split in splits
+    ]
+    for split, found in zip(splits, read, strict=True):
+        if found != read[0]:
+            remedy = "make the shards of all splits with the same files"
+            raise InputError(
+                "its measures read other files than the first split's", file=split.shards.folder, remedy=remedy
+            )
+    return read[0]
 
 
 def _write_beside(contents: Contents, out: Path) -> list[str]:

@@ -8,20 +8,25 @@ import numpy as np
 
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.left_out import own_left_out
+from capgrade.pipelines.measures.reads import require_read
 from capgrade.pipelines.publish.blocks import measures_block
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.shards import Shards
 
 
-def own_without_themselves(captions: Captions, used: dict[str, Any]) -> dict[str, np.ndarray]:
+def own_without_themselves(captions: Captions, shards: Shards) -> dict[str, np.ndarray]:
     """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
-    where an image has no other caption. `used`: parameters of the measures, as `MeasuresParams.used` gives them.
+    where an image has no other caption.
 
     A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
-    here.
+    here, or would read another file than it did for the shards.
     """
+    used = shards.metadata["params"]["measures"]
     wanted = [name for name, params in used.items() if _includes(params) and not _imported(params)]
-    chosen = choose(wanted, validated(MeasuresParams, measures_block({name: used[name] for name in wanted})))
+    params = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
+    require_read(wanted, params, shards.manifest["inputs"], shards.folder)
+    chosen = choose(wanted, params)
     found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}
     return {name: values for name, values in found.items() if values is not None}
 

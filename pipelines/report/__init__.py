@@ -15,6 +15,7 @@ from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.examples import examples
 from capgrade.pipelines.report.files import write_pictures
+from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.mined import mined
 from capgrade.pipelines.report.page import GENERATOR, generated_by, render
 from capgrade.pipelines.report.parts import Missing, Section
@@ -41,16 +42,19 @@ class Written:
     pictures: list[Path]
 
 
-def sections_of(data: Data) -> list[Section]:
+def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
     """Every section of the page, in order."""
-    thumbnails = Thumbnails(data.at(CAPTIONS))
-    first = [corpus(data), distributions(data), agreement(data), mined(data), runs(data), training(data), curves(data)]
-    return [*first, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
+    labels = [findings(data), corpus(data), distributions(data), agreement(data), mined(data)]
+    models = [runs(data), training(data), curves(data)]
+    return [*labels, *models, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
 
 
-def report(folder: Path, out: Path, pictures: Path | None = None, title: str | None = None) -> Written:
+def report(
+    folder: Path, out: Path, pictures: Path | None = None, title: str | None = None, images: str | Path | None = None
+) -> Written:
     """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
-    in the folder `pictures`. What is not there is said on the page, with the command that makes it.
+    in the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template (`found.py`). What
+    is not there is said on the page, with the command that makes it.
 
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
     else stands at `out` or in `pictures`.
@@ -59,7 +63,9 @@ def report(folder: Path, out: Path, pictures: Path | None = None, title: str | N
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)
-    sections = sections_of(data)
+    thumbnails = Thumbnails(data.at(CAPTIONS), images, out.parent)
+    sections = sections_of(data, thumbnails)
+    thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
     page = render(title or f"capgrade: {folder.resolve().name}", sections, lead=LEAD, foot=foot, runs=data.runs)
     write_text(out, page)

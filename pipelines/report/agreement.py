@@ -22,7 +22,7 @@ FEWEST = 20  # pairs in a bin whose mean is drawn
 SCOPES = {"all": "all pairs", "non_original": "non-original pairs"}
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 INTRO = (
-    "Judged pairs of image and caption: human scores, or for generated scenes the true relevance. Bars are 95 % "
+    "Judged pairs of image and caption: human scores, or for generated scenes the true relevance. Bars are 95% "
     "intervals of the mean score of the pairs in a bin; dots are single pairs. Binary relevance, which benchmarks use, "
     "is 1 for own pairs; over non-original pairs it is constant and has no correlation."
 )
@@ -118,7 +118,7 @@ def _spread(at: np.ndarray, most: int) -> np.ndarray:
 
 
 def bins(value: np.ndarray, score: np.ndarray) -> list[dict[str, float]]:
-    """Mean score and its normal 95 % interval over bins of equal width that hold at least FEWEST pairs."""
+    """Mean score and its normal 95% interval over bins of equal width that hold at least FEWEST pairs."""
     edges = np.linspace(value.min(), value.max(), BINS + 1)
     of = np.clip(np.searchsorted(edges, value, side="right") - 1, 0, BINS - 1)
     found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capgrade.pipelines.report.data import ALIGNMENT, Data
-from capgrade.pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, text
+from capgrade.pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, percent, text
 from capgrade.schemas.files import read_json
 
 SHARES = {
@@ -39,4 +39,4 @@ def alignments(data: Data) -> Section:
 
 
 def _share(value: float) -> Cell:
-    return Cell(f"{value:.1%}", value)
+    return Cell(percent(value), value)

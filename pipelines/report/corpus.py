@@ -8,7 +8,19 @@ import pyarrow.compute as pc
 
 from capgrade.pipelines.report.charts import made, rows
 from capgrade.pipelines.report.data import CAPTIONS, SHARDS, Data
-from capgrade.pipelines.report.parts import Cell, Chart, Facts, Missing, Part, Section, Table, count, number, text
+from capgrade.pipelines.report.parts import (
+    Cell,
+    Chart,
+    Facts,
+    Missing,
+    Part,
+    Section,
+    Table,
+    count,
+    number,
+    percent,
+    text,
+)
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.shards import pair_columns, read_shards
 
@@ -57,7 +69,7 @@ def _lengths(splits: list[Captions]) -> Chart:
         alt.X("words:Q", title=f"words in a caption ({LONGEST}: or more)"),
         alt.Y("share:Q", title="share of the captions", axis=alt.Axis(format="%")),
         alt.Color("split:N", title=None),
-        tooltip=["split:N", "words:Q", "captions:Q", alt.Tooltip("share:Q", format=".2%")],
+        tooltip=["split:N", "words:Q", "captions:Q", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
     longest = max(row["words"] for row in values)
     told = f"Share of captions by number of words, one line per split; captions have up to {longest} words."
@@ -81,4 +93,4 @@ def _shards(data: Data) -> Part:
 
 
 def _share(part: int, whole: int) -> Cell:
-    return Cell(f"{part / max(whole, 1):.1%}", part / max(whole, 1))
+    return Cell(percent(part / max(whole, 1)), part / max(whole, 1))

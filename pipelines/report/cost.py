@@ -32,8 +32,8 @@ def cost(data: Data) -> Section:
     if known:
         parts.insert(0, _chart(known))
     if len(known) < len(times):
-        missing = f"times of {len(times) - len(known)} of {len(times)} outputs: they were made before times were kept"
-        parts.append(Missing(missing, "make repro" if not known else None))
+        missing = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
+        parts.append(Missing(missing, f"mkdir {data.folder / TIMES}, and run the commands again"))
     return Section("cost", "Cost and time", INTRO, parts)
 
 

@@ -8,7 +8,7 @@ import altair as alt
 
 from capgrade.pipelines.report.charts import by_run, made, rows
 from capgrade.pipelines.report.data import EVALUATION, Data
-from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
+from capgrade.pipelines.report.parts import Chart, Missing, Part, Section, percent
 from capgrade.schemas.files import read_json
 
 FILE = "curves_k.json"
@@ -42,5 +42,5 @@ def _chart(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
 
 def _told(name: str, points: list[dict[str, Any]]) -> str:
     at = [row for row in points if row["k"] == 10 and name in row]
-    said = ", ".join(f"{row['run']} {row['direction']} {row[name]:.1%}" for row in at)
+    said = ", ".join(f"{row['run']} {row['direction']} {percent(row[name])}" for row in at)
     return f"{name} against K, one line per run and direction{'; at 10: ' + said if said else ''}."

@@ -77,7 +77,7 @@ def _chart(name: str, table: dict[str, np.ndarray], found: dict[str, np.ndarray]
         alt.X("at:Q", title=name),
         alt.Y("share:Q", title="share of the pairs", stack=None, axis=alt.Axis(format="%")),
         alt.Color("pairs:N", title="pairs", sort=["own", "other", ALONE]),
-        tooltip=[alt.Tooltip("at:Q", title=name), "pairs:N", alt.Tooltip("share:Q", format=".3%")],
+        tooltip=[alt.Tooltip("at:Q", title=name), "pairs:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
     own, other = float(np.median(found[name])), _quantile(table, 0.5)
     told = f"Histogram of {name} on own and on other pairs: medians {own:.2f} and {other:.2f}."

@@ -37,7 +37,8 @@ def examples(data: Data, thumbnails: Thumbnails) -> Section:
     shown = _Shown(data.captions, graded, thumbnails)
     parts: list[Part] = []
     if not thumbnails.pictures:
-        parts.append(Note("These captions come without images: the first caption of an image stands for it."))
+        said = "These captions come without images (--images gives them): the first caption of an image stands for it."
+        parts.append(Note(said))
     if not matrices:
         options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
         parts.append(
@@ -93,7 +94,7 @@ class _Shown:
         said = self.captions.texts[refs[self.captions.ref_ptr[image]]]
         own = caption is not None and int(self.captions.owner[caption]) == image
         graded = None if caption is None else float(self.relevance[image, caption])
-        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded)
+        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded, self.thumbnails.link(image_id))
 
     def _caption(self, caption: int, image: int) -> Item:
         own = int(self.captions.owner[caption]) == image

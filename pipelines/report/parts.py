@@ -24,6 +24,15 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """Words and what they mean."""
+
+    kind: ClassVar[str] = "terms"
+    title: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Missing:
     """What cannot be shown, why, and the command that changes it (none: nothing does)."""
 
@@ -85,6 +94,7 @@ class Item:
     image: str | None  # data URI
     own: bool = False
     relevance: float | None = None
+    link: str | None = None  # to the whole picture
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class Examples:
     rankings: Sequence[Ranking]
 
 
-Part = Facts | Note | Missing | Chart | Picture | Table | Examples
+Part = Facts | Note | Terms | Missing | Chart | Picture | Table | Examples
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,11 @@ def number(value: float, digits: int = 3) -> Cell:
 def count(value: int) -> Cell:
     """A cell of a whole number."""
     return Cell(f"{value:,}", value)
+
+
+def percent(share: float) -> str:
+    """A share as every page prints it: to one decimal, as Vega's format .1% does."""
+    return f"{share:.1%}"
 
 
 def text(value: str) -> Cell:

@@ -10,6 +10,7 @@ import altair as alt
 
 from capgrade.pipelines.report.charts import by_run, choice, made, rows
 from capgrade.pipelines.report.data import EVALUATION, Data
+from capgrade.pipelines.report.glossary import glossary
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
 from capgrade.schemas.files import read_json
 from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_better
@@ -18,7 +19,7 @@ WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (
     "Each run on the evaluation split, in percent, except rank correlations and the cosines of lambda. Brackets are "
-    "95 % intervals over queries. i2t finds captions for an image, t2i images for a caption."
+    "95% intervals over queries. i2t finds captions for an image, t2i images for a caption."
 )
 Runs = dict[str, dict[str, Any]]
 
@@ -34,7 +35,8 @@ def runs(data: Data) -> Section:
         return Section("runs", "Runs side by side", INTRO, [missing])
     named = [("", name) for name in SUMS] + [(way, name) for name in SUMMARY for way in WAYS]
     short = _by_run(found, [column for column in named if all(_has(run, *column) for run in found.values())])
-    parts: list[Part] = [short, _chart(found, data.runs), _by_metric(found)]
+    names = {name for run in found.values() for part in (run, *(run.get(way, {}) for way in WAYS)) for name in part}
+    parts: list[Part] = [short, glossary(names), _chart(found, data.runs), _by_metric(found)]
     return Section("runs", "Runs side by side", INTRO, parts)
 
 
@@ -106,6 +108,6 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
     )
     colour["legend"] = None
     alt_text = (
-        f"Value and 95 % interval of a metric for {', '.join(found)}, in both directions, in the units of the tables."
+        f"Value and 95% interval of a metric for {', '.join(found)}, in both directions, in the units of the tables."
     )
     return made("runs", "Any metric with its interval", alt_text, alt.layer(bars, dots), wide=True)

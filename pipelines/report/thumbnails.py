@@ -1,4 +1,4 @@
-"""Small pictures of images, as text that a page can carry."""
+"""Small pictures of images, as text that a page can carry: as many as its limit allows, the others as links."""
 
 from __future__ import annotations
 
@@ -8,52 +8,62 @@ from pathlib import Path
 
 from PIL import Image
 
-from capgrade.pipelines.pictures.listing import TABLE, Picture, read_pictures
+from capgrade.pipelines.pictures.found import Found, find
+from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.report.page import data_uri
-from capgrade.schemas.captions import FILE
-from capgrade.schemas.files import open_arrow
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.files import read_manifest
 
 QUALITY = 70
+MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and can be sent by mail
 
 
 class Thumbnails:
-    """Images of a captions folder, or of a folder of pictures, by image id or the file's name; without pictures, of
-    none: captions stand for images then."""
+    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`found.py`).
+    Without pictures, of none: captions stand for images then. The page lies in the
+    folder `beside`, and may carry `most` bytes of pictures."""
 
-    def __init__(self, captions_dir: Path, images: Path | None = None) -> None:
-        self.folder, self.images = captions_dir, images
+    def __init__(
+        self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path(), most: int = MOST_BYTES
+    ) -> None:
+        self.folder, self.images, self.beside, self.left = captions_dir, images, beside, most
         self.small = lru_cache(maxsize=None)(self._small)
 
     @cached_property
-    def pictures(self) -> dict[str, Picture]:
-        """The pictures by image id; none where the captions folder has no images."""
-        if self.images is not None:
-            return self._by_file(read_pictures(self.images))
-        known = (self.folder / TABLE).is_file()
-        return {picture.image_id: picture for picture in read_pictures(self.folder)} if known else {}
-
-    def _by_file(self, found: list[Picture]) -> dict[str, Picture]:
-        """Pictures of the captions' images: the file of the captions table, else the id, less what follows the dot."""
-        at = {picture.image_id: picture for picture in found}
-        table = open_arrow(self.folder / FILE).read_all().select(["image_id", "image_file"]).group_by("image_id")
-        rows = table.aggregate([("image_file", "max")]).to_pylist()
-        names = {row["image_id"]: Path(row["image_file_max"] or row["image_id"]).stem for row in rows}
-        return {image_id: at[name] for image_id, name in names.items() if name in at}
+    def pictures(self) -> Found | None:
+        """None where the captions folder has no images and no others were given."""
+        source = self.images
+        if source is None:
+            if not (self.folder / TABLE).is_file():
+                return None
+            source = self.folder
+        splits = read_manifest(self.folder, "captions").get("splits") or {}
+        return find(read_captions(self.folder, "+".join(splits) or None), source)
 
     def image(self, image_id: str) -> Image.Image | None:
         """The picture at full size; None where there is none."""
-        picture = self.pictures.get(image_id)
-        return None if picture is None else Image.fromarray(picture.decode()[0])
+        return None if self.pictures is None else self.pictures.image(image_id)
 
     def uri(self, image_id: str, side: int) -> str | None:
-        """A WebP of at most `side` pixels a side."""
+        """A WebP of at most `side` pixels a side; None where there is no picture, or the page carries its share."""
         return self.small(image_id, side)
 
+    def link(self, image_id: str) -> str | None:
+        """Where the whole picture is, for one given with --images."""
+        return None if self.pictures is None or self.images is None else self.pictures.link(image_id, self.beside)
+
+    def tell(self) -> None:
+        """One warning for all pictures that were not to be had."""
+        if self.pictures is not None:
+            self.pictures.tell()
+
     def _small(self, image_id: str, side: int) -> str | None:
-        image = self.image(image_id)
+        image = self.image(image_id) if self.left > 0 else None
         if image is None:
             return None
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         out = io.BytesIO()
         image.save(out, "WEBP", quality=QUALITY)
-        return data_uri(out.getvalue(), "webp")
+        text = data_uri(out.getvalue(), "webp")
+        self.left -= len(text)
+        return text if self.left >= 0 else None

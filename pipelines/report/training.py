@@ -47,7 +47,7 @@ def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
         alt.X("done:Q", title="share of the steps", axis=alt.Axis(format="%")),
         alt.Y("loss:Q", title="loss, of its first value"),
         colour,
-        tooltip=["run:N", alt.Tooltip("done:Q", format=".0%"), alt.Tooltip("loss:Q", format=".3f")],
+        tooltip=["run:N", alt.Tooltip("done:Q", format=".1%"), alt.Tooltip("loss:Q", format=".3f")],
     )
     ends = ", ".join(f"{name} {line[-1][1] / line[0][1]:.2f}" for name, line in smooth.items())
     return made("training-loss", "Training loss", f"Loss over training, of its first value; at the end: {ends}.", chart)

@@ -24,8 +24,8 @@ Need = Literal["captions", "regions", "resnet152", "spice", "judgements", "bert"
 # What each need is, for errors and `reproduce --list`.
 NEEDS: dict[str, str] = {
     "captions": "captions of `capgrade captions`",
-    "regions": "regions of 36 boxes a picture, 2,048 numbers each, by the bottom-up detector",
-    "resnet152": "one feature of 2,048 numbers a picture by a ResNet-152, as a regions folder",
+    "regions": "regions of 36 boxes per picture, 2,048 numbers each, by the bottom-up detector",
+    "resnet152": "one feature of 2,048 numbers per picture by a ResNet-152, as a regions folder",
     "spice": "Java and the jars of SPICE; without them its columns stay empty",
     "judgements": "cxc_sits_test.csv of Crisscrossed Captions",
     "bert": "bert-base-uncased, from the hub or a folder",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.reproduce.recipe import SUMS, Column, Recipe, Section
+from capgrade.pipelines.reproduce.recipe import SUMS, Column, Recipe, Row, Section
 from capgrade.pipelines.reproduce.runs import Folders
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -84,19 +84,20 @@ def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:
 
 
 def correlations(
-    section: Section, captions: Captions, folder: Path, judgements: Path, measures: MeasuresParams
+    section: Section, rows: Sequence[Row], captions: Captions, folder: Path, judgements: Path, measures: MeasuresParams
 ) -> tuple[dict[str, Numbers], list[str]]:
-    """Numbers of each measure of the section, by row; and what cannot be computed here and why."""
+    """Numbers of these rows of the section, each of a measure, by the row's name; and what cannot be computed here and
+    why."""
     found, left_out = {}, []
     computed: dict[str, Any] = {}
-    for name in [row.measure for row in section.rows if row.measure not in (None, "binary")]:
+    for name in [row.measure for row in rows if row.measure not in (None, "binary")]:
         try:
             computed |= agree(folder, judgements, [str(name)], measures, captions.split)
         except InputError as error:
             if name != "spice":
                 raise
             left_out.append(f"{name} not computed: {error.problem}")
-    for row in section.rows:
+    for row in rows:
         if row.measure in computed:
             found[row.row] = [_coefficient(column, computed[row.measure]) for column in section.parsed]
     return found, left_out

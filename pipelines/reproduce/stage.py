@@ -47,7 +47,7 @@ def reproduce(
             parts, notes = _by_runs(recipe, chosen, table, folders, settings, say)
         else:
             assert judgements is not None
-            parts, notes = _by_people(recipe, table, captions, judgements, settings)
+            parts, notes = _by_people(recipe, chosen, table, captions, judgements, settings)
         found = as_json(name, recipe, parts, [*recipe.notes, *notes], small)
         write_json(out / name / JSON, found)
         write_text(out / name / MARKDOWN, markdown(found))
@@ -93,7 +93,7 @@ def _by_runs(
         fold = None if settings.small else section.fold
         ours: list[Numbers] = []
         for row in section.rows:
-            if not row.runs or row.row not in {one.row for one in chosen}:
+            if not row.runs or row not in chosen:
                 ours.append([None] * len(row.published))
                 continue
             files = [similarity(run, row.pooling) for run in row.runs]
@@ -105,11 +105,12 @@ def _by_runs(
 
 
 def _by_people(
-    recipe: Recipe, captions: Captions, folder: Path, judgements: Path, settings: Settings
+    recipe: Recipe, chosen: Sequence[Row], captions: Captions, folder: Path, judgements: Path, settings: Settings
 ) -> tuple[list[Part], list[str]]:
     parts, notes = [], []
     for section in recipe.sections:
-        found, left_out = correlations(section, captions, folder, judgements, settings.measures)
+        rows = [row for row in section.rows if row in chosen]
+        found, left_out = correlations(section, rows, captions, folder, judgements, settings.measures)
         parts.append(Part(section, judgements.name, _of_rows(section, found)))
         notes += left_out
     return parts, notes

@@ -52,9 +52,9 @@ def markdown(found: dict[str, Any]) -> str:
     for section in found["sections"]:
         lines += [f"## {section['title']} ({section['protocol']})", ""]
         header = ["", "", *section["columns"]]
+        digits = [max(map(_digits, column)) for column in zip(*(r["published"] for r in section["rows"]), strict=True)]
         lines += [_line(header), _line(["---", "---"] + ["---:"] * len(section["columns"]))]
         for row in section["rows"]:
-            digits = [_digits(value) for value in row["published"]]
             lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
             if "runs" in row or "measure" in row:
                 lines.append(_line(["", "ours", *map(_shown, row["ours"], digits)]))
@@ -68,20 +68,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _digits(published: float | None) -> int:
-    """As many as the paper prints: percent to one digit or two, fractions to three."""
-    if published is None:
-        return 1
-    return 3 if abs(published) < 1 and published != 0 and len(repr(published)) > 4 else 1
+    """Behind the point, as the recipe has them. A column has those of its longest number: 0.69 there is 0.690."""
+    return 0 if published is None else len(repr(published).partition(".")[2])
 
 
 def _shown(value: float | None, digits: int) -> str:
-    return EMPTY if value is None else f"{value:.{max(digits, _places(value))}f}"
-
-
-def _places(value: float) -> int:
-    """Of a number that was typed with two or three."""
-    text = repr(value).partition(".")[2]
-    return len(text) if len(text) <= 3 else 0
+    return EMPTY if value is None else f"{value:.{digits}f}"
 
 
 def _signed(value: float | None, digits: int) -> str:

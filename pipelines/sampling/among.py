@@ -66,29 +66,39 @@ class SomeSamples(Samples):
         return image[kept], rows[kept]
 
     def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
-        """values float32 [measures, listed]."""
+        """values float32 [measures, listed]; own captions are listed."""
         cells = np.repeat(np.arange(self.images), np.diff(found.ptr)) * len(caption_keys) + found.rows
         at = np.searchsorted(cells, self._own_image * len(caption_keys) + self._own)
         self.state["own_values"][:] = values[:, at].T
+        self.offer_some(caption_keys, found, values)
+
+    def marked(self, caption_keys: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> Listed:
+        """Captions to offer to every sample that may take them: windows take those inside the share."""
+        pairs = kernel.pairs_of(np.repeat(self._base, np.diff(ptr)), caption_keys[rows])
+        inside = INSIDE * (pairs <= limit_of(self.plan.among))
+        return Listed(ptr, rows, inside | UNIFORM | (TOP << self.measures) - TOP)
+
+    def offer_some(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
+        """As `offer_listed`, whether own captions are listed or not."""
         kernel.offer_listed(
             self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._windows.lower,
             self._windows.upper, self._start, self._layout.salt, self.state["heap"], self.state["payload"],
             self.state["size"], self._limit, self.state["begun"], self.state["ended"],
         )  # fmt: skip
 
-    def kept_of(self, caption_keys: np.ndarray) -> Kept:
-        """As `Samples.kept`.
+    def kept_of(self, caption_keys: np.ndarray, n_captions: int | None = None) -> Kept:
+        """As `Samples.kept`, of `n_captions` (None: of all that have keys).
 
         A pair beside tops and own captions is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the
         uniform sample, a of the share, N the captions of a window inside the share, this one counted. The others are
         inside independently of it, so sum(weight * x) is without bias (Horvitz and Thompson 1952).
         """
-        n, plan = len(caption_keys), self.plan
+        n, plan = n_captions or len(caption_keys), self.plan
         found = self.kept(n)
         image = np.repeat(np.arange(self.images), np.diff(found.ptr))
         hashes = kernel.pairs_of(self._base[image], caption_keys[found.caption])
         outside = (hashes > limit_of(plan.among)).astype(np.int64)
-        members = np.cumsum(self.state["ended"] - self.state["begun"], axis=2)
+        members = self.members
         missed = np.ones(len(image))
         for m, (lower, upper) in enumerate(zip(self._windows.lower, self._windows.upper, strict=True)):
             for w in range(len(lower) - 1):

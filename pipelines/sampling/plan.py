@@ -160,6 +160,23 @@ class Samples:
         return Kept(ptr, rows[valid], bits[valid], weight, values.transpose(1, 0, 2)[:, valid])
 
     @property
+    def members(self) -> np.ndarray:
+        """int64 [images, measures, windows]: how many of the captions offered each window holds."""
+        return np.cumsum(self.state["ended"] - self.state["begun"], axis=2)[:, :, :-1]
+
+    def count_from(self, members: np.ndarray) -> None:
+        """Let `members` be these from now on, whatever was offered before."""
+        self.state["begun"][:] = 0
+        self.state["ended"][:, :, 0] = members[:, :, 0]
+        self.state["ended"][:, :, 1:-1] = np.diff(members, axis=2)
+        self.state["ended"][:, :, -1] = 0
+
+    @property
+    def limit(self) -> np.ndarray:
+        """uint64 [images, samples]: the highest key of a full sample, ANY of one with room left."""
+        return self._limit
+
+    @property
     def _arrays(self) -> State:
         state = self.state
         return State(

@@ -64,13 +64,14 @@ def _listed(path: Path, listings: Mapping[str, Listing]) -> Iterator[Caption]:
         remedy = f"drop it from the list, or name images as {path.name} does"
         raise listings[image].position.refuse(f"image '{image}' has no caption in {path}", remedy)
     if left_out:
-        logger.info("%s: %d captions left out, their images are in no list", path, left_out)
+        logger.info("%s: %s captions left out, their images are in no list", path, f"{left_out:,}")
 
 
 def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
     """Image -> its listing."""
     listings: dict[str, Listing] = {}
     for split, name in lists.items():
+        before = len(listings)
         for row, line in read_lines(Path(name)):
             image, position = line.strip(), Position(name, row)
             if not image:
@@ -80,4 +81,6 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listing]:
                 problem = f"image '{image}' is already in {first.file} row {first.row}"
                 raise position.refuse(problem, "keep it in one list, once")
             listings[image] = Listing(split, position)
+        if len(listings) == before:
+            raise Position(name).refuse("no images in this list", "write one file name per row, or leave it out")
     return listings

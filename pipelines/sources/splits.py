@@ -19,10 +19,12 @@ def keep_splits(captions: Iterable[Caption], split: str | None, file: str | Path
         yield from captions
         return
     read = list(captions)
+    if not read:
+        return  # the stage says that there are no captions
     known = list(dict.fromkeys(caption.split for caption in read))
     wanted = [split] if split in known else split.split("+")  # a split may itself be called "train+restval"
     missing = [part for part in wanted if part not in known]
     if missing:
-        remedy = f"choose with --split from: {', '.join(known) or 'none'}"
+        remedy = f"choose with --split from: {', '.join(known)}"
         raise InputError(f"no split '{missing[0]}'", file=file, remedy=remedy)
     yield from (caption for caption in read if caption.split in wanted)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
@@ -23,11 +24,14 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
     r"""Rows of a text file, numbered from 1, read as they are asked for.
 
     A byte order mark is dropped, `\n` and `\r\n` end a row; U+2028, U+0085, form feeds and the like are text,
-    although `str.splitlines` would split there. Raises InputError for a file that cannot be opened and for
-    bytes that are not UTF-8.
+    although `str.splitlines` would split there. Raises InputError for a file that cannot be opened, for bytes that are
+    not UTF-8, and for a file whose rows end with carriage returns alone: it would be a single row.
     """
     with _open(path) as f:
         for row, raw in enumerate(f, start=1):
+            if row == 1 and b"\r" in (raw[:-2] if raw.endswith(b"\r\n") else raw) and not f.peek(1):
+                remedy = f"end them with line feeds: tr '\\r' '\\n' < {path.name} > converted"
+                raise InputError("rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy)
             line = _decode(raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row)
             yield row, line if keep_ends else _without_end(line)
 
@@ -52,7 +56,7 @@ def parse_json(text: str, path: Path, *, first_row: int) -> Any:
         raise InputError(problem, file=path, row=first_row, remedy="write the file again") from None
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> BufferedReader:
     try:
         return path.open("rb")
     except FileNotFoundError:

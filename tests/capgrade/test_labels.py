@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -138,6 +141,13 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     values, known = labels.block(range(12), range(60))
     exact = labels.exact("cider").block(range(12), range(60))[0]
     assert np.abs(exact - values)[known].max() < 1e-6
+    assert call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split()) == 0
+    Path("other.arrow").replace("df.arrow")
+    for of in (labels, Labels.load("shards", captions=made / "captions")):
+        with pytest.raises(InputError, match=r"document_frequency is another file than these labels were made with"):
+            of.exact("cider")
+    again = f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out again"
+    assert call(*again.split()) == 2  # its own pairs would be scored by other frequencies than the rest
     Path("df.arrow").unlink()
     with pytest.raises(InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"):
         labels.exact("cider")
@@ -202,6 +212,35 @@ def test_batches_bring_graded_neighbours_together(made):
     assert list(batches) != first
     loader = torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
     assert len(next(iter(loader))) == 8
+
+
+def partners_of(labels, row):
+    image = labels.owner[row]
+    values, known = labels.block([image], range(60), "sbert")
+    return np.flatnonzero(known[0] & (values[0] >= 0.3) & (labels.owner != image)).tolist()
+
+
+@pytest.mark.parametrize("size", [2, 7, 20, 40])
+def test_a_batch_is_a_half_what_it_brings_and_the_halves_after_it(made, size):
+    """The definition, with every half at hand: batches of a seed are of it, and none is short."""
+    labels = load(made, "dataset")
+    batches = labels.batches(size, measure="sbert", low=0.3, seed=1)
+    half = (size + 1) // 2
+    order = np.random.default_rng([1, 0]).permutation(60)
+    halves = [order[k * half : (k + 1) * half].tolist() for k in range(60 // half)]
+    partners = {row: set(partners_of(labels, row)) for row in range(60)}
+    for number, batch in enumerate(batches):
+        assert len(batch) == len(set(batch)) == size and batch[:half] == halves[number]
+        after = [row for k in range(1, len(halves)) for row in halves[(number + k) % len(halves)]]
+        bounds = [
+            k
+            for k in range(half, size + 1)
+            if all(any(row in partners[one] for one in batch[:half]) for row in batch[half:k])
+            and batch[k:] == [row for row in after if row not in batch[:k]][: size - k]
+        ]
+        assert bounds
+    with pytest.raises(InputError, match="60 captions fill no batch of 62"):
+        labels.batches(62, measure="sbert", low=0.3)
 
 
 def test_processes_share_the_batches_of_one(made):
@@ -283,3 +322,23 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
     assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
     with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
         labels.block(*block, "cider", device="cpu")
+
+
+def test_a_pushed_dataset_streams_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
+    """`capgrade publish --push`, then as docs/library.md has it, in a process that knows of the hub only its address;
+    and the same revision as labels."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    assert call("publish", f"--out={made / 'dataset'}", "--push=user/streamed") == 0
+    code = (
+        "import json; from datasets import load_dataset; "
+        "pairs = load_dataset('user/streamed', 'relevance', split='train', streaming=True, revision='1.0.0'); "
+        "print(json.dumps(list(pairs)))"
+    )
+    more = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(done.stdout)
+    assert rows == pq.read_table(made / "dataset" / "relevance").to_pylist() and len(rows) > 100
+    labels = Labels.load("user/streamed", revision="1.0.0")
+    values, known = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
+    assert known.diagonal().all() and values.diagonal().tolist() == [row["cider"] for row in rows]

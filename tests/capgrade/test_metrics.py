@@ -92,6 +92,7 @@ def test_what_does_not_fit_is_refused():
         (lambda: evaluate(scores, relevance, ["ndgc@5"]), "metric 'ndgc@5' is not known"),
         (lambda: evaluate(scores, relevance, ["recall@5"]), "metric 'recall@5' needs the own items"),
         (lambda: evaluate(scores, relevance, ["ncs_other@5"]), "metric 'ncs_other@5' needs more"),
+        (lambda: evaluate(scores, relevance, above=0.5), "above of a matrix"),
         (lambda: evaluate(scores, relevance, measure="cider"), "measure 'cider' of a matrix"),
     ):
         with pytest.raises(InputError, match=message):

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,6 +178,17 @@ def test_a_bad_file_is_refused_with_its_row(tmp_path, kind, text, message):
         (Run if kind == "run" else Qrels).read(path)
 
 
+def test_tensors_are_their_numbers():
+    """As FAISS gives them for tensors: -1 ends a list, rows are numbers and no text of a tensor."""
+    ids, scores = torch.tensor([[2, 0, -1], [1, 2, 0]]), torch.tensor([[0.9, 0.8, 0.0], [0.5, 0.25, 0.0]])
+    for names in (None, ["a", "b", "c"], np.array(["a", "b", "c"])):
+        want = Run.from_lists([7, 8], ids.tolist(), scores.tolist(), names=names)
+        for documents in (ids, list(ids), ids.numpy()):
+            found = Run.from_lists(torch.tensor([7, 8]), documents, scores, names=names)
+            assert (found.queries, found.documents) == (["7", "8"], want.documents)
+            assert np.array_equal(found.scores, want.scores)
+
+
 def test_bad_lists_are_refused(tmp_path):
     for build, message in (
         (lambda: Run.from_lists(["q"], [["a", "b"]], [[0.1, 0.2]]), "scores of query 'q' rise"),
@@ -186,7 +198,38 @@ def test_bad_lists_are_refused(tmp_path):
         (lambda: Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x"), "query 'q r' is no word"),
         (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]), "metric 'asp' is not one of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, measure="cider"), "measure of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, own=[[True]]), "own of ranked lists"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
     ):
         with pytest.raises(InputError, match=message):
             build()
+
+
+def test_what_is_no_trec_file_of_ours_is_never_written_over(made, tmp_path):
+    labels, run = Labels.load(made / "dataset", measures=["cider"]), Run.from_dict({"q": {"a": 0.5}})
+    kept = {
+        "notes.txt": "six words that are no run\n", "a.py": "import os\n", "binary": "\0\xff\n\n",
+        "bm25.run": "q Q0 a 1 0.5 bm25\n", "late.run": "q Q0 a 1 0.5 capgrade\nq Q0 b 2 0.4 bm25\n",
+    }  # fmt: skip
+    for name, text in kept.items():
+        (tmp_path / name).write_text(text, encoding="latin-1")
+        for write in (run.write, lambda path: labels.to_qrels(path, grades=[1.0])):
+            with pytest.raises(InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"):
+                write(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="latin-1") == text
+    with pytest.raises(InputError, match="a file of the finished folder"):
+        run.write(made / "dataset" / "README.md")
+    for name, write, other in (
+        ("mine.run", run.write, lambda path: labels.to_qrels(path, grades=[1.0])),
+        ("mine.qrels", lambda path: labels.to_qrels(path, grades=[1.0]), run.write),
+    ):
+        first, again = write(tmp_path / name), write(tmp_path / name)
+        assert first == again
+        with pytest.raises(InputError, match="is no TREC"):
+            other(tmp_path / name)
+    Run.from_dict({}).write(tmp_path / "empty.run")
+    assert Run.from_dict({"q": {"a": 0.5}}).write(tmp_path / "empty.run") == 1
+    run.write(tmp_path / "b.run", tag="b")
+    with pytest.raises(InputError, match="is no TREC run with the tag 'capgrade'"):
+        run.write(tmp_path / "b.run")

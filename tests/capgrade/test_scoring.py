@@ -15,7 +15,7 @@ import torch
 import capgrade
 from capgrade.coco import Cider
 from capgrade.schemas.errors import InputError
-from tests.conftest import call
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red bus"]}
 REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
@@ -109,6 +109,26 @@ def test_batches_are_the_whole() -> None:
     other.update(["a red bus"], [["a bus"]])
     halves.merge_state(other)
     assert halves.compute().ids == [0, 1, 2]
+
+
+def test_ids_that_look_like_numbers_stay_ids() -> None:
+    """Of two processes, the second with the images 0 and 1: its scores stand under 0 and 1."""
+    first, second, lists = (
+        capgrade.CaptionScores(["rouge_l"]),
+        capgrade.CaptionScores(["rouge_l"]),
+        capgrade.CaptionScores(),
+    )
+    first.update({100: ["a dog"], 101: ["a cat"]}, {100: ["a dog"], 101: ["a dog"]})
+    second.update({0: ["a bus"], 1: ["a red bus"]}, {0: ["a bus"], 1: ["a car"]})
+    first.merge_state(second)
+    found = first.compute()
+    assert found.ids == [100, 101, 0, 1] and found.sentences["rouge_l"][2] == 1
+    with pytest.raises(InputError, match="image 0 was in an earlier batch"):
+        first.merge_state(second)
+    lists.update(["a dog"], [["a dog"]])
+    lists.merge_state(second)
+    with pytest.raises(InputError, match="an id is also the number of an image in a list"):
+        lists.compute()
 
 
 def test_reward_is_cider() -> None:
@@ -248,3 +268,16 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, row in found.items():
         assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-6, name
+
+
+def test_bench_reward(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(50, seed=2, least=2, most=2))])
+    assert call("bench", "reward", "--captions", str(folder), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["best_ms"] <= found["ms"]
+    assert {key: found[key] for key in ("images", "candidates", "references")} == {
+        "images": 50, "candidates": 10, "references": 2.0,
+    }  # fmt: skip
+    few = write_captions_folder(tmp_path / "few", [caption_table([["a"], ["b"]])])
+    assert call("bench", "reward", "--captions", str(few)) == 2
+    assert "2 images, a batch has 50" in capsys.readouterr().err

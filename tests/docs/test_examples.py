@@ -18,6 +18,7 @@ from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.cli import app
 from capgrade.schemas.params import load_params
 from tests.conftest import ROOT, call
+from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
 
@@ -26,6 +27,7 @@ from .world import TINY, make_world
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = {path.name: examples(path) for path in PAGES}
+ENDPOINT = "http://localhost:8000/v1"
 SOME = ["captions.scenes.train=5", "captions.scenes.val=3", "captions.scenes.test=4", "captions.scenes.size=64"]
 FEW = " ".join(f"--set {one}" for one in SOME)
 
@@ -82,6 +84,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "results.md": {},
     "scale.md": {
         "tops --captions DIR": "tops --captions one --images 5",
+        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
+        'captions=Path("DIR"), out=Path("OUT")': 'captions=Path("one"), out=Path("pooled")',
         "OUT --part": "OUT --set shards.block_images=4 --part",
         "OUT --join": "OUT --set shards.block_images=4 --join",
         "--captions DIR": "--captions one --measures rouge_l",
@@ -94,6 +98,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
     "shards.md": {
+        "--captions before": "--captions one",
+        "--captions after": "--captions two",
+        "--old-captions before": "--old-captions one",
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",
         "--captions DIR": "--captions data/captions",
     },
@@ -111,7 +118,10 @@ INSTEAD: dict[str, dict[str, str]] = {
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "audit.md": {"capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them"},
+    "audit.md": {
+        "capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them",
+        "python": "wants COCO's 5K captions; benchmarks/test_audit.py has a small list",
+    },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "models.md": {
@@ -148,6 +158,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A model on loopback, where docs/judge.md has one."""
+    with served(Chat(lambda body: str(len(str(body)) % 6))) as chat:
+        yield chat.address
+
+
 @pytest.fixture
 def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with all inputs; pages to look at are built and not waited on."""
@@ -182,7 +199,13 @@ def reason(example: Example, command: str) -> str | None:
 
 
 @pytest.mark.parametrize("page", [page for page, found in EXAMPLES.items() if any(e.kind != "mention" for e in found)])
-def test_the_examples_of(page: str, here: Path, hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_the_examples_of(
+    page: str,
+    here: Path,
+    hub: Hub,  # noqa: F811
+    endpoint: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     names: dict[str, object] = {}  # a page's Python goes on where its last example ended
     for example in EXAMPLES[page]:
         where = f"{page}, row {example.row}: {example.text}"
@@ -192,10 +215,11 @@ def test_the_examples_of(page: str, here: Path, hub: Hub, capfd: pytest.CaptureF
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
         elif example.kind == "command" and reason(example, replaced(example)) is None:
-            if example.text.startswith("capgrade review agreement"):
+            if page == "explore.md" and example.text.startswith("capgrade review agreement"):
                 rate_some(Path("reviews"))
             capfd.readouterr()
-            assert call(*shlex.split(replaced(example))[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
+            line = replaced(example).replace(ENDPOINT, endpoint)
+            assert call(*shlex.split(line)[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
             if example.text.startswith("capgrade parse"):
                 assert capfd.readouterr().out.strip() == example.said, where
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
 from tests.conftest import call
 
@@ -46,9 +47,19 @@ def make_world() -> None:
     _flickr(captions)
     _precomp(captions)
     _judgements(captions)
+    read = read_pictures(Path("data/captions"))
+    for picture in read[:4]:
+        Path("val2014").mkdir(exist_ok=True)
+        Path("val2014", f"{picture.image_id}.png").write_bytes(picture.read())
     np.save("sims.npy", np.load("data/embeddings/scenes_sam/similarity.npy"))
     one = "--source tsv --input captions.tsv --split test --out one"
     assert call("captions", *one.split()) == 0
+    head, *rows = Path("captions.tsv").read_text(encoding="utf-8").splitlines()
+    first = rows[0].partition("\t")[0]
+    others = [row for row in rows if not row.startswith(f"{first}\t")]
+    others.insert(1, "another\tanother#0\ta small dog near a red ball")
+    Path("others.tsv").write_text("\n".join([head, *others]) + "\n", encoding="utf-8")
+    assert call("captions", *one.replace("captions.tsv", "others.tsv").replace("--out one", "--out two").split()) == 0
 
 
 def _rows(captions: Captions) -> list[tuple[str, str, str]]:

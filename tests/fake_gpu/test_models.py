@@ -1,4 +1,4 @@
-"""Every model x loss x precision: a step stays on the device and gives the processor's numbers."""
+"""Every model and every loss, in both precisions: a step stays on the device and gives the processor's numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from capgrade.trainer.losses import LOSSES, ScoredBatch, make_loss
 from capgrade.trainer.models import MODELS, build, configure
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import encode_captions, encode_images, moved, scores
+from capgrade.trainer.search.encode import encode_captions, encode_images, scores, to_device
 from tests.fake_gpu.device import DEVICE, FakeGpu
 from tests.trainer.models.made import FEATURES, VOCABULARY, images, texts
 
@@ -46,6 +46,12 @@ SMALL: dict[str, dict[str, Any]] = {
     ),
 }
 PRECISIONS = ["float32", "bf16"]
+# A loss sees tensors alone, so each model with one loss and each loss with one model is every line of both.
+STEPS = [
+    *((name, "triplet") for name in SMALL),
+    *(("vse", name) for name in LOSSES if name != "triplet" and LOSSES[name].needs not in ("logits", "own_losses")),
+    ("single_stream", "classify"),
+]
 
 
 def made(name: str) -> RetrievalModel:
@@ -65,7 +71,7 @@ def _built(name: str) -> RetrievalModel:
 
 def of_batch(model: RetrievalModel, device: str) -> ScoredBatch:
     """What `scored_batch` gives the losses, from made images and captions."""
-    sides = model(moved(images(), torch.device(device)), moved(texts((3, 7, 1, 5, 3)), torch.device(device)))
+    sides = model(to_device(images(), torch.device(device)), to_device(texts((3, 7, 1, 5, 3)), torch.device(device)))
     relevance = torch.rand(B, B, generator=torch.Generator().manual_seed(3)).to(device)
     known: dict[str, Any] = {"relevance": relevance}
     if hasattr(model, "classify"):
@@ -92,18 +98,8 @@ def test_every_model_is_here() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].needs not in ("logits", "own_losses")])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(("name", "loss"), STEPS)
 def test_a_step_stays_on_the_device(name: str, loss: str, precision: str) -> None:
-    _check_step(name, loss, precision)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_softmax_of_the_single_stream(precision: str) -> None:
-    _check_step("single_stream", "classify", precision)
-
-
-def _check_step(name: str, loss: str, precision: str) -> None:
     model = made(name)
     with FakeGpu():
         scores, value = step(model, loss, DEVICE, precision == "bf16")

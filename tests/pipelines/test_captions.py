@@ -92,7 +92,7 @@ def test_splits_one_several_or_none(tmp_path: Path) -> None:
     assert read_captions(tmp_path / "out", "train+val").n_captions == 4
     with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
         read_captions(tmp_path / "out")
-    with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
+    with pytest.raises(InputError, match="no split 'test' -> choose with --split from: train, val"):
         read_captions(tmp_path / "out", "train+test")
 
 

@@ -14,10 +14,11 @@ from types import FunctionType
 
 import numba
 import pytest
-from numba.core.caching import InTreeCacheLocator, UserWideCacheLocator
+from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
 from numba.core.dispatcher import Dispatcher
 
-from capgrade.schemas import compiled
+from capgrade.schemas import compiled, say
+from capgrade.schemas.bits import mix
 from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
@@ -157,3 +158,15 @@ def test_stamps_are_the_same_in_every_process() -> None:
     first = said(ROOT, code.format("capgrade.trainer.metrics.catalogue"), PYTHONHASHSEED="1")
     assert first.count(",") > 10
     assert first == said(ROOT, code.format("capgrade.pipelines.relevance"), PYTHONHASHSEED="2")
+
+
+def test_a_first_run_on_a_terminal_says_what_it_waits_for(monkeypatch, capsys):
+    """Once for all kernels; nothing where they are kept, or on a pipe."""
+    monkeypatch.setattr(say, "_said", set())
+    cache = compiled._Cache(mix.py_func)
+    for terminal, there, expected in ((False, None, ""), (True, "code", ""), (True, None, "compiling kernels")):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
+        for _ in range(2):
+            assert cache.load_overload(None, None) == there
+        assert capsys.readouterr().err.count("\n") == bool(expected)

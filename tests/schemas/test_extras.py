@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BROUGHT = packages_distributions()  # seconds, so once
-LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "tensorboard", "dask")
+LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "judge", "tensorboard", "dask")
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
 BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "atheris", "playwright", "ranx", "ir_measures"}
 
@@ -38,7 +38,7 @@ def test_extras_are_those_of_the_project() -> None:
     ours = {name: {distribution(m) for m, where in EXTRAS.items() if name in where} for name in LAYERS}
     assert ours == listed
     assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
-    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:7])}]"]
+    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:8])}]"]
 
 
 def outside(path: Path) -> set[str]:

@@ -12,7 +12,8 @@ from PIL import Image
 
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, digest, write_json, write_manifest
+from capgrade.schemas.files import write_json, write_manifest
+from capgrade.schemas.inputs import given_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.picture import picture
@@ -26,7 +27,8 @@ from capgrade.trainer.alignment.pointing_game import (
     read_phrases,
 )
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.fit.checkpoint import MODEL, load_run, require_dim
+from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
+from capgrade.trainer.fit.names import VOCABULARY
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces
@@ -52,12 +54,18 @@ def align(
     and regions that do not fit together.
     """
     with output_folder(out, "alignment"):
+        inputs = _sources(run, captions_dir, regions_dir)
         found = _align(run, captions_dir, regions_dir, split, out, decode, count)
+        require_unchanged(inputs, _sources(run, captions_dir, regions_dir))
         names = [PICTURE] if found is None else [PICTURE, POINTING]
-        inputs = {"model": digest(run / MODEL), "captions": digest(captions_dir / MANIFEST)}
-        inputs |= {"regions": digest(regions_dir / MANIFEST), **({} if split is None else {"split": split})}
+        inputs |= {} if split is None else {"split": split}
         write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
         return found
+
+
+def _sources(run: Path, captions: Path, regions: Path) -> dict[str, str]:
+    model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
+    return given_digests(**model, captions=captions, regions=regions)
 
 
 def _align(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,9 +15,25 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import Shards, pair_columns
 from capgrade.trainer.data.intra_modal import against_captions, own_spread
 
-__all__ = ["BatchRelevance", "ExactRelevance", "RelevanceOf", "SampledRelevance", "learnt_from", "own_spread"]
+__all__ = [
+    "BatchRelevance",
+    "ExactRelevance",
+    "RelevanceBlock",
+    "RelevanceOf",
+    "SampledRelevance",
+    "learnt_from",
+    "own_spread",
+]
 
 RelevanceOf = Literal["image_set", "caption"]
+
+
+class RelevanceBlock(NamedTuple):
+    """Relevance of a block of pairs."""
+
+    relevance: np.ndarray  # float32 [n, m]
+    known: np.ndarray | None = None  # bool [n, m], where it is known; None: everywhere
+    weights: np.ndarray | None = None  # float32 [n, m], how many pairs of the split each stands for; None: 1
 
 
 class BatchRelevance(Protocol):
@@ -26,13 +42,13 @@ class BatchRelevance(Protocol):
     low: float
     high: float
 
-    def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Image numbers [n] and caption rows [m], int64 -> float32 [n, m] and where it is known (None: everywhere)."""
+    def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
+        """Of image numbers [n] and caption rows [m], int64."""
         ...
 
 
 @njit(nogil=True, cache=True)
-def _look_up(images, captions, start, kept, stored, values, known):
+def _look_up(images, captions, start, kept, stored, stored_weights, values, known, weights):
     for i in range(len(images)):
         first, last = start[images[i]], start[images[i] + 1]
         for j in range(len(captions)):
@@ -46,6 +62,7 @@ def _look_up(images, captions, start, kept, stored, values, known):
             if low < last and kept[low] == captions[j]:
                 values[i, j] = stored[low]
                 known[i, j] = True
+                weights[i, j] = stored_weights[low]
 
 
 class SampledRelevance:
@@ -79,18 +96,13 @@ class SampledRelevance:
         self.low, self.high = float(self.values.min()), float(self.values.max())
         self._brings = np.concatenate(brings)
 
-    def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """As `BatchRelevance.block`: 0 and not known where a pair was not sampled."""
-        values = np.zeros((len(images), len(captions)), np.float32)
+    def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
+        """As `BatchRelevance.block`: 0, not known and of no weight where a pair was not sampled."""
+        values, weights = np.zeros((2, len(images), len(captions)), np.float32)
         known = np.zeros(values.shape, np.bool_)
-        _look_up(images, captions, self.start, self.captions, self.values, values, known)
-        return values, known
-
-    def weights(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """float32 [n, m]: how many pairs of the split each kept one stands for, 0 where none was kept."""
-        values = np.zeros((len(images), len(captions)), np.float32)
-        _look_up(images, captions, self.start, self.captions, self._weights, values, np.zeros(values.shape, np.bool_))
-        return values
+        stored = self.start, self.captions, self.values, self._weights
+        _look_up(images, captions, *stored, values, known, weights)
+        return RelevanceBlock(values, known, weights)
 
     def partners(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Captions of other images kept for the top or a window of the measure, those that are `allowed`, bool
@@ -135,8 +147,10 @@ class ExactRelevance:
         self._row[rows], self._image[captions.owner[rows]] = np.arange(len(rows)), self.captions.owner
         self._between = against_captions(self.fitted) if of == "caption" else None
 
-    def block(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
         """As `BatchRelevance.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
         rows = self._row[captions]
         assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
-        return (self.fitted.score(self._image[images], rows) if self._between is None else self._between(rows)), None
+        return RelevanceBlock(
+            self.fitted.score(self._image[images], rows) if self._between is None else self._between(rows)
+        )

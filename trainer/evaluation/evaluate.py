@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ def default_names(task: Task, settings: Settings) -> tuple[list[str], list[str]]
         plain += ["map@r", "r_precision", "eccv_recall@1"]
     if "cxc" in task.human:
         plain += [f"cxc_recall@{k}" for k in at]
-    if "accepted" in task.human:
+    if task.accepted is not None:
         plain += [f"accepted_recall@{k}" for k in at]
     if task.codes is not None:
         plain.append("pmrp")
@@ -253,7 +253,7 @@ def evaluate(
     InputError for an `out` that another stage wrote."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
         found = [score(task, settings, notes=notes)]
-        found += [score(replace(task, human={}), settings, fold=size) for size in settings.folds]
+        found += [score(task, settings, fold=size) for size in settings.folds]
         if out is not None:
             write(out, task, settings, found, inputs or {})
     return found

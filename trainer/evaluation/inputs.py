@@ -13,24 +13,27 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.evaluation.csv_matrix import read_csv
+from capgrade.trainer.fit.names import MODEL
 from capgrade.trainer.metrics.base import Positives
 from capgrade.trainer.metrics.ranking import Array
 
-FORMATS = ".npy, .pt or .pth (torch), .arrow"
+FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
-INDEX, ENCODINGS, MODEL = "embeddings", "encodings.safetensors", "model.safetensors"  # of `capgrade embed`
+INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade embed`
 
 
 def read_similarity(path: Path, captions: Captions) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
-    An Arrow file has a column `image_id`, checked, and one fixed-size list per row. One of `capgrade embed` must be
+    An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
+    (`read_csv`). One of `capgrade embed` must be
     finished, of these captions, and of the model of the run that it lies in.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
     """
     _require_current(path, captions)
-    matrix = _read_matrix(path, captions.image_ids, "image_id")
+    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -153,11 +156,13 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
-def _read_matrix(path: Path, ids: Sequence[str], column: str) -> Array:
+def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
     if not path.is_file():
         raise InputError("no such file", file=path, remedy=f"give {FORMATS}")
     if path.suffix == ".arrow":
         return _read_arrow(path, ids, column)
+    if path.suffix == ".csv":
+        return read_csv(path, ids, names)
     try:
         matrix = _read_torch(path) if path.suffix in (".pt", ".pth") else np.load(path, mmap_mode="r")
     except InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,21 @@ from capgrade.trainer.evaluation.evaluate import Evaluation, averaged
 from capgrade.trainer.evaluation.task import DIRECTIONS
 from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 
-HEADER = "percent; tau, cosine (lambda) and rank as they are; [low, high] is the interval over queries"
+HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over queries"
+SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
+AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
+PIPED = 120  # columns where there is no terminal: a name cut off is of no use
 FORMATS = ("markdown", "latex")
 SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
 
 
-def _unit(name: str) -> str:
+def _base(name: str) -> str:
     base = name.split("[")[0].split("(")[0]
-    base = base if base in CATALOGUE else base.rsplit("@", 1)[0]
+    return base if base in CATALOGUE else base.rsplit("@", 1)[0]
+
+
+def _unit(name: str) -> str:
+    base = _base(name)
     return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
 
 
@@ -53,37 +61,66 @@ def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, f
     return text if interval is None else f"{text} [{shown(item.name, interval[0])}, {shown(item.name, interval[1])}]"
 
 
-def table(evaluation: Evaluation) -> Table:
+def named(item: Metric) -> str:
+    """A metric's name with the measure whose relevance it reads, of the first one too: ndcg@25[cider]."""
+    return f"{item.name}[{item.cut.relevance}]" if item.cut.relevance and "[" not in item.name else item.name
+
+
+def short(metrics: Sequence[Metric]) -> list[Metric]:
+    """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG, NCS at the largest
+    cut-off, ASP and tau-b of each measure."""
+    last = max((item.cut.k for item in metrics if _base(item.name) == "ncs"), default=0)
+    kept = SHORT | {"ncs"} | AT_ONE
+    found = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
+    cuts = {"ncs": last, **dict.fromkeys(AT_ONE, 1)}
+    return [item for item in found if item.cut.k == cuts.get(_base(item.name), item.cut.k)]
+
+
+def _first_relevance(metrics: Sequence[Metric]) -> str:
+    return next((f"[{item.cut.relevance}]" for item in metrics if item.cut.relevance), "")
+
+
+def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
     """One evaluation: a row per metric, a column per direction."""
     counts = evaluation.counts
     title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
     made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
     summaries = {way: evaluation.scored[way].summary() for way in DIRECTIONS}
-    for item in evaluation.scored["i2t"].metrics:
+    for item in metrics:
         cells = (_cell(evaluation, way, item, summaries[way]) for way in DIRECTIONS)
-        made.add_row(escape(item.name), *map(escape, cells))
+        made.add_row(escape(named(item)), *map(escape, cells))
     for name, value in evaluation.sums.items():
         interval = evaluation.sum_intervals.get(name)
         between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
-        made.add_row(name, escape(shown(name, value) + between), "", style="bold")
+        label = name + (_first_relevance(evaluation.scored["i2t"].metrics) if name == "nsum" else "")
+        made.add_row(escape(label), escape(shown(name, value) + between), "", style="bold")
     return made
 
 
-def show(evaluations: Sequence[Evaluation], console: Console | None = None) -> None:
-    """Print every protocol's table, the collapse check beside lambda@K, and what was left out and why."""
-    console = console or Console()
+def show(evaluations: Sequence[Evaluation], console: Console | None = None, *, every: bool = True) -> None:
+    """Print each protocol's table (without `every` the short one), the collapse check beside lambda@K, and what was
+    left out and why."""
+    console = console or Console(width=None if sys.stdout.isatty() else PIPED)
     for evaluation in evaluations:
-        console.print(table(evaluation))
-        for way, state in evaluation.collapse.items():
-            console.print(
-                f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False
-            )
+        metrics = evaluation.scored["i2t"].metrics
+        chosen = metrics if every else short(metrics)
+        console.print(table(evaluation, chosen))
+        if len(chosen) < len(metrics):
+            left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
+            console.print(left, highlight=False)
+        if any(_base(item.name).startswith("lambda") for item in chosen):
+            _say_collapse(evaluation, console)
         for relevance, empty in evaluation.counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
                 console.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
         for note in evaluation.notes:
             console.print(f"note: {escape(note)}", highlight=False)
+
+
+def _say_collapse(evaluation: Evaluation, console: Console) -> None:
+    for way, state in evaluation.collapse.items():
+        console.print(f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False)
 
 
 def _read_run(path: Path) -> dict[str, Any]:

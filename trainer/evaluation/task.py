@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.inputs import (
@@ -20,12 +21,13 @@ from capgrade.trainer.evaluation.inputs import (
     similarity_of,
 )
 from capgrade.trainer.metrics.base import Positives, Queries
-from capgrade.trainer.metrics.eccv import human_lists
+from capgrade.trainer.metrics.eccv import human_lists, original_images
 from capgrade.trainer.metrics.pmrp import coco_codes
 from capgrade.trainer.metrics.ranking import Array, Ties
 from capgrade.trainer.metrics.semantic_recall import extension_set
 
 DIRECTIONS = ("i2t", "t2i")
+COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Task:
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
     human: Mapping[str, tuple[Positives, Positives]] = field(default_factory=dict)  # of images, of captions
     codes: Array | None = None  # (n_images, n_classes)
+    accepted: tuple[Positives, Positives] | None = None  # estimated by `capgrade audit`, from captions alone
 
     def __post_init__(self) -> None:
         images = len(self.similarity)
@@ -58,7 +61,7 @@ class Task:
         return bool(self.similarity.min() >= -1.001 and self.similarity.max() <= 1.001)
 
     def fold(self, first: int, size: int) -> Task:
-        """The block of `size` images from `first`, with their captions; human lists need the whole gallery."""
+        """The block of `size` images from `first`, with their captions; lists of positives need the whole gallery."""
         captions = np.flatnonzero((self.owner >= first) & (self.owner < first + size))
         whole = len(captions) and captions[-1] - captions[0] + 1 == len(captions)
         columns = slice(captions[0], captions[-1] + 1) if whole else captions  # a view where it can be one
@@ -75,7 +78,8 @@ def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Arra
     """The two directions of a task as queries x candidates, views only."""
     images = np.arange(len(task.similarity))
     lists: dict[str, dict[str, Positives]] = {name: {} for name in DIRECTIONS}
-    for name, (of_images, of_captions) in task.human.items():
+    estimated = {} if task.accepted is None else {"accepted": task.accepted}
+    for name, (of_images, of_captions) in {**task.human, **estimated}.items():
         lists["i2t"][name], lists["t2i"][name] = of_images, of_captions
     for name, found in (extension or {}).items():
         lists["i2t"][name] = extension_set(found, images, task.owner)
@@ -120,6 +124,7 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
+        warn_unless_english("the Sentence-BERT of --stand-in", table)
         matrix = _embedded(table.texts, chosen, kept)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif image_embeddings is not None and caption_embeddings is not None:
@@ -131,35 +136,43 @@ def load_task(
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]
-    notes += [] if codes is not None else ["no instances given: PMRP left out"]
+    notes += ["no instances given: PMRP left out"] if codes is None and _of_coco(table.image_ids) else []
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
     human = _human(table.image_ids, table.caption_ids, kept, notes)
-    if positives is not None:
-        of_images, of_captions = read_positives(positives, table)
-        if len(kept) < table.n_captions:
-            lists = of_captions.lists()
-            of_images, of_captions = _columns(of_images, kept), Positives.from_lists([lists[row] for row in kept])
-        human["accepted"] = of_images, of_captions
-    return Task(matrix, table.owner[kept], labels, human, codes), notes
+    accepted = None if positives is None else _of_kept(read_positives(positives, table), kept)
+    return Task(matrix, table.owner[kept], labels, human, codes, accepted), notes
 
 
 def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
     found = {}
     for name in ("eccv", "cxc"):
         try:
-            of_images, of_captions = human_lists(name, image_ids, caption_ids)
+            lists = human_lists(name, image_ids, caption_ids)
         except InputError as error:
-            if not all(one.isdecimal() for one in image_ids):
-                continue  # not of COCO: nothing is missed
-            notes.append(f"{name} left out: {error.problem}")
+            if _of_coco(image_ids):  # of another data set nothing is missed
+                notes.append(f"{name} left out: {error.problem}")
         else:
-            every = of_captions.lists()
-            if len(kept) < len(caption_ids):
-                of_images, of_captions = _columns(of_images, kept), Positives.from_lists([every[row] for row in kept])
-            found[name] = (of_images, of_captions)
+            found[name] = _of_kept(lists, kept)
     return found
+
+
+def _of_coco(image_ids: Sequence[str]) -> bool:
+    """Are these ids of MS-COCO's 5K test split, or of a part of it? Flickr's are numbers too."""
+    try:
+        known = original_images()
+    except InputError:  # the package that has the list is missing
+        return len(image_ids) >= COCO_IMAGES and all(one.isdecimal() and int(one) < COCO_IDS for one in image_ids)
+    return known.issuperset(image_ids)
+
+
+def _of_kept(lists: tuple[Positives, Positives], kept: Array) -> tuple[Positives, Positives]:
+    """Lists of images and of captions, of the kept captions alone."""
+    of_images, of_captions = lists[0], lists[1].lists()
+    if len(kept) == len(of_captions):
+        return lists
+    return _columns(of_images, kept), Positives.from_lists([of_captions[row] for row in kept])
 
 
 def _columns(lists: Positives, kept: Array) -> Positives:

@@ -22,26 +22,22 @@ from capgrade.schemas.files import (  # fmt: skip
     write_manifest,
 )
 from capgrade.schemas.output import begin as begin_output
+from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.torch_files import read_torch
 from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, load_tokens
+from capgrade.trainer.fit.names import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import Config, build, configure
 from capgrade.trainer.models.base import RetrievalModel
 
-MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
-STATE, SUMMARY = "state.pt", "summary.json"
-STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"
 AFRESH = "start afresh with --restart"
 
 
 def begin(out: Path, afresh: bool) -> None:
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
     so that a stop at any time leaves nothing that speaks for another run."""
-    left = (STATE, MODEL, also("rsum"), also("ndcg"), STEPS, EPOCHS, UNFIT, CONFIG, VOCABULARY) if afresh else ()
-    begin_output(out, (SUMMARY, *left))  # the manifest goes too
-    for events in out.glob("tensorboard/events.out.tfevents.*") if afresh else ():
-        events.unlink()
+    begin_output(out, sorted(written(out)) if afresh else (SUMMARY,))  # the manifest goes too
 
 
 def save_config(
@@ -65,23 +61,17 @@ def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
 
 
 def load_run(
-    folder: Path, device: str = "cpu", pooling: str | None = None, best_by: str | None = None
+    folder: Path, device: str = "cpu", pooling: str | None = None, weights: str = MODEL
 ) -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
     """A trained model in eval mode, how it reads captions, and the run's configuration. With `pooling` a TERN or TERAN
-    scores by that alignment of its regions and words, whatever it was trained for; with `best_by` the model is that of
-    the run's best epoch by this measure.
+    scores by that alignment of its regions and words, whatever it was trained for; `weights` is a file of the run, see
+    `weights_of`.
 
     Raises InputError when the folder is no run, or its model is of another configuration or has no such pooling.
     """
-    config = read_json(folder / CONFIG)
-    try:
-        name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
-    except (KeyError, TypeError) as error:
-        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
-    file = folder / model_file(config["params"], best_by)
-    if not file.is_file():
-        remedy = "finish the run: capgrade train" if file.name == MODEL else "train it with train.also_best_by"
-        raise InputError("no model yet", file=file, remedy=remedy)
+    config = read_config(folder)
+    name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    file = _model(folder, weights)
     if pooling is not None:
         name, options = _pooled(name, options, pooling, folder)
     tokens = load_tokens(folder / VOCABULARY)
@@ -94,9 +84,28 @@ def load_run(
     return made.to(device).eval(), tokens, config
 
 
-def model_file(params: dict[str, Any], best_by: str | None) -> str:
-    """The name of the file with a run's best model by a measure; None: by `train.best_by`."""
-    return MODEL if best_by in (None, params.get("best_by")) else also(str(best_by))
+def weights_of(folder: Path, best_by: str | None = None) -> str:
+    """The name of the file with a run's best model by a measure; None: by `train.best_by`. InputError when there is no
+    such file."""
+    first = best_by in (None, read_config(folder)["params"].get("best_by"))
+    return _model(folder, MODEL if first else also(str(best_by))).name
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What `save_config` wrote. InputError for anything else."""
+    config = read_json(folder / CONFIG)
+    try:
+        _ = config["params"]["model"]["name"], config["model"], config["feature_dim"]
+    except (KeyError, TypeError) as error:
+        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+    return dict(config)
+
+
+def _model(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        remedy = "finish the run: capgrade train" if name == MODEL else "train it with train.also_best_by"
+        raise InputError("no model yet", file=folder / name, remedy=remedy)
+    return folder / name
 
 
 def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -109,7 +118,7 @@ def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> t
 def require_dim(config: dict[str, Any], store: ImageStore) -> None:
     """InputError for regions of another detector than that of the training."""
     if store.metadata["dim"] != config["feature_dim"]:
-        problem = f"{store.metadata['dim']} numbers a region, {config['feature_dim']} in training"
+        problem = f"{store.metadata['dim']} numbers per region, {config['feature_dim']} in training"
         raise InputError(problem, file=store.folder, remedy="use the detector of the training")
 
 
@@ -137,9 +146,8 @@ def finish(out: Path, summary: dict[str, Any]) -> None:
     """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
-    tables = sorted(path.name for path in out.glob("*.csv"))
-    models = [MODEL, *(name for name in (also("rsum"), also("ndcg")) if (out / name).is_file())]
-    rows = dict.fromkeys((*models, CONFIG, VOCABULARY, SUMMARY, STATE, *tables), 0)
+    more = {name for name in written(out) if name != UNFIT and (out / name).is_file()}  # other best models, TensorBoard
+    rows = dict.fromkeys(more | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 

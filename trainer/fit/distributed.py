@@ -10,19 +10,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from capgrade.pipelines.execution.processes import Place
+from capgrade.pipelines.execution.processes import Process
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 
 _T = TypeVar("_T")
 
 
-def device_of_process(name: str, place: Place) -> torch.device:
+def device_of_process(name: str, process: Process) -> torch.device:
     """`device_of`; with several processes each has its own GPU. InputError for one GPU named for several."""
-    if place.world > 1 and ":" in name:
-        problem = f"train.device is {name} for {place.world} processes"
+    if process.world > 1 and ":" in name:
+        problem = f"train.device is {name} for {process.world} processes"
         raise InputError(problem, remedy="use cuda: each process takes its own GPU")
-    return device_of(name, place.local)
+    return device_of(name, process.local)
 
 
 def backend_of(device: torch.device) -> str:

@@ -15,7 +15,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.fit.average import Average
-from capgrade.trainer.fit.checkpoint import EPOCHS, STATE, STEPS, save_state
+from capgrade.trainer.fit.checkpoint import save_state
+from capgrade.trainer.fit.names import EPOCHS, STATE, STEPS
 from capgrade.trainer.models.base import RetrievalModel
 
 Row = Mapping[str, float]

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, Words, load_tokens
-from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.models.base import RetrievalModel
 
 

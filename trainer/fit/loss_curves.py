@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.output import SIGNATURE, refuse_picture
+from capgrade.trainer.fit.names import EPOCHS, STEPS
 
-STEPS, EPOCHS = "steps.csv", "epochs.csv"
 SMOOTH = 0.02  # share of a run's steps over which its loss is averaged
 TITLES = {"rsum": "Validation rsum, of 600", "ndcg": "Validation NDCG", "asp": "Validation ASP"}
 

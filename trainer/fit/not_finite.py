@@ -11,8 +11,8 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.fit.checkpoint import UNFIT
 from capgrade.trainer.fit.history import History
+from capgrade.trainer.fit.names import UNFIT
 
 
 def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.pipelines.measures.reads import read_by
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
-from capgrade.schemas.inputs import given_digests, path_digest
+from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.say import tell
 from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.images import image_digest, open_images
@@ -25,15 +27,17 @@ from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
-from capgrade.trainer.fit.checkpoint import MODEL
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.fit.validation import require_fold
 from capgrade.trainer.losses import check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.text_encoder import ENGLISH
 
 FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
+VALIDATION = TrainParams().validation  # where no other is named
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,20 @@ class Setup:
     not_initial: list[str] | None  # weights that `train.init` did not give; None without it
 
 
+def with_validation(data: Data, params: TrainParams) -> TrainParams:
+    """The parameters with the split that is there to validate on: where captions have no `val`, their `dev`, as SCAN's
+    and Flickr8k's have, which is said. InputError when neither is there and none was named."""
+    known = splits_of(data.captions)
+    if params.validation is None or params.validation in known or "+" in params.validation:
+        return params
+    if params.validation == VALIDATION and "dev" in known:
+        tell("validation split: dev, as there is no val")
+        return params.model_copy(update={"validation": "dev"})
+    problem = f"no split '{params.validation}' to validate on"
+    remedy = f"choose with --validation from: {', '.join(known)}; --set train.validation=null trains without"
+    raise InputError(problem, file=data.captions, remedy=remedy)
+
+
 def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     """Read, check and build; the model's weights follow from torch's generator.
 
@@ -78,24 +96,23 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     """
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
-    asked = needs(params.loss)
-    terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
-    loss, first_loss = make_loss(terms), make_loss([_over_all(term) for term in terms])
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
-    dim = store.metadata["dim"]
+    dim, needed = store.metadata["dim"], needs(params.loss)
+    terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
+    loss, first_loss = make_loss(terms), make_loss(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
-    shards = _shards(data, params, captions, asked)
-    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in asked else None
+    shards = _shards(data, params, captions, needed)
+    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in needed else None
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
     held_out = None if params.validation is None else read_captions(data.captions, params.validation)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
     read = image_digest(store, [captions] if held_out is None else [captions, held_out])
-    inputs = {**data.digests(read), **read_by([params.measure], measures), **_model_files(params), **_initial(params)}
+    inputs = {**data.digests(read), **read_by([params.measure], measures), **model_inputs(config), **_initial(params)}
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
@@ -108,7 +125,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
         loss,
         first_loss,
-        asked,
+        needed,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
         None if held_out is None else _dense(params, measures, held_out),
@@ -127,21 +144,25 @@ def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) 
 
 
 def _initial(params: TrainParams) -> dict[str, str]:
-    """The digest of the weights to start from."""
-    return {} if params.init is None else given_digests(init=Path(params.init) / MODEL)
+    """The digests of the run to start from: of its weights, and of its vocabulary, whose numbers they know."""
+    if params.init is None:
+        return {}
+    return given_digests(init=Path(params.init) / MODEL, init_vocabulary=Path(params.init) / VOCABULARY)
 
 
-def _model_files(params: TrainParams) -> dict[str, str]:
-    """Digests of what a model's options name: the folder of a text encoder or a checkpoint, a list of stop words."""
-    found = {name: params.model.options.get(name) for name in ("text_model", "stop_words", "pretrained")}
-    return {f"{name}: {path}": path_digest(Path(path)) for name, path in found.items() if path and Path(path).exists()}
+def model_inputs(config: Config) -> dict[str, str]:
+    """Digests of what a model reads: its pretrained text encoder or dual encoder, and its own list of stop words."""
+    given = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
+    found = {name: fingerprint(path) for name, path in given.items() if path is not None}
+    words = getattr(config, "stop_words", None)
+    return found if words in (None, ENGLISH) else {**found, "stop_words": file_digest(Path(words))}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, asked: frozenset[str]) -> SampledRelevance | None:
+def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> SampledRelevance | None:
     """The shards that were given. InputError when this run would not read them."""
     if data.shards is None:
         return None
-    looked_up = params.relevance == "shards" and "relevance" in asked
+    looked_up = params.relevance == "shards" and "relevance" in needed
     if not looked_up and params.composition != "seeded":
         problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
         remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
@@ -171,10 +192,18 @@ def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) ->
     return fitted.score(np.arange(captions.n_images))
 
 
-def _over_all(term: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A triplet of the hardest negatives, over all of them."""
-    hardest = term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
-    return {**term, "negatives": "sum"} if hardest else term
+def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:
+    """Triplets of the hardest negative over all of them. InputError when epochs of that are asked for, and no term is
+    such a triplet."""
+    first = [{**term, "negatives": "sum"} if _is_hardest(term) else term for term in terms]
+    if epochs and first == list(terms):
+        problem = f"train.all_negatives_first is {epochs}, and no triplet of the hardest negative is in train.loss"
+        raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
+    return first
+
+
+def _is_hardest(term: Mapping[str, Any]) -> bool:
+    return term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
 
 
 def _with_alpha(

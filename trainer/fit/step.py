@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.data.relevance import BatchRelevance, SampledRelevance
+from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit.gather import gather
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
-from capgrade.trainer.search.encode import moved
+from capgrade.trainer.search.encode import to_device
 
 
 def scored_batch(
@@ -22,31 +21,21 @@ def scored_batch(
 ) -> ScoredBatch:
     """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
     device = next(scorer.parameters()).device
-    texts = moved(batch.texts, device)
-    images, captions = model(moved(batch.images, device), texts)
+    texts = to_device(batch.texts, device)
+    images, captions = model(to_device(batch.images, device), texts)
     own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
     images, captions = gather(images), gather(captions)
     owner = torch.from_numpy(batch.image_numbers).to(device)
-    known = {} if relevance is None else _relevance(relevance, batch)
+    labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
     return ScoredBatch(
         scorer.scores(images, captions),
         torch.from_numpy(batch.own).to(device),
         labels=owner,
         more=scorer.more_scores(images, captions),
         own_losses=own,
-        **{name: torch.from_numpy(values).to(device) for name, values in known.items()},
+        **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
         **_vectors(scorer, images, captions, needs),
     )
-
-
-def _relevance(relevance: BatchRelevance, batch: Batch) -> dict[str, np.ndarray]:
-    values, known = relevance.block(batch.image_numbers, batch.caption_rows)
-    if known is None:
-        return {"relevance": values}
-    found = {"relevance": values, "known": known}
-    if isinstance(relevance, SampledRelevance):
-        found["weights"] = relevance.weights(batch.image_numbers, batch.caption_rows)
-    return found
 
 
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import remove_temporaries
 from capgrade.schemas.output import output_folder
@@ -26,7 +26,6 @@ from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
-    MODEL,
     also,
     begin,
     finish,
@@ -37,9 +36,10 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.history import History
+from capgrade.trainer.fit.names import MODEL
 from capgrade.trainer.fit.not_finite import stop_at_nan
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
-from capgrade.trainer.fit.setup import Data, Setup, prepare
+from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.step import scored_batch
 from capgrade.trainer.fit.tensorboard import write_epoch
 from capgrade.trainer.fit.validation import validate
@@ -58,13 +58,14 @@ def train(
     Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
     number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
     """
-    place = Place.here()
-    device = device_of_process(params.device, place)
+    process = Process.current()
+    device = device_of_process(params.device, process)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with output_folder(out, "run"), together(place, backend_of(device)) as wait, precision_of(params.precision, device):
+    in_turn, precision = together(process, backend_of(device)), precision_of(params.precision, device)
+    with output_folder(out, "run"), in_turn as wait, precision:
         remove_temporaries(out)
-        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, place))
+        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, process))
         wait()
         return summary
 
@@ -91,6 +92,7 @@ def _train(
     part: slice,
 ) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
+    params = with_validation(data, params)
     setup = prepare(data, params, measures)
     key = setup.key
     done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))
@@ -196,10 +198,10 @@ def _save_best(run: Run) -> None:
                 save_model(run.out, run.scorer, name)
 
 
-def _part(batch: int, place: Place) -> slice:
+def _part(batch: int, process: Process) -> slice:
     """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
-    if batch % place.world:
-        problem = f"a batch of {batch} for {place.world} processes"
-        raise InputError(problem, remedy=f"set a batch_size that {place.world} divides")
-    share = batch // place.world
-    return slice(place.rank * share, (place.rank + 1) * share)
+    if batch % process.world:
+        problem = f"a batch of {batch} for {process.world} processes"
+        raise InputError(problem, remedy=f"set a batch_size that {process.world} divides")
+    share = batch // process.world
+    return slice(process.rank * share, (process.rank + 1) * share)

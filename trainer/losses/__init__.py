@@ -90,9 +90,9 @@ def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, hi
 
 
 def _asks(term: Mapping[str, Any]) -> bool:
-    """Not with the pairs alone as targets: the default of info_nce, by choice of sigmoid."""
-    default = {"info_nce": "own"}.get(str(term.get("name")), "relevance")
-    return term.get("name") not in ("info_nce", "sigmoid") or term.get("targets", default) == "relevance"
+    """Not where the pairs alone are its targets, by choice or by default."""
+    targets = inspect.signature(_known(term).function).parameters.get("targets")
+    return targets is None or term.get("targets", targets.default) == "relevance"
 
 
 def _known(term: Mapping[str, Any]) -> Loss:

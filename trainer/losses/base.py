@@ -107,14 +107,6 @@ def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
     return found
 
 
-def own_loss(batch: ScoredBatch, name: str) -> Tensor:
-    """A loss that the model makes. InputError where it has none of this name."""
-    if name not in batch.own_losses:
-        hosts = {"captioning": "vsrn", "divergence": "cvse"}
-        raise InputError(f"loss '{name}' is of a model that has it", remedy=f"choose model {hosts[name]}")
-    return batch.own_losses[name]
-
-
 def scores_of(batch: ScoredBatch, part: str) -> ScoredBatch:
     """The batch with the scores of a part of the model. InputError where it has none of this name."""
     if part not in batch.more:

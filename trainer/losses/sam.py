@@ -24,7 +24,7 @@ def sam(
 
     phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
     image of caption p: both margins use G_p, also towards images, where caption k stands for image k (its
-    first one, in a batch that has several).
+    first one of known relevance, in a batch that has several).
     paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
     margin may be negative. authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
     `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, SPICE 1.

@@ -80,6 +80,11 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
     )
 
 
+def original_images() -> set[str]:
+    """Ids of the images of MS-COCO's 5K test split, from the package. InputError when it is not installed."""
+    return set(_read("original_image_to_caption.json"))
+
+
 def _read(name: str) -> dict[str, list[int]]:
     spec = find_spec("eccv_caption")
     if spec is None or spec.origin is None:

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capgrade.trainer.models.base import Texts
-from capgrade.trainer.models.encoders import wide
+from capgrade.trainer.models.encoders import upcast
 
 
 class Captioner(nn.Module):
@@ -41,14 +41,14 @@ class Captioner(nn.Module):
         seen, _ = pad_packed_sequence(states, batch_first=True, total_length=regions.shape[1])
         written = self.states(seen, mask, last[0], self.embed(captions.tokens))
         targets = pad(captions.tokens, (0, 1))[:, 1:]
-        logits = wide(self.out(written[captions.mask]))
+        logits = upcast(self.out(written[captions.mask]))
         return cross_entropy(logits, targets[captions.mask], reduction="sum") / len(regions)
 
     def states(self, seen: Tensor, mask: Tensor, state: Tensor, words: Tensor) -> Tensor:
         """float [B, W, hidden] after each word, attending to the regions before it."""
         known, found = self.of_regions(seen), []
         for word in words.unbind(1):
-            logits = wide(self.weigh((known + self.of_state(state).unsqueeze(1)).tanh()).squeeze(2))
+            logits = upcast(self.weigh((known + self.of_state(state).unsqueeze(1)).tanh()).squeeze(2))
             weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
             context = (weights.unsqueeze(1).to(seen.dtype) @ seen).squeeze(1)
             state = self.write(self.dropout(torch.cat([word.to(seen.dtype), context], 1)), state)

@@ -11,7 +11,7 @@ from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import FIRST
-from capgrade.trainer.models.encoders import wide
+from capgrade.trainer.models.encoders import upcast
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
 BASE, CENTRE, THRESHOLD, SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
@@ -29,7 +29,7 @@ class ConceptGraph(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         hidden = leaky_relu(self.edges @ self.first(words), 0.2)
-        return normalize(wide(self.edges @ self.second(hidden)), dim=-1)
+        return normalize(upcast(self.edges @ self.second(hidden)), dim=-1)
 
 
 def choose_concepts(words: Sequence[str], concepts: int) -> np.ndarray:

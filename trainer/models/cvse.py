@@ -14,7 +14,7 @@ from torch.nn.functional import normalize, pad
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.concepts import ConceptGraph, adjacency, choose_concepts, said
-from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, cosines, linear, wide
+from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, cosines, linear, upcast
 
 SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -43,7 +43,7 @@ class Consensus(nn.Module):
         """float [B, K]"""
         known = self.concept_norm(self.of_concepts(concepts)).tanh() * self.common.weight
         asked = self.vector_norm(self.of_vector(x)).tanh()
-        return (SHARPNESS * wide(asked @ known.T + self.common.bias)).softmax(1)
+        return (SHARPNESS * upcast(asked @ known.T + self.common.bias)).softmax(1)
 
 
 class Cvse(RetrievalModel):
@@ -82,7 +82,7 @@ class Cvse(RetrievalModel):
         self.image_labels = torch.from_numpy(labels).to(self.concept_words.device)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(wide(self.project(images.features)), dim=-1)
+        regions = normalize(upcast(self.project(images.features)), dim=-1)
         regions = regions.masked_fill(~images.mask.unsqueeze(2), 0)
         instance, concepts = self.pool_regions(regions, images.mask), self.concepts()
         return self.fused(instance, self.of_images(instance, concepts), concepts)

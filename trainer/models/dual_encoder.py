@@ -14,7 +14,7 @@ from torch.nn.functional import normalize, pad
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.dual_checkpoint import load_dual_encoder, load_dual_tokenizer, random_dual_encoder
-from capgrade.trainer.models.encoders import cosines, wide
+from capgrade.trainer.models.encoders import cosines, upcast
 
 Positive = Annotated[int, Field(gt=0)]
 LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
@@ -85,7 +85,7 @@ class DualEncoder(RetrievalModel):
         return self._encoded(found)
 
     def _encoded(self, found: Any) -> Encoded:
-        return Encoded(normalize(wide(found.pooler_output), dim=-1))
+        return Encoded(normalize(upcast(found.pooler_output), dim=-1))
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None

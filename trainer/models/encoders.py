@@ -15,7 +15,7 @@ RegionNorm = Literal["features", "authors"]
 AUTHORS_REGIONS = 36
 
 
-def wide(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """Norms, softmax and sums are done in float32 under autocast; float64 stays what it is."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
@@ -24,7 +24,7 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
     """Products of unit vectors [n, D] and [m, D] in float32 under autocast too: bfloat16 has 58 values for 16,384 of
     them, and ties the hardest negatives."""
     with torch.autocast(rows.device.type, enabled=False):
-        return wide(rows) @ wide(columns).T
+        return upcast(rows) @ upcast(columns).T
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
@@ -38,7 +38,7 @@ def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 def masked_mean(parts: Tensor, mask: Tensor) -> Tensor:
     """Mean of the parts that are there, [B, D]; 0 of none."""
-    present = wide(parts).masked_fill(~mask.unsqueeze(2), 0)
+    present = upcast(parts).masked_fill(~mask.unsqueeze(2), 0)
     return present.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
@@ -61,8 +61,8 @@ class WordGru(nn.Module):
         packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
         states, last = self.gru(packed)
         padded, _ = pad_packed_sequence(states, batch_first=True, total_length=captions.tokens.shape[1])
-        directions = wide(padded).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
-        return directions.masked_fill(~captions.mask.unsqueeze(2), 0), wide(last).mean(0)
+        directions = upcast(padded).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
+        return directions.masked_fill(~captions.mask.unsqueeze(2), 0), upcast(last).mean(0)
 
 
 class PartNorm(nn.BatchNorm1d):
@@ -102,6 +102,6 @@ class SelfPooling(nn.Module):
         mean = masked_mean(parts, mask)
         mean = normalize(mean, dim=-1) if self.unit_mean else mean
         whole = self.dropout(self.mean_norm(self.mean(mean)).tanh())
-        logits = wide(self.common(local * whole.unsqueeze(1)).squeeze(2))
+        logits = upcast(self.common(local * whole.unsqueeze(1)).squeeze(2))
         weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(1)
-        return normalize(wide((weights.unsqueeze(1) @ parts).squeeze(1)), dim=-1)
+        return normalize(upcast((weights.unsqueeze(1) @ parts).squeeze(1)), dim=-1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.trainer.models.encoders import wide
+from capgrade.trainer.models.encoders import upcast
 
 SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
 
@@ -27,7 +27,7 @@ class GeneralPooling(nn.Module):
         self.linear = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
-        parts, lengths = wide(parts), mask.sum(1)
+        parts, lengths = upcast(parts), mask.sum(1)
         sizes, which = lengths.unique(return_inverse=True)
         low = torch.finfo(parts.dtype).min
         values = parts.masked_fill(~mask.unsqueeze(2), low).mT.contiguous().sort(2, descending=True)[0]  # (B, D, L)
@@ -42,7 +42,7 @@ class GeneralPooling(nn.Module):
         lengths = sizes.clamp(min=1)
         packed = pack_padded_sequence(read, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
-        logits = wide(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
+        logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
         beyond = torch.arange(longest, device=sizes.device) >= lengths.unsqueeze(1)
         return (SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 

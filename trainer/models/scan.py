@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import WordGru, linear, wide
-from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.encoders import WordGru, linear, upcast
+from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import by_length
 
 Direction = Literal["t2i", "i2t"]
@@ -36,7 +36,7 @@ class Scan(RetrievalModel):
     """Score: the pooled cosines of each word with what it attends to among the regions (t2i), or the reverse (i2t).
 
     t2i (eq. 7-10): s_ij = norm_j(v_i . w_j); a_j = sum_i softmax_i(temperature s_ij) v_i; score = pool_j cos(w_j, a_j).
-    i2t (eq. 1-5): the same with regions and words changed about. `first_norm` is taken over those who ask: the words
+    i2t (eq. 1-6): the same with regions and words changed about. `first_norm` is taken over those who ask: the words
     of a caption (t2i), the regions of an image (i2t). Pooling lse is log(sum exp(sharpness r)) / sharpness.
     No context vector is made: cos(w, V' a) = a . (V w) / (|w| sqrt(a' G a)) with the Gram matrix G of what is attended.
     A caption without a word, or an image without a region that asks, scores 0. Source: model.py of kuanghuei/SCAN.
@@ -49,7 +49,7 @@ class Scan(RetrievalModel):
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(wide(self.project(images.features)), dim=-1)
+        regions = normalize(upcast(self.project(images.features)), dim=-1)
         return Encoded(None, regions.masked_fill(~images.mask.unsqueeze(2), 0), images.mask)
 
     def encode_captions(self, captions: Texts) -> Encoded:

@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, wide
-from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, upcast
+from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
 from capgrade.trainer.models.text_encoder import TextWords
 
@@ -49,7 +49,7 @@ class Reasoning(nn.Module):
         """The first `asking` nodes after the step; None: all."""
         key = self.key.weight  # (Q x + q)' (K y) = (x' Q' K + q' K) y
         asked = linear_product(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
-        edges = wide(asked @ nodes.mT).softmax(-1).to(asked.dtype)
+        edges = upcast(asked @ nodes.mT).softmax(-1).to(asked.dtype)
         return linear_product(edges @ nodes, self.value.weight, self.value.bias).relu()
 
 
@@ -110,7 +110,7 @@ class Sgraf(RetrievalModel):
         self.out = linear(config.similarity, 1)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(wide(self.project(images.features)), dim=-1)
+        regions = normalize(upcast(self.project(images.features)), dim=-1)
         regions = regions.masked_fill(~images.mask.unsqueeze(2), 0)
         return Encoded(self.pool_regions(regions, images.mask), regions, images.mask)
 
@@ -164,7 +164,7 @@ class Sgraf(RetrievalModel):
         one = torch.ones_like(images.vector[:, :1, None])
         s0 = squared_difference(one.expand(-1, 1, len(whole)), images.vector.unsqueeze(1), whole, self.whole)
         nodes = normalize(torch.cat([s0.unsqueeze(2), local], 2), dim=-1)
-        one_vector = wide(self.one_vector(nodes, share))
+        one_vector = upcast(self.one_vector(nodes, share))
         with torch.autocast(nodes.device.type, enabled=False):  # bfloat16 would tie what it is to rank
             return self.out(one_vector).squeeze(2).sigmoid()
 
@@ -181,9 +181,9 @@ class Saf(Sgraf):
         return self.norm.shares(len(captions.parts), captions.parts.device) if self.training else None
 
     def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
-        weights = self.norm(wide(self.gate(nodes).squeeze(3)), share).sigmoid()
+        weights = self.norm(upcast(self.gate(nodes).squeeze(3)), share).sigmoid()
         weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
-        return normalize(wide((weights.unsqueeze(2) @ nodes).squeeze(2)), dim=-1)
+        return normalize(upcast((weights.unsqueeze(2) @ nodes).squeeze(2)), dim=-1)
 
 
 class Sgr(Sgraf):

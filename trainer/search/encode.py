@@ -19,14 +19,14 @@ SIZE = 256  # images or captions encoded at a time
 def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
     """Every image in order, on the model's device."""
     device = next(model.parameters()).device
-    return joined([model.encode_images(moved(batch, device)) for batch in batches])
+    return joined([model.encode_images(to_device(batch, device)) for batch in batches])
 
 
 @torch.inference_mode()
 def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
     """Every caption in order, on the model's device."""
     device = next(model.parameters()).device
-    return joined([model.encode_captions(moved(batch, device)) for batch in batches])
+    return joined([model.encode_captions(to_device(batch, device)) for batch in batches])
 
 
 @torch.inference_mode()
@@ -76,6 +76,6 @@ def _padded(x: torch.Tensor, length: int) -> torch.Tensor:
     return torch.cat([x, x.new_zeros(x.shape[0], length - x.shape[1], *x.shape[2:])], dim=1)
 
 
-def moved(batch: _T, device: torch.device) -> _T:
+def to_device(batch: _T, device: torch.device) -> _T:
     """The batch on another device. Its memory is not pinned, so the copy is waited for."""
     return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from capgrade.pipelines.measures.embeddings import embed as sentence_vectors
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.inputs import given_digests, require_unchanged
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
-from capgrade.trainer.fit.checkpoint import MODEL, VOCABULARY, load_run, model_file, require_dim
-from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
+from capgrade.trainer.fit.names import MODEL, VOCABULARY
+from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
 from capgrade.trainer.models.dual_encoder import DualEncoder
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 from capgrade.trainer.search.prefilter import likely
@@ -54,18 +57,22 @@ def embed(
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
     """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
     (`image_digest`)."""
-    inputs = {"model": digest(run / weights), "captions": captions.digest, "split": captions.split}
-    return inputs | {"vocabulary": digest(run / VOCABULARY), **images}
+    files = given_digests(model=run / weights, vocabulary=run / VOCABULARY)
+    return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 
 def _embed(
     run: Path, captions_dir: Path, regions_dir: Path | None, images: Path | None, split: str | None, out: Path,
     pooling: str | None, best_by: str | None, coarse: Path | None, top: int,
 ) -> dict[str, Any]:  # fmt: skip
-    model, tokens, config = load_run(run, pooling=pooling, best_by=best_by)
-    weights = model_file(config["params"], best_by)
-    captions = read_captions(captions_dir, split)
+    weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
     store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
+
+    def sources() -> dict[str, str]:
+        return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
+
+    inputs = sources()
+    model, tokens, config = load_run(run, pooling=pooling, weights=weights)
     require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     require_count(getattr(model, "config", None), pairs)
@@ -75,24 +82,36 @@ def _embed(
         matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
         _score(model, pairs, encodings, matrix, wanted)
         matrix.flush()
+        require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
     items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
     write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
     params = {"model": config["params"]["model"]["name"], "weights": weights}
     params |= {"pooling": pooling} if pooling else {}
-    inputs = made_from(run, captions, image_digest(store, [captions]), weights)
-    if coarse is not None:
-        params, inputs = {**params, TOP: top}, {**inputs, "coarse": file_digest(coarse)}
+    params |= {} if coarse is None else {TOP: top}
     return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
 
 
 def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndarray, wanted: np.ndarray | None) -> None:
     """Fill the files of encodings and of scores a block of captions at a time: in memory are the images' encodings and
     those of one block. Pairs that are not `wanted` score -inf."""
-    images, longest = encode_images(model, pairs.image_batches(SIZE)), max(map(len, pairs.tokens))
+    (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
+    with progress(f"encoding {n_images:,} images", n_images) as advance:
+        of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
+        images = encode_images(model, of_images)
+    with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
+        of_captions = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
+        _fill(model, of_captions, images, longest, encodings, matrix, wanted)
+
+
+def _fill(
+    model: RetrievalModel, batches: Iterable[Texts], images: Encoded, longest: int, encodings: Path,
+    matrix: np.ndarray, wanted: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Encode and score captions a block at a time."""
     tensors: dict[str, np.ndarray] = {}
     at = 0
-    for batch in pairs.caption_batches(SIZE):
+    for batch in batches:
         texts = encode_captions(model, [batch])
         if not tensors:
             most = 0 if images.mask is None else images.mask.shape[1]
@@ -197,8 +216,7 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run or index, and for an index of another model."""
     manifest = read_manifest(index_dir, KIND)
     weights = manifest["params"].get("weights", MODEL)
-    best_by = None if weights == MODEL else weights.removeprefix("model-").removesuffix(".safetensors")
-    model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), best_by=best_by)
+    model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), weights=weights)
     index = read_index(index_dir)
     inputs = manifest["inputs"]
     files = {"model": weights, "vocabulary": VOCABULARY}

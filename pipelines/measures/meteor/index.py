@@ -14,8 +14,9 @@ import numpy as np
 from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
 from capgrade.pipelines.measures.meteor.data import Lexicon, Word
 from capgrade.pipelines.measures.meteor.paraphrases import read_paraphrases
-from capgrade.pipelines.measures.meteor.phrases import LONGEST, hash_runs, occurring_pairs
+from capgrade.pipelines.measures.meteor.phrases import hash_runs, occurring_pairs
 from capgrade.pipelines.measures.meteor.text import meteor_words
+from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
@@ -104,19 +105,32 @@ def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: 
     return unit, n_words + len(paired)
 
 
+@njit(cache=True)
+def _list_units(at, unit, word, ptr, unit_ptr, start, length, out):
+    """Every word, and every phrase of several words that has a paraphrase here, by place, then length: how many."""
+    n = 0
+    for s in range(ptr.shape[0] - 1):
+        unit_ptr[s] = n
+        for i in range(ptr[s], ptr[s + 1]):
+            for k in range(at.shape[1]):
+                u = unit[at[i, k]] if k else word[i]
+                if u >= 0:
+                    if n < out.shape[0]:
+                        start[n], length[n], out[n] = i - ptr[s], k + 1, u
+                    n += 1
+    unit_ptr[-1] = n
+    return n
+
+
 def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> dict[str, np.ndarray]:
-    """Every word, and every phrase of several words that has a paraphrase here, by place, then length."""
-    found = unit[at]
-    found[:, 0] = word
-    place, length = np.divmod(np.flatnonzero(found.ravel() >= 0), LONGEST)
-    unit_ptr = np.searchsorted(place, ptr)
-    start = place - np.repeat(ptr[:-1], np.diff(unit_ptr))
-    return {
-        "unit_ptr": unit_ptr,
-        "unit_start": start.astype(np.int32),
-        "unit_length": (length + 1).astype(np.int32),
-        "unit": found[place, length],
-    }
+    """The units of each caption."""
+    unit_ptr, room = np.empty(len(ptr), np.int64), 2 * len(word)
+    start, length, found = (np.empty(room, np.int32) for _ in range(3))
+    n = _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
+    if n > room:
+        start, length, found = (np.empty(n, np.int32) for _ in range(3))
+        _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
+    return {"unit_ptr": unit_ptr, "unit_start": start[:n], "unit_length": length[:n], "unit": found[:n]}
 
 
 def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,14 +153,16 @@ def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
 
 
 def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
-    """Every pair of members of one group, once: int64 [n, 2]."""
-    order = np.argsort(group, kind="stable")
-    _, start, size = np.unique(group[order], return_index=True, return_counts=True)
+    """Every pair of members of one group, once: int64 [n, 2], ascending."""
+    order = np.argsort(group)
+    ends = np.flatnonzero(np.append(np.diff(group[order]) != 0, True)[: len(group)]) + 1
+    size = np.diff(ends, prepend=0)
     left = np.repeat(np.arange(len(order)), np.repeat(size, size))
-    turn = np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)
-    right = np.repeat(start, size**2) + turn % np.repeat(size, size**2)
+    start, width = np.repeat(ends - size, size**2), np.repeat(size, size**2)
+    right = start + (np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)) % width
     n = int(member.max(initial=0)) + 1
-    codes = np.unique(member[order][left] * n + member[order][right])
+    codes = np.sort(member[order][left] * n + member[order][right])
+    codes = codes[np.diff(codes, prepend=-1) != 0]
     return np.stack([codes // n, codes % n], axis=1)
 
 

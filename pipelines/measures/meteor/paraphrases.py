@@ -14,7 +14,7 @@ from capgrade.pipelines.measures.meteor.phrases import Paraphrases, compiled
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.say import warn
+from capgrade.schemas.say import tell, warn
 
 VERSION = 1  # of the arrays
 AGAIN = "install pycocoevalcap again"
@@ -35,6 +35,7 @@ def read_paraphrases(path: Path) -> Paraphrases:
 
 
 def _compile(path: Path) -> Paraphrases:
+    tell("reading METEOR's paraphrases, once")
     try:
         return compiled(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8))
     except (OSError, EOFError, zlib.error) as error:

@@ -108,18 +108,32 @@ def _find(h, phrase, bucket):
     return -1
 
 
+@njit(cache=True, forceinline=True)
+def _may_go_on(h, begins):
+    where, bit = _bit(h)
+    return begins[where] & bit != 0
+
+
 @njit(parallel=True, cache=True)
-def _occurring(ptr, word, word_hash, phrase, bucket, begins, out):
+def _occurring(ptr, word, word_hash, phrase, bucket, begins, out, seen):
+    n = word_hash.shape[0]
+    first, alone, goes_on = np.empty(n, np.uint64), np.empty(n, np.int32), np.empty(n, np.bool_)
+    for w in range(n):
+        h = mixed(np.uint64(0), word_hash[w])
+        first[w], alone[w], goes_on[w] = h, _find(h, phrase, bucket), _may_go_on(h, begins)
+        seen[alone[w]] = True
     for s in prange(ptr.shape[0] - 1):
         for i in range(ptr[s], ptr[s + 1]):
-            h = np.uint64(0)
+            h, more = first[word[i]], goes_on[word[i]]
             out[i, :] = -1
-            for k in range(min(out.shape[1], ptr[s + 1] - i)):
-                h = mixed(h, word_hash[word[i + k]])
-                out[i, k] = _find(h, phrase, bucket)
-                where, bit = _bit(h)
-                if begins[where] & bit == 0:
+            out[i, 0] = alone[word[i]]
+            for k in range(1, min(out.shape[1], ptr[s + 1] - i)):
+                if not more:
                     break
+                h = mixed(h, word_hash[word[i + k]])
+                found, more = _find(h, phrase, bucket), _may_go_on(h, begins)
+                if found >= 0:
+                    out[i, k], seen[found] = found, True
 
 
 @njit(cache=True)
@@ -155,11 +169,9 @@ def occurring_pairs(
     start = np.concatenate([[0], np.cumsum([len(w) for w in encoded])]).astype(np.int64)
     hashes, at = np.empty(len(words), np.uint64), np.empty((len(word), LONGEST), np.int32)
     hash_runs(np.frombuffer(b"".join(encoded), np.uint8), start, hashes)
-    _occurring(ptr, word, hashes, table.phrase, table.bucket, table.begins, at)
-    seen = np.zeros(len(table.phrase) + 1, bool)
-    seen[at.ravel()] = True
-    seen[-1] = False
-    present = np.flatnonzero(seen)
+    seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
+    _occurring(ptr, word, hashes, table.phrase, table.bucket, table.begins, at, seen)
+    present = np.flatnonzero(seen[:-1])
     pairs = np.empty((32 * len(present), 3), np.int32)
     n = _pairs(present, seen, table.ptr, table.other, table.rank, pairs)
     if n > len(pairs):

@@ -23,7 +23,7 @@ class Concepts:
     def object(self, noun: str) -> tuple[str, frozenset[str]]:
         """The concept of a noun's base form, and all concepts above it."""
         if noun not in self._objects:
-            self._objects[noun] = self._place(noun)
+            self._objects[noun] = self._object(noun)
         return self._objects[noun]
 
     def action(self, verb: str) -> tuple[str, frozenset[str]]:
@@ -48,7 +48,7 @@ class Concepts:
         verb = next((v for v in (stem, stem + "e", stem[:-1]) if v in self.lexicon.verbs.concept), None)
         return verb and self.lexicon.verbs.concept[verb]
 
-    def _place(self, noun: str) -> tuple[str, frozenset[str]]:
+    def _object(self, noun: str) -> tuple[str, frozenset[str]]:
         nouns = self.lexicon.nouns
         if noun in nouns.concept:
             concept = nouns.concept[noun]

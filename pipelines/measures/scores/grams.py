@@ -19,8 +19,7 @@ class Table(NamedTuple):
     """Numbered n-grams: an open hash table of a power of two of slots. An n-gram's key is the number of its beginning
     << 32 | its last word; beginnings have smaller numbers."""
 
-    key: np.ndarray  # int64 [slots], -1 where free
-    gram: np.ndarray  # int32 [slots]
+    slots: np.ndarray  # int32 [slots]: the number of an n-gram, -1 where free
     keys: np.ndarray  # int64 [n_grams]: of each number
 
     @property
@@ -43,37 +42,37 @@ class Grams(NamedTuple):
 
 
 @njit(cache=True, forceinline=True)
-def _place(key, keys):
+def _slot(key, slots, keys):
     """Slot of a key, or the free one where it would go."""
-    mask = np.uint64(keys.shape[0] - 1)
+    mask = np.uint64(slots.shape[0] - 1)
     z = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     at = (z ^ (z >> np.uint64(29))) & mask
-    while keys[at] != key and keys[at] != -1:
+    while slots[at] != -1 and keys[slots[at]] != key:
         at = (at + np.uint64(1)) & mask
     return at
 
 
 @njit(cache=True)
-def _number(ptr, word, most, key, gram, keys, out):
-    """Number the n-gram that starts at each word, of every order, into out int32 [most, words]: how many there are."""
+def _number(ptr, word, most, slots, keys, out):
+    """Number the n-gram that starts at each word, of every order, into out int32 [most, words]: how many there are.
+    One order after the other: no look-up then waits for the one before."""
     n = 0
     out[:] = -1
-    for s in range(ptr.shape[0] - 1):
-        for i in range(ptr[s], ptr[s + 1]):
-            before = ALONE
-            for k in range(min(most, ptr[s + 1] - i)):
+    for k in range(most):
+        for s in range(ptr.shape[0] - 1):
+            for i in range(ptr[s], ptr[s + 1] - k):
+                before = np.int64(out[k - 1, i]) << 32 if k else ALONE
                 wanted = before | np.int64(word[i + k])
-                at = _place(wanted, key)
-                if key[at] == -1:
-                    key[at], gram[at], keys[n] = wanted, n, wanted
+                at = _slot(wanted, slots, keys)
+                if slots[at] == -1:
+                    slots[at], keys[n] = n, wanted
                     n += 1
-                out[k, i] = gram[at]
-                before = np.int64(gram[at]) << 32  # type: ignore[assignment]
+                out[k, i] = slots[at]
     return n
 
 
 @njit(cache=True)
-def _look_up(keys, word, key, gram, out):
+def _look_up(keys, word, known_slots, known_keys, out):
     """The numbers that another table has for n-grams, -1 where it has none; `word` has its numbers of words."""
     for n in range(keys.shape[0]):
         out[n] = -1
@@ -81,10 +80,7 @@ def _look_up(keys, word, key, gram, out):
         if before != ALONE >> 32:
             before = np.int64(out[before])
         if last >= 0 and before >= 0:
-            wanted = before << 32 | np.int64(last)
-            at = _place(wanted, key)
-            if key[at] == wanted:
-                out[n] = gram[at]
+            out[n] = known_slots[_slot(before << 32 | np.int64(last), known_slots, known_keys)]
 
 
 @njit(cache=True)
@@ -125,18 +121,17 @@ def number_grams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tu
     """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table.
     Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32."""
     cells = most * len(word)
-    slots = 1 << int(1.3 * cells + 1).bit_length()
-    key, gram, keys = np.full(slots, -1, np.int64), np.empty(slots, np.int32), np.empty(cells, np.int64)
+    slots, keys = np.full(1 << int(1.3 * cells + 1).bit_length(), -1, np.int32), np.empty(cells, np.int64)
     numbers = np.empty((most, len(word)), np.int32)
-    n = _number(ptr, word, most, key, gram, keys, numbers)
-    return numbers, Table(key, gram, keys[:n].copy())
+    n = _number(ptr, word, most, slots, keys, numbers)
+    return numbers, Table(slots, keys[:n].copy())
 
 
 def look_up(table: Table, words: np.ndarray, known: Table) -> np.ndarray:
     """The number in `known` of each n-gram of `table`, int32 [n_grams], -1 where it has none; `words` int32 has the
     number there of each word, -1 where it has none."""
     out = np.empty(table.n_grams, np.int32)
-    _look_up(table.keys, words, known.key, known.gram, out)
+    _look_up(table.keys, words, known.slots, known.keys, out)
     return out
 
 

@@ -7,7 +7,6 @@ references the first with the highest score counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -23,12 +22,22 @@ from capgrade.pipelines.measures.meteor.align import (
     reference_words,
     workspace,
 )
-from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, DELTA, GAMMA, WEIGHTS
+from capgrade.pipelines.measures.meteor.bound import (
+    ALPHA,
+    BETA,
+    BITS,
+    CLASS_OF,
+    DELTA,
+    GAMMA,
+    WEIGHTS,
+    bound,
+    run_of_bits,
+)
 from capgrade.pipelines.measures.meteor.data import Lexicon, kept_lexicon
 from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD, index_words
 from capgrade.pipelines.measures.meteor.kernel import AFTER_PLACE, BEFORE_PLACE, PLACE, STAGE
 from capgrade.pipelines.measures.meteor.text import meteor_words
-from capgrade.pipelines.measures.scores.words import Words, with_sentences
+from capgrade.pipelines.measures.scores.words import Words, respelled, with_sentences
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
@@ -36,8 +45,8 @@ from capgrade.schemas.errors import InputError
 # match, of the candidate and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHES = 0, 1, 2, 3, 4, 5
 COUNTS = MATCHES + 16
-_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike everywhere
-_PLAIN = re.compile("[a-z0-9]+")  # what METEOR leaves as it is, whatever stands beside it
+ROUNDING = 1e-9  # far more than a bound and a score differ by where they should be equal
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike beside others of these
 
 
 @njit(cache=True)
@@ -92,6 +101,23 @@ def _matches(c, ref, index, local, following, only_exact, match, order):
 
 
 @njit(cache=True, forceinline=True)
+def _at_most(c, ref, matches, index, bits):
+    """What METEOR of a caption with a reference cannot exceed; `bits` has room for the words of both that match."""
+    words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
+    if words_1 > BITS or words_2 > BITS:
+        return 1.0
+    bits[:] = 0
+    for match in matches:
+        k = CLASS_OF[module_of(match)]
+        bits[0, k] |= run_of_bits(caption_place(match), caption_words(match))
+        bits[1, k] |= run_of_bits(reference_place(match), reference_words(match))
+    return bound(
+        bits[0], bits[1], index.function_bits[c], index.function_bits[ref], index.weight[c], index.weight[ref],
+        words_1, words_2,
+    )  # fmt: skip
+
+
+@njit(cache=True, forceinline=True)
 def _count(c, ref, node, chunks, nodes, index, out):
     """The counts of an alignment."""
     out[:] = 0
@@ -118,7 +144,7 @@ def _statistics(parts, owner, ref_ptr, first, index, longest, out):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
         following = np.empty(7 * longest, np.int32)
         match, order, work = np.empty(64, np.int64), np.empty(64, np.int64), workspace(longest, 64)
-        counts = np.empty(COUNTS)
+        counts, bits = np.empty(COUNTS), np.empty((2, 3), np.uint64)
         for c in range(part, owner.shape[0], parts):
             start, end = index.unit_ptr[c], index.unit_ptr[c + 1]
             for o in range(start, end):
@@ -131,6 +157,8 @@ def _statistics(parts, owner, ref_ptr, first, index, longest, out):
                 if n > match.shape[0]:
                     match, order, work = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), workspace(longest, 2 * n)
                     n = _matches(c, ref, index, local, following, alike, match, order)
+                if _at_most(c, ref, match[:n], index, bits) < best - ROUNDING:
+                    continue
                 ranks, slot, state, used, nodes, covered = work
                 words = index.ptr[ref + 1] - index.ptr[ref]
                 node, chunks = align(match[:n], words, ranks, slot, state, used, nodes, covered)
@@ -150,22 +178,17 @@ def _metrics(counts, out):
 
 
 def _meteor_words(tokens: Words, lexicon: Lexicon) -> Words:
-    """METEOR's own words: sentences of plain tokens are as they are."""
-    plain = np.array([_PLAIN.fullmatch(token) is not None for token in tokens.vocabulary], bool)
-    rows = np.unique(np.repeat(np.arange(len(tokens.ptr) - 1), tokens.sizes)[~plain[tokens.word]])
-    read = [_read(tokens.sentence(r), lexicon.abbreviations) for r in rows]
-    return with_sentences(tokens, rows, read)
-
-
-def _read(sentence: list[str], abbreviations: Mapping[str, bool]) -> list[str]:
-    if all(_ALONE.fullmatch(token) for token in sentence):
-        return [word for token in sentence for word in _alone(token)]
-    return meteor_words(" ".join(sentence), abbreviations)
+    """METEOR's own words: most tokens are read alike everywhere, each once; a sentence with any other by itself."""
+    spelling = [_alone(token) for token in tokens.vocabulary]
+    rows = tokens.sentences_with(np.array([parts is None for parts in spelling], bool))
+    read = [meteor_words(" ".join(tokens.sentence(r)), lexicon.abbreviations) for r in rows]
+    return with_sentences(respelled(tokens, [parts or () for parts in spelling]), rows, read)
 
 
 @lru_cache(maxsize=1 << 16)
-def _alone(token: str) -> tuple[str, ...]:
-    return tuple(meteor_words(token, {}))
+def _alone(token: str) -> tuple[str, ...] | None:
+    """The words of a token that is read alike everywhere; None for any other."""
+    return tuple(meteor_words(token, {})) if _ALONE.fullmatch(token) else None
 
 
 def meteor_statistics(tokens: Words, owner: np.ndarray, ref_ptr: np.ndarray) -> np.ndarray:

@@ -29,6 +29,11 @@ class Words(NamedTuple):
         """int64 [n_sentences]: words of each sentence."""
         return np.diff(self.ptr)
 
+    def sentences_with(self, some: np.ndarray) -> np.ndarray:
+        """int64, ascending: the sentences that have one of `some` words, bool [vocabulary]."""
+        before = np.concatenate([[0], np.cumsum(some[self.word])])
+        return np.flatnonzero(np.diff(before[self.ptr]))
+
 
 def split_at_spaces(lines: Sequence[str]) -> Words:
     """Words as `line.split(" ")` gives them: an empty line has one empty word. InputError for what is no Unicode."""
@@ -83,7 +88,7 @@ def _ptb(texts: Sequence[str]) -> Words:
     pieces = split_at_spaces(lines)
     spelling = [alone(piece) for piece in pieces.vocabulary]
     odd = np.array([parts is None for parts in spelling], bool)
-    rows = np.unique(np.repeat(np.arange(len(texts)), pieces.sizes)[odd[pieces.word]])
+    rows = pieces.sentences_with(odd)
     read = [ptb_tokens(lines[r]) for r in rows]
     return with_sentences(respelled(pieces, [parts or () for parts in spelling]), rows, read)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import Calibration, calibration_error, fit, load, save
-from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.agreement.calibration import Calibration, Scale, calibrate, calibration_error, fit, load, save
+from capgrade.pipelines.agreement.ratings import Judgements, Ratings
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
+
+SHARES = Scale(0.5, 0.0, 1.0)
 
 
 def judged(n: int, seed: int) -> tuple[np.ndarray, Judgements]:
@@ -27,7 +30,7 @@ def judged(n: int, seed: int) -> tuple[np.ndarray, Judgements]:
 
 def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
     value, people = judged(8000, 0)
-    curve = fit(value, people, np.zeros(8000, bool), 0.5, 1.0)
+    curve = fit(value, people, np.zeros(8000, bool), SHARES)
     at = np.linspace(0.1, 0.9, 9)
     assert curve.probability(at) == pytest.approx(at**2, abs=0.06)
     assert curve.expected(at) == pytest.approx(5 * at**2, abs=0.3)
@@ -47,11 +50,45 @@ def test_error_of_values_that_say_nothing_is_small_and_of_wrong_claims_large() -
     assert calibration_error(rows) == pytest.approx((30 * 0.1 + 10 * 0.3) / 40)
 
 
+def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
+    """The same people by yes and no, by two ratings of 1..4, and by 0..5: the lowest score is 0 of 5, the highest 5."""
+    value, people = judged(2000, 0)
+    none = np.zeros(2000, bool)
+    three = Ratings.of([[1 + 3 * yes, 1 + 3 * yes] for yes in people.score])
+    curves = []
+    for given in (
+        people,
+        replace(people, score=three.means, ratings=three),
+        replace(people, score=5 * people.score),
+    ):
+        made, scale = calibrate({"m": value}, given, none, None)
+        curves.append((made["m"].score, made["m"].accepted))
+        assert min(made["m"].score) < 0.2 and scale["low"] < scale["accept"] < scale["high"]
+    assert curves[0] == curves[1] == curves[2]
+
+
+@pytest.mark.parametrize(
+    ("scores", "accept", "message"),
+    [
+        ((0, 100), None, "scores from 0 to 100 -> calibrate on scores of 0 to 1, 1 to 4 or 0 to 5"),
+        ((-1, 1), None, "scores from -1 to 1"),
+        ((0, 5), 6, "accepted from 6 on, scores are 0 to 5"),
+        ((0, 1), 0, "accepted from 0 on"),
+    ],
+)
+def test_scores_off_the_scale_are_refused(scores: tuple[float, float], accept: float | None, message: str) -> None:
+    value, people = judged(400, 2)
+    low, high = scores
+    with pytest.raises(InputError, match=message):
+        given = replace(people, score=low + (high - low) * people.score)
+        calibrate({"m": value}, given, np.zeros(400, bool), accept)
+
+
 def test_own_pairs_are_left_out_and_few_pairs_refused() -> None:
     value, people = judged(400, 2)
     own = np.arange(400) < 350
     with pytest.raises(InputError, match="50 judged pairs of .* calibrate on at least 100 pairs of 10 images"):
-        fit(value, people, own, 0.5, 1.0)
+        fit(value, people, own, SHARES)
 
 
 def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
@@ -67,14 +104,16 @@ def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(InputError, match="is no calibration"):
         agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "other.json")
+    with pytest.raises(InputError, match="pairs and calibration have one path"):
+        agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "new", pairs=tmp_path / "new")
     with pytest.raises(InputError, match="is no calibration"):
         save(tmp_path / "other.json", read)
 
 
 def test_a_file_that_is_no_calibration(tmp_path: Path) -> None:
     value, people = judged(400, 3)
-    curve = fit(value, people, np.zeros(400, bool), 0.5, 1.0)
-    facts = {"judgements": {}, "accept": 0.5, "high": 1.0}
+    curve = fit(value, people, np.zeros(400, bool), SHARES)
+    facts = {"judgements": {}, **asdict(SHARES)}
     save(tmp_path / "good.json", Calibration({"m": curve}, {}, facts))
     found = json.loads((tmp_path / "good.json").read_text())
     for change in ({"kind": "x"}, {"format": 9}, {"measures": {"m": {}}}, {"accept": None, "params": 3}):

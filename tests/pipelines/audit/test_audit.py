@@ -12,11 +12,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import fit
+from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit import SHIPPED, audit
 from capgrade.pipelines.audit.candidates import Pairs
-from capgrade.pipelines.audit.estimate import estimate
+from capgrade.pipelines.audit.estimate import Counts, mean_of
 from capgrade.pipelines.audit.lists import near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
@@ -28,6 +28,7 @@ from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParam
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 from tests.tools.browser import open_file
 
+SHARES = Scale(0.5, 0.0, 1.0)
 SETS = [
     *random_sets(30, seed=3, least=3, most=4),
     ["a dog", "the dog sits", "a small dog"],
@@ -59,12 +60,40 @@ def test_intervals_cover_the_truth_in_most_seeds() -> None:
         seen = random.random((100, 20)) * random.random((100, 1))
         yes = (random.random(seen.shape) < seen**3).astype(float)
         people = Judgements(np.repeat(np.arange(100), 20), np.arange(2000), yes.ravel())
-        curve = fit(seen.ravel(), people, np.zeros(2000, bool), 0.5, 1.0)
+        curve = fit(seen.ravel(), people, np.zeros(2000, bool), SHARES)
         kept = random.random(values.shape) < 0.5
         image, caption = np.nonzero(kept)
-        found = estimate([Pairs(image, caption, values[kept], np.full(len(image), 2.0))], curve, 60, seed)
+        counts = Counts(curve, 60)
+        counts.add(Pairs(image, caption, values[kept], np.full(len(image), 2.0)))
+        found = mean_of(counts, seed)
         inside += found.low <= truth.sum() / 60 <= found.high
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
+
+
+@pytest.mark.parametrize("knots", [1, 2, 9])
+def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> None:
+    """Most values at the low end, as CIDEr-D's are, some beyond the curve; image 3 has none."""
+    random = np.random.default_rng(knots)
+    value = np.sort(random.random(knots) ** 8 * 7)
+    accepted, draws = np.sort(random.random(knots)), np.sort(random.random((3, knots)))
+    curve = Curve(value.tolist(), [0.0] * knots, accepted.tolist(), draws.tolist(), 0.0, [], 1)
+    image, values = random.choice([0, 1, 2, 4], 500), np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
+    weight, counts = random.random(500) * 5, Counts(curve, 5)
+    for part in (slice(300), slice(300, 300), slice(300, None)):
+        counts.add(Pairs(image[part], image[part], values[part].astype(np.float32), weight[part]))
+    each, drawn = counts.accepted()
+    for i in range(5):
+        mine = [
+            (
+                w,
+                float(np.interp(np.float32(v), value, accepted)),
+                [np.interp(np.float32(v), value, line) for line in draws],
+            )
+            for v, w, of in zip(values, weight, image, strict=True)
+            if of == i
+        ]
+        assert each[i] == pytest.approx(sum(w * p for w, p, _ in mine))
+        assert drawn[i] == pytest.approx([sum(w * lines[d] for w, _, lines in mine) for d in range(3)])
 
 
 def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) -> None:
@@ -73,6 +102,8 @@ def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) 
     some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)
     one, other = dense["captions_per_image"], some["captions_per_image"]
     assert other["low"] < one["accepted"] < other["high"]
+    lists = [("Lists have the pairs that the shards kept" in (tmp_path / f"{x}.html").read_text()) for x in "ds"]
+    assert lists == [False, True]
     assert one["low"] < one["accepted"] < one["high"]
     captions = read_captions(world / "captions")
     assert one["given"] == pytest.approx(captions.n_captions / captions.n_images)
@@ -109,7 +140,7 @@ def test_duplicates_and_suspects() -> None:
     assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
     value = np.linspace(0, 1, 400)
     people = Judgements(np.arange(400) % 20, np.arange(400), value)
-    curve = fit(value, people, np.zeros(400, bool), 0.5, 1.0)
+    curve = fit(value, people, np.zeros(400, bool), SHARES)
     assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), curve).tolist() == [3, 1]
 
 
@@ -144,6 +175,8 @@ def test_it_replaces_its_own_files_alone(world: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"does not end in .html -> give page.html"):
+        audit(world / "captions", tmp_path / "page.csv", relevance=world / "relevance")
     out, captions = tmp_path / "a.html", world / "captions"
     with pytest.raises(InputError, match="give --relevance DIR or --shards DIR"):
         audit(captions, out)
@@ -175,6 +208,7 @@ def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
 def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     """A model that ranks by the measure finds an accepted caption first, for every image."""
     from capgrade.schemas.relevance import read_relevance
+    from capgrade.trainer.evaluation.curves import curves
     from capgrade.trainer.evaluation.evaluate import Settings, evaluate
     from capgrade.trainer.evaluation.task import load_task
 
@@ -182,7 +216,8 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     np.save(tmp_path / "s.npy", matrix)
-    task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", positives=tmp_path / "a-positives.json")
+    given = {"relevance": world / "relevance", "positives": tmp_path / "a-positives.json"}
+    task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", **given)
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
     found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
@@ -191,5 +226,6 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     best = matrix.argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
     assert found["t2i"]["accepted_recall@1"] >= np.mean(hit) - 0.1
+    assert curves(task, (1,), "expected")["mined"] == []  # estimated from captions: no measure is judged by them
     with pytest.raises(InputError, match="not a file of positives"):
         load_task(world / "captions", similarity=tmp_path / "s.npy", positives=world / "calibration.json")

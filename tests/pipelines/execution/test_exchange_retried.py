@@ -18,6 +18,7 @@ from capgrade.pipelines.execution.exchange import Remote
 from capgrade.pipelines.execution.graph import _elements, _runs, graph
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.sampled import Sampled
+from capgrade.pipelines.execution.scoring import Scorer
 from capgrade.pipelines.execution.shared import share
 from capgrade.pipelines.execution.workers import MergeBlock, ScoreBlock
 from capgrade.pipelines.relevance import _Dense
@@ -261,7 +262,7 @@ def test_blocks_of_the_graph_are_all_that_are_left() -> None:
 def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
     job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1, n_captions=1)
-    worker = ScoreBlock(job, 2)
+    scorer = Scorer(job, 2)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
-    assert worker._threads() == 16
-    assert ScoreBlock(job, 1)._threads() == 32 and ScoreBlock(job, 64)._threads() == 1
+    assert scorer._threads() == 16
+    assert Scorer(job, 1)._threads() == 32 and Scorer(job, 64)._threads() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capgrade.pipelines.execution.parts import Part
+from capgrade.pipelines.score_part import ShardsJob, join_parts, score_part
 from capgrade.pipelines.shards import join_shards, shards, shards_part
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
@@ -96,6 +98,16 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
     assert call(*common, "--part", "1/2") == 0
     assert call(*common, "--part", "1/2", "--join") == 2
     assert call(*common, "--join") == 0
+    assert files(tmp_path / "out") == expected
+
+
+def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    job = ShardsJob(captions_dir, tmp_path / "out", 3, PARAMS)
+    for i in (2, 0, 1, 0):
+        sent, sent_job = pickle.loads(pickle.dumps((score_part, job)))
+        manifest = sent(sent_job, i)
+        assert pickle.loads(pickle.dumps(manifest))["kind"] == "shards_part"
+    join_parts(job)
     assert files(tmp_path / "out") == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,15 @@ from capgrade.pipelines.report import report
 from capgrade.pipelines.report.agreement import bins
 from capgrade.pipelines.report.data import columns, open_data
 from capgrade.pipelines.report.distributions import above, distributions
-from capgrade.pipelines.report.parts import Chart, Table
+from capgrade.pipelines.report.glossary import glossary
+from capgrade.pipelines.report.parts import Chart, Note, Table
 from capgrade.pipelines.report.runs import runs
 from capgrade.pipelines.report.training import means
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
@@ -67,6 +70,32 @@ def _rewrite(folder: Path, manifest: dict, **facts: object) -> None:
 
     rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
     write_manifest(folder, "captions", params={"source": "tsv"}, inputs={}, rows=rows, **facts)
+
+
+def test_findings_are_of_the_numbers(data: Path) -> None:
+    """The chance by brute force, the best measure and the first runs by what the files hold."""
+    from capgrade.pipelines.report.findings import findings
+
+    notes = [part.text for part in findings(open_data(data)).parts if isinstance(part, Note)]
+    assert len(notes) == 3
+    one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
+    own = np.array(one.own_pairs["rouge_l_left_out"])
+    other = matrix[np.arange(len(matrix))[:, None] != one.captions.owner]
+    chance = np.mean([(other < v).mean() + (other == v).mean() / 2 for v in own[np.isfinite(own)]])
+    told = float(re.search(r"in ([0-9.]+)% of cases", notes[0])[1]) / 100  # type: ignore[index]
+    assert told == pytest.approx(chance, abs=0.02), "values lie evenly in a bin"
+    figures = json.loads((data / "agreement.json").read_text())["measures"]
+    known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
+    best = max(known, key=known.__getitem__)
+    assert f"{best} agrees best with" in notes[1] and f"{known[best]:.3f}" in notes[1]
+    scores = {k: json.loads((data / "evaluation" / k / "metrics.json").read_text()) for k in ("first", "<b>second")}
+    recall = {k: (run["i2t"]["recall@1"] + run["t2i"]["recall@1"]) / 2 for k, run in scores.items()}
+    assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in notes[2]
+    assert "no graded metric" in notes[2]
+
+
+def test_the_glossary_has_the_terms_that_are_shown() -> None:
+    assert list(glossary(["ncs@10[sbert]", "rsum", "sr@3"]).values) == ["i2t, t2i", "rsum", "ncs@k"]
 
 
 @pytest.fixture(scope="module")

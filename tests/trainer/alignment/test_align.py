@@ -60,6 +60,13 @@ def test_a_picture_and_the_pointing_game(scenes: Data, tmp_path: Path) -> None:
     assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
 
+    def rewrites(image_id: str) -> Image.Image:
+        (run / "vocabulary.json").write_text((run / "vocabulary.json").read_text() + " ")
+        return opened(image_id)
+
+    with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
+        align(run, scenes.captions, scenes.regions, "test", tmp_path / "other", rewrites, count=1)
+
 
 def spoken(folder: Path) -> list[dict]:
     of_test = set(read_captions(folder, "test").caption_ids)

@@ -46,11 +46,12 @@ def test_look_up_is_a_dictionary(kept, seed):
     stored = np.array(list(table.values()), np.float32)
     flat = np.array([c for _, c in table], np.int32)
     images, captions = rng.integers(0, len(kept), 5), rng.integers(0, 22, 7)
-    values, known = np.zeros((5, 7), np.float32), np.zeros((5, 7), bool)
-    _look_up(images, captions, start, flat, stored, values, known)
+    values, known, weights = np.zeros((5, 7), np.float32), np.zeros((5, 7), bool), np.zeros((5, 7), np.float32)
+    _look_up(images, captions, start, flat, stored, stored + 1, values, known, weights)
     for a, i in enumerate(images):
         for b, c in enumerate(captions):
             assert (known[a, b], values[a, b]) == ((i, c) in table, table.get((i, c), 0))
+            assert weights[a, b] == (values[a, b] + 1 if known[a, b] else 0)
 
 
 @pytest.mark.parametrize("measure", ["cider", "rouge_l"])
@@ -58,12 +59,15 @@ def test_shards_give_what_they_hold_and_own_captions_always(sampled, measure):
     captions, found = sampled
     table = dictionary(found, measure)
     images, rows = np.arange(captions.n_images), np.arange(captions.n_captions)
-    values, known = SampledRelevance(found, captions, measure).block(images, rows)
+    values, known, weights = SampledRelevance(found, captions, measure).block(images, rows)
+    every = dictionary(found, "weight")
+    assert known is not None and weights is not None and (weights[~known] == 0).all()
+    assert all(weights[pair] == np.float32(weight) for pair, weight in every.items())
     assert known.sum() == len(table) < known.size
     assert all(known[pair] and values[pair] == np.float32(value) for pair, value in table.items())
     assert known[captions.owner, rows].all()
-    exact, everywhere = ExactRelevance(choose([measure], MeasuresParams())[measure], captions).block(images, rows)
-    assert everywhere is None
+    exact, *others = ExactRelevance(choose([measure], MeasuresParams())[measure], captions).block(images, rows)
+    assert others == [None, None]
     assert np.abs(exact - values)[known].max() < 1e-6
 
 
@@ -91,7 +95,7 @@ def test_shards_of_other_captions_and_an_unknown_measure_are_refused(sampled):
 def between(measure: str, captions: Captions, rows: np.ndarray, measures: MeasuresParams) -> np.ndarray:
     """Relevance of a batch of these captions, each standing for its image."""
     relevance = ExactRelevance(choose([measure], measures)[measure], captions, of="caption")
-    values, known = relevance.block(captions.owner[rows], rows)
+    values, known, _ = relevance.block(captions.owner[rows], rows)
     assert known is None
     return values
 
@@ -138,10 +142,10 @@ def test_labels_are_of_the_captions_that_are_learnt_from(measure):
     alone = make_captions([[mixed.texts[r]] for r in rows])
     exact = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed, rows)
     batch = rows[[3, 0, 5]]
-    values, _ = exact.block(mixed.owner[batch], batch)
+    values, *_ = exact.block(mixed.owner[batch], batch)
     wanted = choose([measure], MeasuresParams())[measure].fit(alone).score(np.array([3, 0, 5]), np.array([3, 0, 5]))
     assert np.abs(values - wanted).max() < 1e-5
-    every, _ = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed).block(mixed.owner[batch], batch)
+    every, *_ = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed).block(mixed.owner[batch], batch)
     assert np.abs(values - every).max() > 0.01, "the other captions would have changed the labels"
     assert learnt_from(mixed, rows).digest != mixed.digest and learnt_from(mixed, np.arange(len(order))) is mixed
 

@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, load_params
+from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.setup import prepare
+from capgrade.trainer.models.tern import TeranConfig
+from capgrade.trainer.models.vse import VseConfig
 from tests.conftest import call
 from tests.trainer.fit.runs import params, run
 
@@ -182,6 +187,51 @@ def test_the_manifest_names_every_input(small, tmp_path):
     inputs = json.loads((tmp_path / "run/manifest.json").read_text())["inputs"]
     assert inputs.keys() == {"captions", "regions", "measures.cider.document_frequency"}
     assert all(len(value) == 64 for value in inputs.values())
+
+
+TINY = "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"
+
+
+def test_other_weights_of_a_text_encoder_are_another_run(small, tmp_path, monkeypatch):
+    """TERN's by default too, though its options name none."""
+    embedded = f"train.model={{name: teran, options: {{{TINY}, stop_words: english}}}}"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "english").write_text("another file of this name\n")
+    found = prepare(small.data, params(embedded), MeasuresParams()).inputs
+    assert found.keys() == {"captions", "regions", "text_model"}
+    assert found["text_model"] == fingerprint("all-MiniLM-L6-v2")
+
+
+def test_a_folder_a_commit_and_a_list_of_words_are_inputs_of_a_run(tmp_path, monkeypatch):
+    (tmp_path / "words.txt").write_text("a\n")
+    bert = tmp_path / "bert"
+    bert.mkdir()
+    (bert / "model.safetensors").write_bytes(b"1")
+    config = TeranConfig(text_model=str(bert), stop_words=str(tmp_path / "words.txt"))
+    before = setup.model_inputs(config)
+    (bert / "model.safetensors").write_bytes(b"22")
+    after = setup.model_inputs(config)
+    assert before.keys() == {"text_model", "stop_words"} and before["stop_words"] == after["stop_words"]
+    assert before["text_model"] != after["text_model"]
+    snapshot = tmp_path / "hub/models--some--bert/snapshots/4f3c"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (tmp_path / "hub/models--some--bert/refs").mkdir()
+    (tmp_path / "hub/models--some--bert/refs/main").write_text("4f3c")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
+    assert setup.model_inputs(VseConfig()) == {}
+
+
+def test_another_vocabulary_to_start_from_is_another_run(small, tmp_path):
+    run(small.data, tmp_path / "first", epochs=1)
+    start = f"train.init={tmp_path / 'first'}"
+    before = prepare(small.data, params(start), MeasuresParams())
+    path = tmp_path / "first/vocabulary.json"
+    words = json.loads(path.read_text())["words"]
+    path.write_text(path.read_text().replace(words[0], "zebra"))
+    after = prepare(small.data, params(start), MeasuresParams())
+    assert before.inputs["init"] == after.inputs["init"] and before.key != after.key
 
 
 def test_where_and_how_quickly_it_is_computed_is_no_other_run(small, tmp_path):

@@ -219,7 +219,7 @@ def test_frequencies_of_reduced_data_are_its_own(small) -> None:
     want = choose(["cider"], MeasuresParams())["cider"].fit(alone).score(np.arange(alone.n_images))
     whole = choose(["cider"], MeasuresParams())["cider"].fit(captions).score(np.arange(captions.n_images))
     assert setup.relevance is not None
-    found, _ = setup.relevance.block(np.unique(captions.owner[rows]), rows)
+    found, *_ = setup.relevance.block(np.unique(captions.owner[rows]), rows)
     np.testing.assert_allclose(found, want, atol=1e-6)
     assert np.abs(found - whole[np.ix_(np.unique(captions.owner[rows]), rows)]).max() > 0.1
 
@@ -251,7 +251,7 @@ def test_features_of_another_size_are_refused(small, tmp_path: Path, capsys) -> 
     write_regions(tmp_path / "others", others, dtype="float32")
     line = "embed", "--run", str(tmp_path / "run"), "--captions", str(small.data.captions), "--split", "test"
     assert call(*line, "--regions", str(tmp_path / "others")) == 2
-    assert "8 numbers a region, 16 in training" in capsys.readouterr().err
+    assert "8 numbers per region, 16 in training" in capsys.readouterr().err
     with pytest.raises(InputError, match="do not match: project.weight"):
         other = replace(small.data, regions=tmp_path / "others")
         train(other, tmp_path / "next", params(f"train.init={tmp_path / 'run'}"), MeasuresParams())

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from capgrade.pipelines.measures.embeddings import embed as embed_texts
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
@@ -19,8 +21,8 @@ from capgrade.trainer.search.index import embed, search, search_captions
 from tests.trainer.fit.runs import SMALL, column, params
 
 
-def run(small, out, *sets, **more):
-    return train(small.data, out, params(*sets, **more), MeasuresParams())
+def run(small, out, *sets, restart=False, **more):
+    return train(small.data, out, params(*sets, **more), MeasuresParams(), restart=restart)
 
 
 def losses(out):
@@ -86,6 +88,9 @@ def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
     an_epoch = len(found["sum"]) // 2
     assert found["first"][:an_epoch] == found["sum"][:an_epoch] != found["hard"][:an_epoch]
     assert float(found["first"][an_epoch]) < 0.5 * float(found["sum"][an_epoch])
+    for loss in ("{name: kendall_windows}", "{name: triplet, negatives: random}"):
+        with pytest.raises(InputError, match="no triplet of the hardest negative .* train.all_negatives_first=0"):
+            run(small, tmp_path / "none", "train.all_negatives_first=3", f"train.loss=[{loss}]")
 
 
 def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
@@ -268,28 +273,48 @@ def test_a_damaged_run_is_refused(trained, tmp_path):
         load_run(copy)
 
 
+class Writer:
+    """As torch's: a file of its own each time."""
+
+    written: list = []
+
+    def __init__(self, folder):
+        name = f"events.out.tfevents.{len(list(Path(folder).glob('*')))}.{len(self.written)}"
+        Path(folder).mkdir(exist_ok=True)
+        self.path = Path(folder) / name
+        self.path.touch()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.path.write_text("scalars")
+
+    def add_scalar(self, name, value, step):
+        self.written.append((name, step))
+
+
+def events(out):
+    return sorted(path.relative_to(out).as_posix() for path in out.glob("tensorboard/*"))
+
+
 def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
-    written = []
-
-    class Writer:
-        def __init__(self, folder):
-            self.folder = folder
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def add_scalar(self, name, value, step):
-            written.append((name, step))
-
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
-    run(small, tmp_path / "a", "train.tensorboard=true", epochs=2)
-    assert ("loss", 1) in written and ("rsum", 2) in written
+    out, asked = tmp_path / "a", "train.tensorboard=true"
+    run(small, out, asked, epochs=2)
+    assert ("loss", 1) in Writer.written and ("rsum", 2) in Writer.written
+    first = events(out)
+    assert len(first) == 2 and set(first) <= read_manifest(out, "run")["files"].keys()
+    (out / "tensorboard/events.out.tfevents.mine").write_text("of somebody else")
+    (out / "mine.csv").write_text("of somebody else")
+    run(small, out, asked, epochs=3)  # goes on
+    assert set(first) < set(events(out)) and len(events(out)) == 4
+    run(small, out, epochs=1, restart=True)
+    assert events(out) == ["tensorboard/events.out.tfevents.mine"], "what the old run wrote is gone, and no more"
+    assert "mine.csv" not in read_manifest(out, "run")["files"] and (out / "mine.csv").exists()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"tensorboard is not installed -> pip install 'capgrade\[tensorboard\]'"):
-        run(small, tmp_path / "b", "train.tensorboard=true", epochs=1)
+        run(small, tmp_path / "b", asked, epochs=1)
 
 
 @pytest.mark.parametrize("options", [["train.precision=bf16"], ["train.compile=true"], ["train.unique_images=true"]])

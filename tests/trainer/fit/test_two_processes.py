@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.fit.distributed import Place, device_of_process
+from capgrade.trainer.fit.distributed import Process, device_of_process
 from tests.conftest import ROOT
 from tests.trainer.fit.runs import SMALL, column, run
 
@@ -91,10 +91,10 @@ def test_the_first_process_decides_with_one_set_of_statistics(small, tmp_path):
 
 # The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
 GRADIENTS = """
-from capgrade.pipelines.execution.processes import Place, together
+from capgrade.pipelines.execution.processes import Process, together
 from capgrade.trainer.fit.gather import gather
 from capgrade.trainer.models.base import Encoded
-with together(Place.here()):
+with together(Process.current()):
     x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
     (gather(Encoded(x)).vector + w).sum().backward()
     grads = {"x": x.grad.tolist(), "w": w.grad.tolist()}
@@ -119,7 +119,7 @@ def test_gather_leaves_others_gradients_alone_and_errors_reach_both(small, tmp_p
 def test_each_process_has_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert device_of_process("auto", Place(1, 2, 1)) == torch.device("cuda:1")
-    assert device_of_process("cuda:1", Place()) == torch.device("cuda:1")
+    assert device_of_process("auto", Process(1, 2, 1)) == torch.device("cuda:1")
+    assert device_of_process("cuda:1", Process()) == torch.device("cuda:1")
     with pytest.raises(InputError, match="train.device is cuda:1 for 2 processes -> use cuda"):
-        device_of_process("cuda:1", Place(1, 2, 1))
+        device_of_process("cuda:1", Process(1, 2, 1))

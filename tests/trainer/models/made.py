@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,3 +56,15 @@ def gradients(model: torch.nn.Module, *found: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     sum((x * torch.arange(x.numel()).view_as(x).cos()).sum() for x in found).backward()  # type: ignore[union-attr]
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def same_in_bfloat16(model: torch.nn.Module, outputs: Callable[[], Sequence[Tensor]], tolerance: float) -> None:
+    """Outputs under autocast are those of float32 within the tolerance, the first in float32; gradients are finite."""
+    expected = outputs()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = outputs()
+    assert found[0].dtype == torch.float32
+    for ours, wanted in zip(found, expected, strict=True):
+        close(ours, wanted, tolerance)
+    graded = gradients(model, *found)
+    assert graded and all(gradient.isfinite().all() for gradient in graded.values())

@@ -12,7 +12,7 @@ from capgrade.trainer.models import sgraf, squared_difference
 from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig, ensemble
 from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length
 
-from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, texts
+from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, same_in_bfloat16, texts
 
 CONFIG = SgrafConfig(embed=16, word=5, similarity=8, dropout=0.0)
 BOTH = pytest.mark.parametrize(("kind", "loop"), [(Saf, saf_loop), (Sgr, sgr_loop)])
@@ -75,12 +75,7 @@ def test_sets_of_nothing_are_finite(kind, loop) -> None:
 @BOTH
 def test_bfloat16_autocast(kind, loop) -> None:
     model = made(kind).float().eval()
-    expected = model.scores(*encoded(model))
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = model.scores(*encoded(model))
-    assert ours.dtype == torch.float32
-    close(ours, expected, 0.05)
-    assert all(gradient.isfinite().all() for gradient in gradients(model, ours).values())
+    same_in_bfloat16(model, lambda: [model.scores(*encoded(model))], 0.05)
 
 
 def test_checkpointing_changes_no_gradient() -> None:

@@ -7,10 +7,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig, RobertaTokenizerFast
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
-from capgrade.trainer.models.text_encoder import TextEncoder, load_tokenizer, stop_pieces, word_pieces
+from capgrade.trainer.models.text_encoder import TextEncoder, load_tokenizer, stop_pieces, word_pieces, word_starts
 
 CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A lady.", "two  high-rises\tby the café"]
 
@@ -63,6 +64,17 @@ def test_stop_words_of_a_file(bert, tmp_path):
     tokenizer, _ = load_tokenizer(bert)
     assert tokenizer.convert_ids_to_tokens(stop.nonzero()[:, 0].tolist()) == ["red"]  # nor [UNK], nor run of run ##s
     assert tokenizer.convert_ids_to_tokens(inner.nonzero()[:, 0].tolist()) == ["##s", "##ing", "##ion"]
+
+
+def test_pieces_that_do_not_mark_words_are_refused_where_words_count(tmp_path):
+    """RoBERTa's: "playing" is "play" and "ing", which nothing tells from a word of its own."""
+    pieces = {piece: k for k, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "\u0120"])}
+    RobertaTokenizerFast(vocab=pieces, merges=[], model_max_length=32).save_pretrained(tmp_path)
+    BertConfig(max_position_embeddings=32).save_pretrained(tmp_path)
+    assert word_pieces(["a"], str(tmp_path))[0].words == [-1, 0, -1]  # read whole, it is of use
+    for use in (lambda: word_starts(str(tmp_path)), lambda: stop_pieces("english", str(tmp_path))):
+        with pytest.raises(InputError, match="do not tell where a word begins -> use a BERT-like model"):
+            use()
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path):

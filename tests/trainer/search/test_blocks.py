@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.data.pairs import Pairs
@@ -84,6 +85,32 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
     np.save(tmp_path / "short.npy", coarse[:-1])
     with pytest.raises(InputError, match="score the same captions table"):
         index.embed(run, small.data.captions, small.data.regions, "test", out, coarse=tmp_path / "short.npy")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json"])
+def test_a_run_that_changes_while_it_is_read_gives_no_index(
+    small, run: Path, tmp_path: Path, monkeypatch, name: str
+) -> None:
+    copy, score = shutil.copytree(run, tmp_path / "run"), index._score
+
+    def rewrites(*args) -> None:
+        score(*args)
+        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+
+    monkeypatch.setattr(index, "_score", rewrites)
+    with pytest.raises(InputError, match="changed while this run read it"):
+        index.embed(copy, small.data.captions, small.data.regions, "test", tmp_path / "index")
+    assert not (tmp_path / "index").exists() or not (tmp_path / "index" / "manifest.json").exists()
+
+
+def test_an_index_may_refine_itself(small, run: Path, tmp_path: Path) -> None:
+    """What was read is the matrix as it was, not the one that took its place."""
+    out = tmp_path / "index"
+    index.embed(run, small.data.captions, small.data.regions, "test", out)
+    first = digest(out / "similarity.npy")
+    more = {"coarse": out / "similarity.npy", "top": 1}
+    found = index.embed(run, small.data.captions, small.data.regions, "test", out, **more)
+    assert found["inputs"]["coarse"] == first != digest(out / "similarity.npy")
 
 
 def test_equal_scores_keep_their_order() -> None:

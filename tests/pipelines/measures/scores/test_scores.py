@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.pipelines.measures.meteor.data import Lexicon
 from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import given as as_given
 from capgrade.pipelines.measures.scores.measures import MEASURES, scored
-from capgrade.pipelines.measures.scores.meteor import _read
+from capgrade.pipelines.measures.scores.meteor import _meteor_words
 from capgrade.pipelines.measures.scores.reader import Reader
-from capgrade.pipelines.measures.scores.words import tokenized
+from capgrade.pipelines.measures.scores.words import number_words, tokenized
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.errors import InputError
 
@@ -92,7 +94,10 @@ METEOR = [
     )
 )
 def test_meteor_reads_tokens_one_by_one_as_in_their_caption(tokens: list[str]) -> None:
-    assert _read(tokens, {"u.s": True}) == meteor_words(" ".join(tokens), {"u.s": True})
+    """Beside a caption of tokens that none of these is, so that both ways of reading are taken."""
+    found = _meteor_words(number_words([tokens, ["a", "dog"]]), Lexicon(frozenset(), {"u.s": True}, {}, {}, Path()))
+    assert found.sentence(0) == meteor_words(" ".join(tokens), {"u.s": True})
+    assert found.sentence(1) == ["a", "dog"]
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run METEOR's jar")

@@ -21,7 +21,7 @@ D = 256
 def embedded(
     images: int, seed: int, references: str = "max", left_out: bool = False, spread: float = 1.0
 ) -> FittedSbert:
-    """Two to five captions an image around common directions; some texts are of several captions."""
+    """Two to five captions per image around common directions; some texts are of several captions."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 6, images)
     ptr = np.concatenate([[0], np.cumsum(sizes)])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from capgrade.trainer.models.products import linear_product
+from capgrade.trainer.models.matmul import linear_product
 
 from .made import close
 

@@ -1,0 +1,110 @@
+"""Pairs pooled from labels and models, with known probabilities: what is rated of them tells of all pairs.
+
+All pairs but the given ones fall into three strata. `pool`: among the best few of a label for an image, or of a model
+for an image or a caption (the pooling of TREC; Sparck Jones and van Rijsbergen 1975). `uncertain`: of the other pairs
+that have labels, those on which labels and models disagree most; all of them are chosen. `random`: every other pair.
+Within a stratum each pair is as likely to be chosen as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from capgrade.explorer.pairs import Pairs, ranked
+from capgrade.explorer.plans import POOL, Item, Plan, information
+from capgrade.schemas.captions import Captions
+
+STRATA = ("pool", "uncertain", "random")
+BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
+SMALL = 2**22  # pairs that are listed one by one
+
+
+def pooled(
+    pairs: Pairs, models: Mapping[str, np.ndarray], captions: Captions, corpus: str, depth: int, count: int, seed: int
+) -> Plan:
+    """A plan of `count` pairs, a third of each stratum where it has as many. `models` are similarities, images x
+    captions; with one label and no model nothing can disagree, and there are no uncertain pairs."""
+    random, width = np.random.default_rng(seed), captions.n_captions
+    given = captions.owner * width + np.arange(width)
+    others = pairs.take(np.flatnonzero(~pairs.original))
+    codes = others.image.astype(np.int64) * width + others.caption
+    best = [codes[_best(others.image, values, depth)] for values in others.values.values()]
+    best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
+    pool = np.setdiff1d(np.concatenate(best), given)
+    rest = np.flatnonzero(~np.isin(codes, pool))
+    unsure = codes[rest][_unsure(others.take(rest), models, count // 3, random)]
+    taken = np.unique(np.concatenate([given, pool, unsure]))
+    from_pool = random.permutation(pool)[: count - 2 * (count // 3)]
+    left = captions.n_images * width - len(taken)
+    drawn = _drawn(captions.n_images * width, taken, min(left, count - len(from_pool) - len(unsure)), random)
+    chosen = dict(zip(STRATA, (from_pool, unsure, drawn), strict=True))
+    sizes = dict(zip(STRATA, (len(pool), len(unsure), left), strict=True))
+    facts = {
+        "measures": list(pairs.values), "models": list(models), "depth": depth, "images": captions.n_images,
+        "strata": {name: {"pairs": sizes[name], "chosen": len(chosen[name])} for name in STRATA},
+    }  # fmt: skip
+    stratum = {int(code): name for name, some in chosen.items() for code in some}
+    items = tuple(
+        Item(captions.image_ids[code // width], captions.caption_ids[code % width], stratum=stratum[code])
+        for code in sorted(stratum)  # in an order that tells nothing
+    )
+    return Plan(POOL, corpus, seed, items, facts)
+
+
+def _best(image: np.ndarray, values: np.ndarray, depth: int) -> np.ndarray:
+    """Rows of the `depth` highest values of each image."""
+    order = np.lexsort((-values, image))
+    first = np.searchsorted(image[order], image[order])  # where the image's rows begin
+    return order[np.arange(len(order)) - first < depth]
+
+
+def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np.ndarray]:
+    """Codes of the `depth` best captions of each image and images of each caption, given pairs left out."""
+    images, width = np.arange(captions.n_images), captions.n_captions
+    for at in range(0, captions.n_images, BLOCK):
+        rows = images[at : at + BLOCK]
+        block = np.array(S[rows], np.float32)
+        own = np.flatnonzero(np.isin(captions.owner, rows))
+        block[captions.owner[own] - at, own] = -np.inf
+        row, column = _highest(block, depth)
+        yield rows[row] * width + column
+    for at in range(0, width, BLOCK):
+        columns = np.arange(at, min(at + BLOCK, width))
+        block = np.array(S[:, columns], np.float32).T
+        block[np.arange(len(columns)), captions.owner[columns]] = -np.inf
+        row, column = _highest(block, depth)
+        yield column * width + columns[row]
+
+
+def _highest(block: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of the `depth` highest values of each row; what a model left out (-inf) is none of them."""
+    depth = min(depth, block.shape[1])
+    column = np.argpartition(-block, depth - 1, axis=1)[:, :depth]
+    row = np.repeat(np.arange(len(block)), depth)
+    known = block[row, column.ravel()] > -np.inf
+    return row[known], column.ravel()[known].astype(np.int64)
+
+
+def _unsure(pairs: Pairs, models: Mapping[str, np.ndarray], count: int, random: np.random.Generator) -> np.ndarray:
+    """Rows of the pairs of most information, each caption and each image once."""
+    scores = {f"by {name}": np.asarray(S[pairs.image, pairs.caption], np.float32) for name, S in models.items()}
+    values = {**pairs.values, **scores}
+    if len(values) < 2 or not len(pairs):
+        return np.empty(0, np.int64)
+    mixed = random.permutation(len(pairs))  # equal ones by chance
+    every = Pairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
+    return mixed[ranked(every, information(every), count, per_item=1)]
+
+
+def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """`count` of the numbers below `size` that are not among `taken`, each as likely."""
+    if size <= SMALL:
+        return random.permutation(np.setdiff1d(np.arange(size), taken))[:count]
+    found = np.empty(0, np.int64)
+    while len(found) < count:
+        more = random.integers(size, size=2 * count)
+        found = np.concatenate([found, more[~np.isin(more, taken)]])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]  # as they were drawn
+    return found[:count]

@@ -1,0 +1,94 @@
+"""Stage `judge`: a model at a chat endpoint rates pairs, as judgements that `agree` reads."""
+
+from __future__ import annotations
+
+import csv
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.pipelines.judging.answers import Answers
+from capgrade.pipelines.judging.endpoint import Endpoint
+from capgrade.pipelines.judging.limits import Budget, Pace, Prices
+from capgrade.pipelines.judging.pairs import Shown, read_pairs
+from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, load_prompt
+from capgrade.pipelines.judging.round import Round
+from capgrade.pipelines.pictures.found import find
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.files import atomic
+from capgrade.schemas.output import refuse_file, starting
+
+HEAD = ("image_id", "caption_id", "score", "rater")
+NO_ANSWER = ("image_id", "caption_id", "reason")
+
+
+def judge(
+    captions_dir: Path,
+    pairs: str,
+    out: Path,
+    *,
+    endpoint: str,
+    model: str,
+    images: str | None = None,
+    prompt: Path | None = None,
+    split: str | None = None,
+    parallel: int = 4,
+    per_minute: float | None = None,
+    prices: Prices | None = None,
+    max_cost: float | None = None,
+    tries: int = 4,
+    seconds: float = 60.0,
+) -> dict[str, Any]:
+    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, in the order of the pairs, the model the rater.
+    Pairs without an answer that counts are listed beside it, with the reason, and asked again by the next run.
+
+    Answers are kept by the digest of model, prompt and pair: none is asked for twice, and a run that was killed goes
+    on. Returns "pairs", "answered", "unanswered", "left" (not asked, where something stopped the run: "stopped"),
+    "requests", "tokens" and "cost" of this run. Raises InputError where inputs do not fit, something else stands at
+    `out`, or the endpoint refuses whoever asks.
+    """
+    failed = out.with_name(f"{out.stem}-unanswered.csv")
+    for path, head in ((out, HEAD), (failed, NO_ANSWER)):
+        refuse_file(path, "table of capgrade judge", starting(",".join(head).encode()))
+    asked = load_prompt(prompt or (PICTURES if images else CAPTIONS), images is not None)
+    captions = read_captions(captions_dir, split)
+    image, caption = read_pairs(pairs, captions)
+    shown = Shown(captions, asked, model, find(captions, images) if images else None)
+    stop = threading.Event()
+    budget = Budget(prices or Prices(), max_cost)
+    judge_at = Endpoint(endpoint, model, asked, Pace(per_minute, stop), budget, tries=tries, seconds=seconds)
+    round_ = Round(shown, image, caption, Answers.open(model, asked.digest), judge_at)
+    round_.run(parallel)
+    if shown.pictures:
+        shown.pictures.tell()
+    scores, reasons = round_.scores(), round_.reasons()
+    _write(out, HEAD, captions, image, caption, {k: (f"{score:g}", model) for k, score in scores.items()})
+    _write(failed, NO_ANSWER, captions, image, caption, {k: (reason,) for k, reason in reasons.items()})
+    return {
+        "pairs": len(image),
+        "answered": len(scores),
+        "unanswered": len(reasons),
+        "left": len(image) - len(scores) - len(reasons),
+        "stopped": round_.stopped,
+        "requests": budget.requests,
+        "tokens": {"sent": budget.sent, "answered": budget.answered},
+        "cost": budget.spent,
+    }
+
+
+def _write(
+    path: Path,
+    head: tuple[str, ...],
+    captions: Captions,
+    image: np.ndarray,
+    caption: np.ndarray,
+    rows: Mapping[int, tuple[str, ...]],
+) -> None:
+    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        for k in sorted(rows):
+            writer.writerow((captions.image_ids[image[k]], captions.caption_ids[caption[k]], *rows[k]))

@@ -1,0 +1,196 @@
+"""One question to an OpenAI-compatible chat endpoint: what comes back, and what is done about what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from capgrade.pipelines.judging.limits import Budget, Pace
+from capgrade.pipelines.judging.prompt import Prompt
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
+
+with needs("judge"):
+    import httpx
+
+TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
+PATH = "/chat/completions"
+MOST_BYTES, SHOWN = 2**22, 200  # of an answer, and of one that is told
+FIRST_WAIT, LONGEST_WAIT, PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
+FATAL = {401, 403, 404, 405}
+
+
+class NoAnswerError(Exception):
+    """A pair for which no answer counts, and why."""
+
+
+class StoppedError(Exception):
+    """Nothing more is asked, and why."""
+
+
+class _AgainError(Exception):
+    """Worth another try, after so many seconds where the endpoint says so; `charged` if it may cost."""
+
+    def __init__(self, reason: str, after: float | None = None, charged: bool = False) -> None:
+        super().__init__(reason)
+        self.after, self.charged = after, charged
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A score that counts, and the text that it was read from."""
+
+    score: float
+    text: str
+
+
+def token() -> str | None:
+    """Of the environment. InputError for one that no header can carry, which is not shown."""
+    found = os.environ.get(TOKEN)
+    if found and not (found.isascii() and found.isprintable() and " " not in found):
+        raise InputError(f"{TOKEN} holds a space or another character that no token has", remedy="set it anew")
+    return found or None
+
+
+def address(endpoint: str) -> str:
+    """Where chats are completed below an endpoint. InputError for what is no address, or names a user or a key."""
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        remedy = f"give the address alone, and the token in {TOKEN}"
+        raise InputError("the endpoint's address carries more than a place", remedy=remedy)
+    place = endpoint.rstrip("/")
+    return place if place.endswith(PATH) else place + PATH
+
+
+class Endpoint:
+    """A judge at an address. Threads may ask at the same time."""
+
+    def __init__(
+        self, endpoint: str, model: str, prompt: Prompt, pace: Pace, budget: Budget, *, tries: int, seconds: float
+    ) -> None:
+        self.address, self.model, self.prompt = address(endpoint), model, prompt
+        self.pace, self.budget, self.tries, self.seconds = pace, budget, tries, seconds
+        self.stop: threading.Event = pace.stop
+        self._token = token()
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        limits = httpx.Limits(max_connections=None)
+        self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(seconds), limits=limits)
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.address})"
+
+    def ask(self, messages: list[dict[str, Any]]) -> Answer:
+        """Raises NoAnswerError after so many tries, StoppedError where nothing more is to be asked, and InputError
+        where the endpoint refuses whoever asks."""
+        reason, said = "", messages
+        for attempt in range(self.tries):
+            try:
+                text = self._text(said)
+            except _AgainError as error:
+                reason = str(error)
+                self._wait(error.after, attempt)
+                continue
+            score = self.prompt.score(text)
+            if score is not None:
+                return Answer(score, self.clean(text))
+            reason = f"answered {self.clean(text)!r}"
+            bad = {"role": "assistant", "content": text[:SHOWN]}
+            said = [*messages, bad, {"role": "user", "content": self.prompt.reminder()}]
+        raise NoAnswerError(reason)
+
+    def clean(self, text: str) -> str:
+        """What may be shown and kept of what an endpoint says: short, on one line, without the token."""
+        hidden = text.replace(self._token, "***") if self._token else text
+        return " ".join(hidden.split())[:SHOWN]
+
+    def _text(self, messages: list[dict[str, Any]]) -> str:
+        self.pace.wait()
+        if self.stop.is_set():
+            raise StoppedError("stopped")
+        if not self.budget.take():
+            raise StoppedError(f"the limit of cost ({self.budget.limit:g}) leaves no room for another request")
+        body = {"model": self.model, "messages": messages, **self.prompt.request}
+        try:
+            text, sent, answered = self._post(body)
+        except BaseException as error:
+            self.budget.lose(isinstance(error, _AgainError) and error.charged)
+            raise
+        self.budget.pay(sent, answered)
+        return text
+
+    def _post(self, body: dict[str, Any]) -> tuple[str, int, int]:
+        until = time.monotonic() + self.seconds
+        data = b""
+        try:
+            with self.client.stream("POST", self.address, json=body) as response:
+                for piece in response.iter_bytes():
+                    data += piece
+                    if len(data) > MOST_BYTES or time.monotonic() > until:
+                        raise _AgainError("an answer without end", charged=True)
+        except httpx.ConnectError as error:
+            raise _AgainError(f"cannot be reached ({self.clean(str(error))})") from None
+        except httpx.HTTPError as error:
+            raise _AgainError(f"{type(error).__name__}: {self.clean(str(error))}", charged=True) from None
+        if response.status_code != 200:
+            self._refused(response, data)
+        return self._read(data)
+
+    def _refused(self, response: httpx.Response, data: bytes) -> None:
+        code = response.status_code
+        said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
+        if code == 429 or code >= 500 or code == 408:
+            raise _AgainError(said, _seconds(response.headers.get("Retry-After")))
+        if code in FATAL or code < 400:
+            remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
+            raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
+        raise NoAnswerError(said)
+
+    def _read(self, data: bytes) -> tuple[str, int, int]:
+        """Text, and tokens sent and answered. A missing usage is an error only where it is paid for."""
+        try:
+            found = json.loads(data)
+            text = found["choices"][0]["message"]["content"]
+            usage = found.get("usage") or {}
+            sent, answered = (usage.get(key, 0) for key in ("prompt_tokens", "completion_tokens"))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            shown = self.clean(data[:2000].decode("utf-8", "replace"))
+            raise _AgainError(f"no chat completion: {shown}", charged=True) from None
+        if not isinstance(text, str) or not all(type(n) is int and n >= 0 for n in (sent, answered)):
+            raise _AgainError("no chat completion: content or usage of another kind", charged=True)
+        if self.budget.limit is not None and not sent:
+            remedy = "leave --max-cost out, or ask an endpoint that counts tokens"
+            raise InputError("answers do not say how many tokens they cost", file=self.address, remedy=remedy)
+        return text, sent, answered
+
+    def _wait(self, after: float | None, attempt: int) -> None:
+        """What the endpoint asks for, for all threads; else longer after each try, for this one."""
+        if after is None:
+            if attempt + 1 < self.tries:
+                self.stop.wait(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT))
+            return
+        if after > PATIENCE:
+            raise StoppedError(f"the endpoint asks to wait {after:,.0f} seconds")
+        self.pace.hold(after)
+
+
+def _seconds(value: str | None) -> float | None:
+    """Retry-After: seconds, or a date."""
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,119 @@
+"""What a judge is asked, and which answers count: YAML of `answer`, `user` and, if wanted, `system`, `request`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import canonical
+
+FOLDER = Path(__file__).parent
+CAPTIONS, PICTURES = FOLDER / "captions.yaml", FOLDER / "pictures.yaml"  # the ones that come with capgrade
+YES_NO = "yes or no"
+KEYS = {"answer", "user", "system", "request"}
+OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
+REMEDY = f"write `answer: 0 to 5` or `answer: {YES_NO}`, and `user:` with {{caption}} in it"
+_RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`low` and `high` bound the number that is asked for; for yes or no they are 0 and 1."""
+
+    user: str
+    system: str
+    low: float
+    high: float
+    yes_no: bool
+    request: dict[str, Any] = field(default_factory=dict)  # what else the body of a request says
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything in it: another prompt is another judge."""
+        said = [self.user, self.system, self.low, self.high, self.yes_no, self.request]
+        return hashlib.sha256(canonical(said).encode()).hexdigest()
+
+    @property
+    def reads_captions(self) -> bool:
+        """Whether the image's other captions are in it."""
+        return "{captions}" in self.user
+
+    def messages(self, caption: str, others: Sequence[str], picture: str | None) -> list[dict[str, Any]]:
+        """As a chat endpoint takes them; `picture` is a data URL."""
+        values = {"caption": caption, "captions": "\n".join(f"- {text}" for text in others)}
+        text = re.sub(r"\{(caption|captions)\}", lambda m: values[m[1]], self.user)
+        said: Any = text
+        if picture is not None:
+            said = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": picture}}]
+        first = [{"role": "system", "content": self.system}] if self.system else []
+        return [*first, {"role": "user", "content": said}]
+
+    def reminder(self) -> str:
+        """What an answer that does not count is answered with."""
+        wanted = "yes or no" if self.yes_no else f"one number from {self.low:g} to {self.high:g}"
+        return f"Answer with {wanted} and nothing else."
+
+    def score(self, answer: str) -> float | None:
+        """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything else."""
+        text = answer.strip()
+        fenced = _FENCE.fullmatch(text)
+        value = _inside(fenced[1] if fenced else text)
+        if self.yes_no:
+            return {"yes": 1.0, "no": 0.0}.get(value.rstrip(".").lower())
+        if not _NUMBER.fullmatch(value):
+            return None
+        return float(value) if self.low <= float(value) <= self.high else None
+
+
+def _inside(text: str) -> str:
+    """The value of an object of one entry, else the text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(found, dict) and len(found) == 1:
+        value = next(iter(found.values()))
+        return "" if isinstance(value, bool) else str(value).strip()
+    return text
+
+
+def load_prompt(path: Path, pictures: bool) -> Prompt:
+    """InputError for a file that does not say what is asked or answered, or that shows neither captions nor picture."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"not YAML ({' '.join(str(error).split())})", file=path) from error
+    if not isinstance(found, dict) or not set(found) <= KEYS or not {"answer", "user"} <= set(found):
+        raise InputError(f"a prompt has {', '.join(sorted(KEYS))}", file=path, remedy=REMEDY)
+    user, system, request = found["user"], found.get("system", ""), found.get("request", {})
+    if not isinstance(user, str) or "{caption}" not in user or not isinstance(system, str):
+        raise InputError("no {caption} in user", file=path, remedy=REMEDY)
+    if not isinstance(request, dict) or set(request) & OURS:
+        raise InputError("request is no mapping of a request's settings", file=path, remedy="such as temperature: 0")
+    if "{captions}" not in user and not pictures:
+        raise InputError(
+            "it shows nothing of the image", file=path, remedy="put {captions} into user, or give --images"
+        )
+    low, high = _bounds(str(found["answer"]), path)
+    return Prompt(user, system, low, high, found["answer"] == YES_NO, request)
+
+
+def _bounds(answer: str, path: Path) -> tuple[float, float]:
+    if answer == YES_NO:
+        return 0.0, 1.0
+    found = _RANGE.fullmatch(answer)
+    if not found or float(found[1]) >= float(found[2]):
+        raise InputError(f"answer: {answer}", file=path, remedy=REMEDY)
+    return float(found[1]), float(found[2])

@@ -1,0 +1,86 @@
+"""Judgements as a measure: a CSV of image_id, caption_id, score, as `capgrade judge` and `review export` write it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capgrade.pipelines.measures.base import ArrayState
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+
+COLUMNS = {"image_id", "caption_id", "score"}
+
+
+@dataclass(frozen=True)
+class FittedJudged(ArrayState):
+    """Mean scores of the judged pairs: codes int64, image * n_captions + caption, rising; values float32."""
+
+    path: str
+    n_captions: int
+    image_ids: np.ndarray
+    caption_ids: np.ndarray
+    codes: np.ndarray
+    values: np.ndarray
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """float32 [len(images), n_captions or len(captions)]. InputError for a pair that nobody judged."""
+        every = np.arange(self.n_captions) if captions is None else captions
+        image, caption = np.repeat(images, len(every)), np.tile(every, len(images))
+        return self.pairs(image, caption).reshape(len(images), len(every))
+
+    def pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+        """float32 [n] of single pairs, int64 [n]. InputError as `score`."""
+        wanted = image * self.n_captions + caption
+        at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
+        missing = np.flatnonzero(self.codes[at] != wanted)
+        if len(missing):
+            first = f"image '{self.image_ids[image[missing[0]]]}', caption '{self.caption_ids[caption[missing[0]]]}'"
+            problem = f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
+            raise InputError(problem, file=self.path, remedy="judge these pairs too: capgrade judge --pairs")
+        return self.values[at]
+
+
+def fit_judged(path: Path, captions: Captions) -> FittedJudged:
+    """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
+    images = {key: k for k, key in enumerate(captions.image_ids)}
+    texts = {key: k for k, key in enumerate(captions.caption_ids)}
+    found: dict[int, list[float]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if not set(reader.fieldnames or ()) >= COLUMNS:
+                raise InputError("no columns image_id, caption_id, score", file=path, row=1)
+            for row in reader:
+                code = _code(row, images, texts, path, reader.line_num)
+                found.setdefault(code, []).append(_score(row["score"], path, reader.line_num))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+    if not found:
+        raise InputError("no judgements", file=path)
+    codes = np.array(sorted(found), np.int64)
+    values = np.array([np.mean(found[code]) for code in codes.tolist()], np.float32)
+    ids = np.array(captions.image_ids), np.array(captions.caption_ids)
+    return FittedJudged(str(path), captions.n_captions, *ids, codes, values)
+
+
+def _code(row: dict[str, str], images: dict[str, int], texts: dict[str, int], path: Path, line: int) -> int:
+    image, caption = images.get(row["image_id"]), texts.get(row["caption_id"])
+    if image is None or caption is None:
+        problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
+        raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
+    return image * len(texts) + caption
+
+
+def _score(text: str | None, path: Path, line: int) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"score {text!r} is not a number", file=path, row=line)
+    return value

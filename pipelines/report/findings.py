@@ -1,0 +1,98 @@
+"""Section: what the numbers below come to, in up to three sentences: the labels, the judgements, the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, RELEVANCE, Data, columns
+from capgrade.pipelines.report.distributions import above
+from capgrade.pipelines.report.parts import Note, Section, percent
+from capgrade.schemas.files import read_json
+from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
+from capgrade.trainer.evaluation.tables import shown
+
+WHO = {PEOPLE: "people", TRUTH: "the truth of the scenes", VALUES: "the other matrix"}
+INTRO = "What the numbers below come to."
+GRADED = ("nsum", "ndcg@25", "ncs@10")  # the first that all runs have stands for graded labels
+
+
+def findings(data: Data) -> Section:
+    """Sentences on what is there; where there is nothing but captions, their number."""
+    found = [*_labels(data), *_agreement(data), *_runs(data)]
+    one = data.captions
+    counted = f"Split {one.split} has {one.n_captions:,} captions of {one.n_images:,} images."
+    return Section("findings", "Findings", INTRO, [Note(sentence) for sentence in found or [counted]])
+
+
+def _labels(data: Data) -> Iterator[str]:
+    """How far the last measure, by which answers are graded, tells own pairs from others."""
+    if not data.graded:
+        return
+    name = list(data.relevance_manifest["params"]["measures"])[-1]
+    table, own = columns(data.at(RELEVANCE, f"distribution-{name}.csv")), data.own_pairs
+    alone = own.get(name + LEFT_OUT, ())
+    chance = above(table, alone if len(alone) else own[name])  # type: ignore[arg-type]
+    yield (
+        f"By {name}, a caption's own image is more relevant to it than another image in {percent(chance)} of cases; in "
+        f"the other {percent(1 - chance)} a benchmark counts an image as wrong that fits as well or better."
+    )
+
+
+def _agreement(data: Data) -> Iterator[str]:
+    """Which measure agrees best where binary relevance says nothing."""
+    if not data.has(AGREEMENT):
+        return
+    found = read_json(data.at(AGREEMENT))
+    known = {
+        name: row["pearson"]["non_original"]
+        for name, row in found["measures"].items()
+        if row["pearson"].get("non_original") is not None
+    }
+    if not known:
+        return
+    best = max(known, key=known.__getitem__)
+    judged = found["judgements"]
+    yield (
+        f"Of the {len(known)} measures, {best} agrees best with {WHO[judged['by']]} ({judged['pairs']:,} pairs): "
+        f"Pearson's r is {known[best]:.3f} over pairs that do not belong together, where binary relevance has none."
+    )
+
+
+def _runs(data: Data) -> Iterator[str]:
+    """Whether binary and graded metrics put the same run first."""
+    runs: dict[str, dict[str, Any]] = {
+        name: read_json(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()
+    }
+    graded = next((m for m in GRADED if runs and all(_mean(run, m) is not None for run in runs.values())), None)
+    binary = next((m for m in ("rsum", "recall@1") if all(_mean(run, m) is not None for run in runs.values())), None)
+    if len(runs) < 2 or binary is None:
+        return
+    first = _first(runs, binary)
+    said = f"By {binary} {first} is first of {len(runs)} runs ({shown(binary, _value(runs[first], binary))})"
+    if graded is None:
+        yield f"{said}; no graded metric is there."
+        return
+    second = _first(runs, graded)
+    same = "and also" if second == first else f"but {second} is"
+    value = shown(graded, _value(runs[second], graded))
+    yield f"{said}, {same} first by {graded}, which counts graded relevance ({value})."
+
+
+def _mean(run: dict[str, Any], name: str) -> float | None:
+    """Of both directions where a metric has two."""
+    if name in run:
+        return float(run[name])
+    both = [run.get(way, {}).get(name) for way in ("i2t", "t2i")]
+    return None if None in both else float(sum(both)) / 2  # type: ignore[arg-type]
+
+
+def _value(run: dict[str, Any], name: str) -> float:
+    value = _mean(run, name)
+    assert value is not None  # `_runs` asks for what all runs have
+    return value
+
+
+def _first(runs: dict[str, dict[str, Any]], name: str) -> str:
+    return max(runs, key=lambda label: _value(runs[label], name))

@@ -1,0 +1,102 @@
+"""A chat endpoint on loopback that answers as it is told, with faults, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Fault = Callable[[BaseHTTPRequestHandler], None]
+
+
+@dataclass
+class Chat:
+    """`score` gives the answer to a body; `faults` are taken first, one per request."""
+
+    score: Callable[[dict[str, Any]], str]
+    faults: list[Fault] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    tokens: set[str | None] = field(default_factory=set)
+    usage: dict[str, int] | None = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
+    address: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        with self.lock:
+            self.asked.append(body)
+            self.at.append(time.monotonic())
+            self.tokens.add(handler.headers.get("Authorization"))
+            fault = self.faults.pop(0) if self.faults else None
+        if fault is not None:
+            fault(handler)
+            return
+        message = {"role": "assistant", "content": self.score(body)}
+        found: dict[str, Any] = {"choices": [{"message": message}]}
+        send(handler, 200, json.dumps({**found, "usage": self.usage} if self.usage else found).encode())
+
+
+def send(handler: BaseHTTPRequestHandler, code: int, data: bytes, **headers: str) -> None:
+    handler.send_response(code)
+    for name, value in {"Content-Length": str(len(data)), **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+def status(code: int, text: str = "no", **headers: str) -> Fault:
+    return lambda handler: send(handler, code, text.encode(), **headers)
+
+
+def says(content: str) -> Fault:
+    """A completion with this answer."""
+    return lambda handler: send(handler, 200, json.dumps({"choices": [{"message": {"content": content}}]}).encode())
+
+
+def cut(handler: BaseHTTPRequestHandler) -> None:
+    """A body that ends before its length."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+    handler.close_connection = True
+
+
+def late(seconds: float) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(seconds)
+        handler.close_connection = True
+
+    return fault
+
+
+@contextmanager
+def served(chat: Chat) -> Iterator[Chat]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:  # noqa: N802  # its name
+            if self.path == "/v1/chat/completions":
+                chat.answer(self)
+            else:
+                send(self, 404, b"no such path")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    chat.address = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield chat
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,308 @@
+"""A judge at an endpoint: what it is asked, faults, limits, restarts, and what the token never shows up in."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from capgrade.pipelines.judging import endpoint as at_endpoint
+from capgrade.pipelines.judging import round as at_round
+from capgrade.pipelines.judging.endpoint import _seconds
+from capgrade.pipelines.judging.limits import Budget, Prices
+from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, load_prompt
+from capgrade.schemas.errors import InputError
+from tests.conftest import ROOT, call, caption_table, write_captions_folder
+from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
+
+SETS = [["a dog runs", "the dog is fast"], ["a cat sits", "a lazy cat"], ["a dog runs", "the dog is fast"]]
+N = 18  # all pairs; two images are alike, so that some questions come twice or more
+ASKED = 10
+TOKEN = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Captions, and a cache of their own."""
+    write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(at_endpoint.TOKEN, TOKEN)
+    monkeypatch.setattr(at_endpoint, "FIRST_WAIT", 0.01)
+    return tmp_path
+
+
+def text_of(body: dict[str, Any]) -> str:
+    content = next(said["content"] for said in body["messages"] if said["role"] == "user")
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def rated(body: dict[str, Any]) -> str:
+    """5 where the animal of the caption is that of the others, else 1."""
+    shown, caption = text_of(body).split("How well")
+    return "5" if ("dog" in shown) == ("dog" in caption) else "1"
+
+
+def line(here: Path, chat: Chat, *more: str) -> list[str]:
+    given = ["--captions", here / "captions", "--pairs", "all", "--endpoint", chat.address, "--model", "m"]
+    return ["judge", *map(str, given), "--out", str(here / "out.csv"), "--json", *more]
+
+
+def run(here: Path, chat: Chat, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    capsys.readouterr()
+    code = call(*line(here, chat, *more))
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    return json.loads(said.out)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(Chat(rated)) as chat:
+        found = run(here, chat, capsys, "--price-in", "1", "--price-out", "10")
+        assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (N, N, 0, ASKED)
+        assert found["tokens"] == {"sent": 100 * ASKED, "answered": 10 * ASKED}
+        assert found["cost"] == pytest.approx(ASKED * (100 * 1 + 10 * 10) / 1e6)
+        first = (here / "out.csv").read_bytes()
+        again = run(here, chat, capsys, "--parallel", "1")
+        assert (again["requests"], again["answered"]) == (0, N)
+        assert (here / "out.csv").read_bytes() == first
+        assert len(chat.asked) == ASKED
+    table = rows(here / "out.csv")
+    order = [(i, f"i{j}#{k}") for i in ("i0", "i1", "i2") for j in range(3) for k in range(2)]
+    assert [(row["image_id"], row["caption_id"]) for row in table] == order
+    for row in table:
+        alike = (row["image_id"] == "i1") == row["caption_id"].startswith("i1")
+        assert (row["score"], row["rater"]) == ("5" if alike else "1", "m")
+    own = [
+        text_of(body) for body in chat.asked if "that image?\na lazy cat\n" in text_of(body) and "sits" in text_of(body)
+    ]
+    assert own[0].count("a lazy cat") == 1, "a caption is not held against itself"
+    assert all(b["model"] == "m" and b["temperature"] == 0 for b in chat.asked)
+
+
+def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    yes = here / "yes.yaml"
+    yes.write_text("answer: yes or no\nuser: 'Captions: {captions} How well: {caption}'\n")
+    with served(Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')) as chat:
+        found = run(here, chat, capsys, "--prompt", str(yes))
+        assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
+        chat.score = rated
+        assert run(here, chat, capsys)["requests"] == ASKED
+        assert run(here, chat, capsys, "--prompt", str(yes), "--model", "m2", "--tries", "1")["unanswered"] == N
+
+
+def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    faults = [
+        status(429, Retry_After="1"), status(500), cut, late(1.5), says("12"), says("four"), says(""),
+        status(200, "<html>"), status(200, '{"choices": []}'), status(503, Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"),
+    ]  # fmt: skip
+    with served(Chat(rated, faults=list(faults))) as chat:
+        found = run(here, chat, capsys, "--parallel", "1", "--timeout", "1", "--tries", "12")
+        assert found["answered"] == N and found["requests"] == ASKED + len(faults)
+        assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
+    reminded = [body for body in chat.asked if len(body["messages"]) > 2]
+    assert "12" in [m["content"] for b in reminded for m in b["messages"]]
+    assert {b["messages"][-1]["content"] for b in reminded} == {"Answer with one number from 0 to 5 and nothing else."}
+
+
+def test_what_does_not_validate_is_listed_and_asked_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def unsure(body: dict[str, Any]) -> str:
+        return "about 4, I think" if "that image?\na cat sits" in text_of(body) else rated(body)
+
+    with served(Chat(unsure)) as chat:
+        found = run(here, chat, capsys, "--tries", "2")
+        assert (found["answered"], found["unanswered"], found["left"]) == (N - 3, 3, 0)
+        listed = rows(here / "out-unanswered.csv")
+        assert {row["caption_id"] for row in listed} == {"i1#0"}
+        assert listed[0]["reason"] == "answered 'about 4, I think'"
+        assert "i1#0" not in {row["caption_id"] for row in rows(here / "out.csv")}
+        chat.score = rated
+        found = run(here, chat, capsys)
+        assert (found["answered"], found["unanswered"], found["requests"]) == (N, 0, 2)
+        assert rows(here / "out-unanswered.csv") == []
+
+
+def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed while the sixth question is under way: five answers stay, seven questions are asked again or first."""
+    held = here / "held"
+    held.touch()
+
+    def slow(body: dict[str, Any]) -> str:
+        while len(chat.asked) > 5 and held.exists():
+            time.sleep(0.01)
+        return rated(body)
+
+    with served(Chat(slow)) as chat:
+        main = "from capgrade.pipelines.cli import main; main()"
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", main, *line(here, chat, "--parallel", "1")]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+            until = time.monotonic() + 60
+            while len(chat.asked) < 6 and time.monotonic() < until:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGKILL)
+        held.unlink()
+        kept = next((here / "cache" / "judge").glob("*.jsonl"))
+        assert kept.read_bytes().count(b"\n") == 5 and not (here / "out.csv").exists()
+        with kept.open("ab") as file:
+            file.write(b'{"key": "cut')  # as a crash leaves it
+        assert run(here, chat, capsys)["requests"] == ASKED - 5
+        first = (here / "out.csv").read_bytes()
+        kept.unlink()
+        run(here, chat, capsys)
+        assert (here / "out.csv").read_bytes() == first
+
+
+def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each request costs 0.0002; four fit into 0.0009."""
+    prices = ["--price-in", "1", "--price-out", "10", "--max-cost", "0.0009"]
+    with served(Chat(rated)) as chat:
+        found = run(here, chat, capsys, *prices)
+        assert len(chat.asked) == found["requests"] == 4 and found["cost"] <= 0.0009
+        assert found["left"] == N - found["answered"] > 0 and "limit of cost" in found["stopped"]
+        assert call(*line(here, chat, *prices)) == 0
+        assert "pairs are left: the limit of cost" in capsys.readouterr().err
+        assert run(here, chat, capsys)["left"] == 0 and len(chat.asked) == ASKED
+        chat.usage = None
+        assert call(*line(here, chat, *prices, "--model", "m2")) == 2
+        assert "how many tokens" in capsys.readouterr().err
+
+
+def test_a_budget_counts_what_is_under_way() -> None:
+    budget = Budget(Prices(1e6, 0), limit=10)
+    assert budget.take()
+    budget.pay(3, 0)
+    assert [budget.take(), budget.take()] == [True, True]
+    budget.pay(3, 0)
+    budget.lose(charged=True)  # may have cost as much as the dearest
+    assert budget.spent == 9 and not budget.take()
+
+
+def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tenth of 1,200 a minute goes 0.45 seconds after the first, whatever the machine does."""
+    start = time.monotonic()
+    with served(Chat(rated)) as chat:
+        run(here, chat, capsys, "--per-minute", "1200", "--parallel", "8")
+    assert max(chat.at) - start > 0.45
+
+
+def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
+    with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
+        assert run(here, chat, capsys, "--tries", "1")["unanswered"] == N
+        assert "your key is ***" in (here / "out-unanswered.csv").read_text()
+        assert chat.tokens == {f"Bearer {TOKEN}"}
+        chat.faults = [status(401, f"wrong key {TOKEN}")] * 8
+        assert call(*line(here, chat)) == 2
+        said = "".join(capsys.readouterr())
+        assert "401" in said and "***" in said and at_endpoint.TOKEN in said and TOKEN not in said
+        patch.setenv("CAPGRADE_DEBUG", "1")
+        chat.faults = [status(403, TOKEN)] * 8
+        with pytest.raises(InputError) as told:
+            call(*line(here, chat))
+        said = "".join(traceback.format_exception(told.value))
+        assert "Traceback" in said and "403" in said and TOKEN not in said
+        patch.setenv(at_endpoint.TOKEN, TOKEN + "\nx")
+        patch.delenv("CAPGRADE_DEBUG")
+        assert call(*line(here, chat)) == 2
+        said = "".join(capsys.readouterr())
+        assert at_endpoint.TOKEN in said and TOKEN not in said
+    files = [path for path in here.rglob("*") if path.is_file()]
+    assert files and all(TOKEN.encode() not in path.read_bytes() for path in files)
+
+
+def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "pictures").mkdir()
+    for i, colour in enumerate([(250, 0, 0), (0, 250, 0)]):
+        Image.new("RGB", (1000, 500), colour).save(here / "pictures" / f"i{i}.png")
+
+    def seen(body: dict[str, Any]) -> str:
+        url = body["messages"][1]["content"][1]["image_url"]["url"]
+        data = base64.b64decode(url.removeprefix("data:image/jpeg;base64,"))
+        picture = Image.open(io.BytesIO(data))
+        assert picture.size == (512, 256)
+        red, green, _ = picture.getpixel((9, 9))  # type: ignore[misc]
+        return "4" if ("dog" in text_of(body)) == (red > green) else "0"
+
+    with served(Chat(seen)) as chat:
+        found = run(here, chat, capsys, "--images", str(here / "pictures"))
+    assert (found["answered"], found["unanswered"], found["requests"]) == (12, 6, 8)
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no picture of the image"}
+    assert all((row["image_id"] == "i1") == (row["caption_id"][:2] == "i1") or row["score"] == "0"
+               for row in rows(here / "out.csv"))  # fmt: skip
+    assert max(sum(text in text_of(body) for text in SETS[0] + SETS[1]) for body in chat.asked) == 1
+
+
+def test_a_dead_endpoint_is_not_asked_for_ever(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_round, "IN_A_ROW", 3)
+    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), capsys, "--parallel", "1", "--tries", "1")
+    assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
+    assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
+    with served(Chat(rated, faults=[status(429, Retry_After="86400")] * 9)) as chat:
+        assert "asks to wait 86,400 seconds" in run(here, chat, capsys)["stopped"]
+
+
+def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "bad.yaml").write_text("answer: 5 to 1\nuser: '{caption} {captions}'\n")
+    (here / "blind.yaml").write_text("answer: 0 to 5\nuser: '{caption}'\n")
+    (here / "pairs.jsonl").write_text('{"image_id": "i0", "caption_id": "nobody"}\n')
+    (here / "mine.csv").write_text("my table\n")
+    with served(Chat(rated)) as chat:
+        for more, said in {
+            f"--prompt {here}/bad.yaml": "bad.yaml: answer: 5 to 1",
+            f"--prompt {here}/blind.yaml": "shows nothing of the image",
+            f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions",
+            f"--pairs {here}/none.jsonl": "no such file",
+            "--endpoint ftp://x": "not an address",
+            "--endpoint http://user:pass@127.0.0.1/v1": "more than a place",
+            "--max-cost 1": "without prices",
+            f"--out {here}/out.arrow": "call it .csv",
+            f"--out {here}/mine.csv": "is no table of capgrade judge",
+            f"--endpoint {chat.address}/elsewhere": "404",
+        }.items():
+            assert call(*line(here, chat, *more.split())) == 2, more
+            error = capsys.readouterr().err.strip()
+            assert said in error and error.count("error:") == 1 and "pass@" not in error, error
+    assert chat.asked == [] and (here / "mine.csv").read_text() == "my table\n"
+
+
+def test_answers_that_count() -> None:
+    prompt, seen = load_prompt(CAPTIONS, False), load_prompt(PICTURES, True)
+    assert (prompt.low, prompt.high, prompt.reads_captions, seen.reads_captions) == (0, 5, True, False)
+    for text, score in {
+        "3": 3, " 4.5\n": 4.5, '{"score": 2}': 2, '```json\n{"score": 2}\n```': 2, "0": 0, "6": None, "-1": None,
+        "nan": None, "3/5": None, "Score: 3": None, "": None, "yes": None, "[3]": None, '{"score": true}': None,
+        "1e0": None, '{"a": 1, "b": 2}': None, "[" * 9999: None, "٣": None,
+    }.items():  # fmt: skip
+        assert prompt.score(text) == score, text
+    with pytest.raises(InputError):
+        load_prompt(PICTURES, False)
+
+
+def test_captions_cannot_write_the_prompt() -> None:
+    prompt = load_prompt(CAPTIONS, False)
+    said = prompt.messages("{captions} {caption}", ["{caption}"], None)[1]["content"]
+    assert "describe that image?\n{captions} {caption}\n" in said and "- {caption}\n" in said
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert (_seconds("7"), _seconds(None), _seconds("soon")) == (7, None, None)
+    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -1,0 +1,73 @@
+"""Files of carriage returns alone, empty ones and headers alone: one clear error from every reader of text."""
+
+from __future__ import annotations
+
+import pytest
+
+from capgrade.pipelines.agreement.read import read_judgements
+from capgrade.pipelines.captions import captions as stage
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
+
+HEADERS = {"tsv": "image_id\tcaption_id\tcaption\n", "csv": "image_id,caption_id,caption\n", "jsonl": "", "flickr": ""}
+ROWS = {
+    "tsv": "a\t1\ta dog runs\nb\t2\ta cat sits\n",
+    "csv": "a,1,a dog runs\nb,2,a cat sits\n",
+    "jsonl": '{"image_id": "a", "caption": "a dog"}\n{"image_id": "b", "caption": "a cat"}\n',
+    "flickr": "a.jpg#0\ta dog runs\na.jpg#1\ta cat sits\n",
+}
+JUDGED = (
+    "image_id,caption_id,score\na,1,3\nb,2,4\n",
+    "image_id,caption_id,score,rater\na,1,3,x\n",
+    "caption,image,agg_score\nCOCO_val2014:sentid:1,COCO_val2014_00000000000a.jpg,3\n",
+    "a\t1#0\t1\t3\t0\nb\t2#0\t0\t0\t3\n",
+)
+
+
+def _refused(path, source, tmp_path, split="test", **more):
+    with pytest.raises(InputError) as error:
+        params = CaptionsParams(source=source, input=str(path), split=split, tokenizer="lower_split", **more)
+        stage(tmp_path / "out", params)
+    assert str(path) in str(error.value) or not more
+    return str(error.value)
+
+
+@pytest.mark.parametrize("source", HEADERS)
+def test_captions(source, tmp_path):
+    path, returns = tmp_path / "given", "rows end with carriage returns alone"
+    path.write_text((HEADERS[source] + ROWS[source]).replace("\n", "\r"), newline="")
+    assert returns in _refused(path, source, tmp_path)
+    path.write_text(HEADERS[source])
+    assert "no captions: empty, or a header alone" in _refused(path, source, tmp_path)
+    path.write_text((HEADERS[source] + ROWS[source]).replace("\n", "\r\n"), newline="")
+    done = stage(tmp_path / "d", CaptionsParams(source=source, input=str(path), split="test", tokenizer="lower_split"))
+    assert done["splits"] == {"test": 2}, "Windows' line ends are read"
+
+
+def test_lists_of_a_split_and_scans_captions(tmp_path):
+    (tmp_path / "ok").write_text(ROWS["flickr"])
+    for text, said in (("a.jpg\rb.jpg\r", "carriage returns alone"), ("", "no images in this list")):
+        (tmp_path / "list").write_text(text, newline="")
+        lists = {"split_lists": {"test": str(tmp_path / "list")}}
+        with pytest.raises(InputError, match=said):
+            params = CaptionsParams(source="flickr", input=str(tmp_path / "ok"), tokenizer="lower_split", **lists)
+            stage(tmp_path / "out", params)
+    (tmp_path / "dev_caps.txt").write_text("one\rtwo\rthree\rfour\rfive\r", newline="")
+    assert "carriage returns alone" in _refused(tmp_path, "precomp", tmp_path, split="dev")
+
+
+def test_judgements(tmp_path):
+    (tmp_path / "given").write_text(HEADERS["tsv"] + ROWS["tsv"])
+    stage(tmp_path / "captions", CaptionsParams(source="tsv", input=str(tmp_path / "given"), tokenizer="lower_split"))
+    captions, path = read_captions(tmp_path / "captions", None), tmp_path / "judged"
+    for text in JUDGED:
+        found = {text.replace("\n", "\r"): "carriage returns alone", "": "empty"}
+        if "image" in text:
+            found[text.split("\n")[0] + "\n"] = "a header alone"
+        for given, said in found.items():
+            path.write_text(given, newline="")
+            with pytest.raises(InputError, match=said):
+                read_judgements(path, captions)
+    path.write_text("\ufeff" + JUDGED[0].replace("\n", "\r\n"), newline="", encoding="utf-8")
+    assert read_judgements(path, captions).score.tolist() == [3, 4], "Excel's mark of UTF-8 and line ends are read"
