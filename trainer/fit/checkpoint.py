@@ -69,7 +69,7 @@ def load_run(
 
     Raises InputError when the folder is no run, or its model is of another configuration or has no such pooling.
     """
-    config = _read_config(folder)
+    config = read_config(folder)
     name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
     file = _model(folder, weights)
     if pooling is not None:
@@ -87,11 +87,12 @@ def load_run(
 def weights_of(folder: Path, best_by: str | None = None) -> str:
     """The name of the file with a run's best model by a measure; None: by `train.best_by`. InputError when there is no
     such file."""
-    first = best_by in (None, _read_config(folder)["params"].get("best_by"))
+    first = best_by in (None, read_config(folder)["params"].get("best_by"))
     return _model(folder, MODEL if first else also(str(best_by))).name
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """What `save_config` wrote. InputError for anything else."""
     config = read_json(folder / CONFIG)
     try:
         _ = config["params"]["model"]["name"], config["model"], config["feature_dim"]

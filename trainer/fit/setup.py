@@ -96,11 +96,10 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     """
     captions = read_captions(data.captions, params.split)
     rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
-    needed = needs(params.loss)
+    store = open_images(params.model.name, params.model.options, data.regions, data.images)
+    dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
     loss, first_loss = make_loss(terms), make_loss(_first_terms(terms, params.all_negatives_first))
-    store = open_images(params.model.name, params.model.options, data.regions, data.images)
-    dim = store.metadata["dim"]
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -152,9 +151,9 @@ def _initial(params: TrainParams) -> dict[str, str]:
 
 
 def model_inputs(config: Config) -> dict[str, str]:
-    """Digests of what a model reads: its pretrained text encoder or checkpoint, and its own list of stop words."""
-    named = {key: getattr(config, key, None) for key in ("text_model", "pretrained")}
-    found = {key: fingerprint(model) for key, model in named.items() if model is not None}
+    """Digests of what a model reads: its pretrained text encoder or dual encoder, and its own list of stop words."""
+    given = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
+    found = {name: fingerprint(path) for name, path in given.items() if path is not None}
     words = getattr(config, "stop_words", None)
     return found if words in (None, ENGLISH) else {**found, "stop_words": file_digest(Path(words))}
 

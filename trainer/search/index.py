@@ -24,7 +24,7 @@ from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
-from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
+from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
 from capgrade.trainer.models.dual_encoder import DualEncoder
@@ -57,19 +57,22 @@ def embed(
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
     """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
     (`image_digest`)."""
-    files = {"model": run / weights, "vocabulary": run / VOCABULARY}
-    return {**given_digests(**files), **images, "captions": captions.digest, "split": captions.split}
+    files = given_digests(model=run / weights, vocabulary=run / VOCABULARY)
+    return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 
 def _embed(
     run: Path, captions_dir: Path, regions_dir: Path | None, images: Path | None, split: str | None, out: Path,
     pooling: str | None, best_by: str | None, coarse: Path | None, top: int,
 ) -> dict[str, Any]:  # fmt: skip
-    weights, captions = weights_of(run, best_by), read_captions(captions_dir, split)
-    inputs = {**made_from(run, captions, {}, weights), **given_digests(coarse=coarse)}
-    model, tokens, config = load_run(run, pooling=pooling, weights=weights)
+    weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
     store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
-    inputs |= image_digest(store, [captions])
+
+    def sources() -> dict[str, str]:
+        return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
+
+    inputs = sources()
+    model, tokens, config = load_run(run, pooling=pooling, weights=weights)
     require_dim(config, store)
     pairs = Pairs(captions, store, tokens.encode(captions))
     require_count(getattr(model, "config", None), pairs)
@@ -79,8 +82,7 @@ def _embed(
         matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
         _score(model, pairs, encodings, matrix, wanted)
         matrix.flush()
-        now = made_from(run, captions, image_digest(store, [captions]), weights)
-        require_unchanged(inputs, {**now, **given_digests(coarse=coarse)})  # before `coarse` gives way, if it is there
+        require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
     items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
     write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
     counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
