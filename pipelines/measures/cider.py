@@ -200,13 +200,19 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
+def numbered(captions: Captions, source: str | None) -> Ngrams:
+    """The n-grams of the captions, with the numbers that `FittedCider` knows them by: alphabetical ones where the
+    frequencies come from `source`."""
+    return count_ngrams(captions, alphabetical=source is not None)
+
+
 def _index_by(source: str | None, captions: Captions, form: Form) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`.
 
     Given frequencies make a pair's value, to the last bit, one of its texts alone: n-grams are summed up in
     alphabetical order, and which of them are dense rows is for the frequencies to say, not for the captions.
     """
-    ngrams = count_ngrams(captions, alphabetical=source is not None)
+    ngrams = numbered(captions, source)
     frequencies = corpus_frequencies(captions, ngrams, source)
     df = frequencies.of(ngrams.text)
     idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))

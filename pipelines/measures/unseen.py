@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted, Measure
-from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
+from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies, numbered
 from capgrade.pipelines.measures.embeddings import encode, load_encoder
 from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
-from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams
+from capgrade.pipelines.measures.ngrams import MAX_ORDER
 from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
 from capgrade.pipelines.measures.tokens import tokenize
@@ -67,7 +67,7 @@ class UnseenCider:
     """
 
     def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
-        ngrams = count_ngrams(captions)
+        ngrams = numbered(captions, measure.params.document_frequency)
         frequencies = corpus_frequencies(captions, ngrams, measure.params.document_frequency)
         self.fitted, self.tokenizer = fitted, captions.tokenizer
         self.sigma = measure.params.sigma if isinstance(measure, Cider) else None

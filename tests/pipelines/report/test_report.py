@@ -118,7 +118,7 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     """No error, no request; every chart drawn; captions are text, whatever they say; tables sort; rows are filtered."""
     page, heard = opened(browser, written)
     assert heard == [] and page.title() == "capgrade: data"
-    assert page.locator("section").count() == 11
+    assert page.locator("section").count() == 12
     charts = page.locator(".vega")
     assert charts.count() >= 6
     assert page.locator(".vega svg").count() == charts.count()
