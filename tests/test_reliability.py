@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import files, lock
@@ -146,12 +148,14 @@ def small_disk(tmp_path: Path):
 
 @pytest.mark.parametrize("mode", ["in one process", "in two"])
 def test_a_full_disk_is_one_line_and_what_is_finished_stays(
-    mode: str, captions_dir: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+    mode: str, captions_dir: Path, small_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Somebody else fills the disk after the run has seen that there is room."""
     two = ["--", "--direct_num_workers=2", "--direct_running_mode=multi_processing"] if mode == "in two" else []
     blocks = ["--set", "relevance.block_images=2", "--measures", "rouge_l", "--out", f"{small_disk}/r", *two]
     filling = small_disk / "filling"
-    filling.write_bytes(b"x" * (2**20 - 40 * 1024))
+    fill = partial(filling.write_bytes, b"x" * (2**20 - 40 * 1024))
+    monkeypatch.setattr(stage, "require_space", lambda *_, **__: filling.exists() or fill())
     assert call("relevance", "--captions", str(captions_dir), *blocks) == 2
     lines = capsys.readouterr().err.splitlines()
     error = lines[-1]
@@ -162,6 +166,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert not (small_disk / "r" / "manifest.json").exists()
     assert not list(small_disk.rglob(".*.tmp"))
     assert "an unfinished run" in verify(small_disk).problems[0].problem
+    monkeypatch.undo()
     filling.unlink()
     for path, inode in parts.items():
         assert path.stat().st_ino == inode

@@ -60,7 +60,7 @@ def judge(
     stop = threading.Event()
     budget = Budget(prices or Prices(), max_cost)
     judge_at = Endpoint(endpoint, model, asked, Pace(per_minute, stop), budget, tries=tries, seconds=seconds)
-    round_ = Round(shown, image, caption, Answers.open(model, asked.digest), judge_at)
+    round_ = Round(shown, image, caption, Answers.of(model, asked.digest), judge_at)
     round_.run(parallel)
     if shown.pictures:
         shown.pictures.tell()

@@ -24,7 +24,7 @@ class Answers:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
-    def open(model: str, prompt: str) -> Answers:
+    def of(model: str, prompt: str) -> Answers:
         """Those of this model to this prompt, in `$CAPGRADE_CACHE/judge`. InputError for a damaged file."""
         name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
         path = cache_folder().parent / "judge" / f"{name}.jsonl"

@@ -48,7 +48,7 @@ BAD = {
     "no shards for a look-up": (["--preset", "sam", "--set", "train.relevance=shards"], "give --shards"),
     "a batch larger than the split": (["--preset", "triplet", "--set", "train.batch_size=500"], "500"),
     "an unknown measure": (["--preset", "sam", "--set", "train.measure=cidr"], "unknown measure 'cidr'"),
-    "a model that is not there": (["--set", "train.model.name=clip"], "unknown model 'clip'"),
+    "a model that is not there": (["--set", "train.model.name=clap"], "unknown model 'clap'"),
 }
 
 
