@@ -14,9 +14,9 @@ import numpy as np
 from capgrade.explorer.estimates import accepted_per_image
 from capgrade.explorer.plans import POOL, SEMANTIC_MAP, Plan
 from capgrade.explorer.ratings import SCORES, Ratings
-from capgrade.pipelines.agreement.read import number
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
+from capgrade.schemas.lines import number
 from capgrade.schemas.output import refuse_file, starting
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol

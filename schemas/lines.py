@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -52,3 +53,14 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
 
 def _without_end(line: str) -> str:
     return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def number(text: str | None, path: Path, line: int) -> float:
+    """The finite number in a field of a row. InputError for anything else."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"score {text!r} is not a number", file=path, row=line)
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -15,7 +14,7 @@ import numpy as np
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.relevance import read_relevance
 
 _CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
@@ -136,14 +135,3 @@ def _find(at: dict[str, int], key: str, what: str, path: Path, line: int) -> int
     if key not in at:
         raise InputError(f"{what} '{key}' is not among the captions", file=path, row=line, remedy="use their ids")
     return at[key]
-
-
-def number(text: str | None, path: Path, line: int) -> float:
-    """A finite number. InputError for anything else."""
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"score {text!r} is not a number", file=path, row=line)
-    return value

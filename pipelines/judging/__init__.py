@@ -19,7 +19,7 @@ from capgrade.pipelines.judging.round import Round
 from capgrade.pipelines.pictures.found import find
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import atomic
-from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.output import Recogniser, refuse_file, starting
 
 HEAD = ("image_id", "caption_id", "score", "rater")
 NO_ANSWER = ("image_id", "caption_id", "reason")
@@ -51,8 +51,8 @@ def judge(
     `out`, or the endpoint refuses whoever asks.
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
-    for path, head in ((out, HEAD), (failed, NO_ANSWER)):
-        refuse_file(path, "table of capgrade judge", starting(",".join(head).encode()))
+    refuse_file(out, f"table of capgrade judge by {model}", _by(model))
+    refuse_file(failed, "table of capgrade judge", starting(",".join(NO_ANSWER).encode()))
     asked = load_prompt(prompt or (PICTURES if images else CAPTIONS), images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
@@ -77,6 +77,20 @@ def judge(
         "tokens": {"sent": budget.sent, "answered": budget.answered},
         "cost": budget.spent,
     }
+
+
+def _by(model: str) -> Recogniser:
+    """Tables whose every rater is this model: people's judgements have the same columns."""
+
+    def ours(path: Path) -> bool:
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = csv.reader(file)
+                return tuple(next(rows, ())) == HEAD and all(row[3:] == [model] for row in rows)
+        except (UnicodeDecodeError, csv.Error):
+            return False
+
+    return ours
 
 
 def _write(

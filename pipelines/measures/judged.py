@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from capgrade.pipelines.measures.base import ArrayState
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import number
 
 COLUMNS = {"image_id", "caption_id", "score"}
 
@@ -57,7 +57,7 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
                 raise InputError("no columns image_id, caption_id, score", file=path, row=1)
             for row in reader:
                 code = _code(row, images, texts, path, reader.line_num)
-                found.setdefault(code, []).append(_score(row["score"], path, reader.line_num))
+                found.setdefault(code, []).append(number(row["score"], path, reader.line_num))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
     if not found:
@@ -74,13 +74,3 @@ def _code(row: dict[str, str], images: dict[str, int], texts: dict[str, int], pa
         problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
         raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
     return image * len(texts) + caption
-
-
-def _score(text: str | None, path: Path, line: int) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"score {text!r} is not a number", file=path, row=line)
-    return value

@@ -104,7 +104,10 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
         assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
         chat.score = rated
         assert run(here, chat, capsys)["requests"] == ASKED
-        assert run(here, chat, capsys, "--prompt", str(yes), "--model", "m2", "--tries", "1")["unanswered"] == N
+        other = ["--prompt", str(yes), "--model", "m2", "--tries", "1"]
+        assert call(*line(here, chat, *other)) == 2  # the table of another judge
+        assert "is no table of capgrade judge by m2" in capsys.readouterr().err
+        assert run(here, chat, capsys, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
 
 
 def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +183,7 @@ def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixtu
         assert "pairs are left: the limit of cost" in capsys.readouterr().err
         assert run(here, chat, capsys)["left"] == 0 and len(chat.asked) == ASKED
         chat.usage = None
-        assert call(*line(here, chat, *prices, "--model", "m2")) == 2
+        assert call(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv"))) == 2
         assert "how many tokens" in capsys.readouterr().err
 
 
@@ -265,6 +268,8 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
     (here / "blind.yaml").write_text("answer: 0 to 5\nuser: '{caption}'\n")
     (here / "pairs.jsonl").write_text('{"image_id": "i0", "caption_id": "nobody"}\n')
     (here / "mine.csv").write_text("my table\n")
+    people = "image_id,caption_id,score,rater\ni0,i0#0,4,ann\n"
+    (here / "people.csv").write_text(people)  # the same columns as ours
     with served(Chat(rated)) as chat:
         for more, said in {
             f"--prompt {here}/bad.yaml": "bad.yaml: answer: 5 to 1",
@@ -276,12 +281,14 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             "--max-cost 1": "without prices",
             f"--out {here}/out.arrow": "call it .csv",
             f"--out {here}/mine.csv": "is no table of capgrade judge",
+            f"--out {here}/people.csv": "is no table of capgrade judge by",
             f"--endpoint {chat.address}/elsewhere": "404",
         }.items():
             assert call(*line(here, chat, *more.split())) == 2, more
             error = capsys.readouterr().err.strip()
             assert said in error and error.count("error:") == 1 and "pass@" not in error, error
     assert chat.asked == [] and (here / "mine.csv").read_text() == "my table\n"
+    assert (here / "people.csv").read_text() == people
 
 
 def test_answers_that_count() -> None:
