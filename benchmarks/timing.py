@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
 _T = TypeVar("_T")
@@ -20,18 +20,26 @@ def timed(work: Callable[[], _T]) -> tuple[float, _T]:
     return min(seconds), result
 
 
+class Round(NamedTuple):
+    """One run of a piece of work: seconds by the clock, and of processors, which other work on the machine adds less
+    to."""
+
+    seconds: float
+    processor: float
+
+
 def in_turn(
-    works: Sequence[Callable[[], _T]], rounds: int = 5, budget: float = 25.0
-) -> tuple[list[list[float]], list[_T]]:
-    """Seconds of each round of each piece of work, and the results. The works take turns, so that a slow minute of the
-    machine is everyone's; after a round that warms up there are as many as `budget` seconds hold, 1 to `rounds`."""
+    works: Sequence[Callable[[], _T]], warm_up: Sequence[Callable[[], _T]], rounds: int = 5, budget: float = 30.0
+) -> tuple[list[list[Round]], list[_T]]:
+    """Rounds of each piece of work, and the results. The works take turns, so that a slow minute of the machine is
+    everyone's; after `warm_up`, which does the same work, there are as many as `budget` seconds hold, 1 to `rounds`."""
     start = time.perf_counter()
-    results = [work() for work in works]
+    results = [work() for work in warm_up]
     warm = time.perf_counter() - start
-    seconds: list[list[float]] = [[] for _ in works]
+    found: list[list[Round]] = [[] for _ in works]
     for _ in range(max(1, min(rounds, int(budget / warm)))):
-        for work, mine in zip(works, seconds, strict=True):
-            start = time.perf_counter()
+        for work, mine in zip(works, found, strict=True):
+            start, busy = time.perf_counter(), time.process_time()
             work()
-            mine.append(time.perf_counter() - start)
-    return seconds, results
+            mine.append(Round(time.perf_counter() - start, time.process_time() - busy))
+    return found, results

@@ -8,7 +8,7 @@ gradient, without the optimiser.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
@@ -21,11 +21,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
 from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
-from capgrade.benchmarks.timing import in_turn, timed
+from capgrade.benchmarks.timing import Round, in_turn, timed
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.squared_difference import STEP_NUMBERS
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
@@ -33,6 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "scan": {}, "saf": {"dropout": 0.0}, "sgr": {"dropout": 0.0}, "tern": {"dropout": 0.0}, "teran": {"dropout": 0.0},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
+RATIOS = (("peer_pairs_per_s", 1), ("ratio", 2), ("processor_ratio", 2))
 Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a model, and its own loss
 
 
@@ -42,6 +44,7 @@ def bench(batch: int, models: list[str], losses: bool = True) -> dict[str, Any]:
     torch.manual_seed(0)
     images, words = random_batch(batch)
     found: dict[str, Any] = {"batch": batch, "threads": torch.get_num_threads(), "gflop_per_s": product_rate()}
+    found["block_mib"] = 4 * STEP_NUMBERS["cpu"] / 2**20  # of SAF and SGR, chosen by the size of the cache
     for name in models:
         found[name] = of_model(name, images, words)
         found["gflop_per_s"] = max(found["gflop_per_s"], product_rate())
@@ -63,27 +66,40 @@ def random_batch(batch: int) -> tuple[Images, Texts]:
 
 def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     """Pairs per second of a step, the GFLOP of its products as plainly written, and the peer's, where there is one:
-    medians of rounds in turn; `spread` is the slowest round of ours over its fastest."""
+    medians of rounds in turn. A spread is the slowest round over the fastest; `processor_ratio` is of processor time.
+    """
     torch.manual_seed(0)
     model = build(name, configure(name, MODELS[name], FEATURES, 0), FEATURES, VOCABULARY).train()
     ways = [as_trained, PEERS[name][1]] if name in PEERS else [as_trained]
-    seconds, scores = in_turn([partial(step, model, images, words, way) for way in ways])
-    with FlopCounterMode(display=False) as counter:
-        step(model, images, words, ways[-1])
-    batch, medians = len(words.tokens), [median(mine) for mine in seconds]
+    works = [partial(step, model, images, words, way) for way in ways]
+    counter = FlopCounterMode(display=False)
+    rounds, scores = in_turn(works, [*works[:-1], partial(counted, counter, works[-1])])
+    batch, ours = len(words.tokens), rounds[0]
     line = {
-        "pairs_per_s": batch / medians[0], "gflop": counter.get_total_flops() / 1e9,
-        "rounds": len(seconds[0]), "spread": max(seconds[0]) / min(seconds[0]),
+        "pairs_per_s": batch / median(r.seconds for r in ours), "gflop": counter.get_total_flops() / 1e9,
+        "rounds": len(ours), "spread": spread(ours),
     }  # fmt: skip
     if name not in PEERS:
         return line
+    peer = rounds[1]
     return {
         **line,
         "peer": PEERS[name][0],
-        "peer_pairs_per_s": batch / medians[1],
-        "ratio": medians[1] / medians[0],
+        "peer_pairs_per_s": batch / median(r.seconds for r in peer),
+        "peer_spread": spread(peer),
+        "ratio": median(r.seconds for r in peer) / median(r.seconds for r in ours),
+        "processor_ratio": median(r.processor for r in peer) / median(r.processor for r in ours),
         "max_abs_diff": float((scores[0] - scores[1]).abs().max()),
     }
+
+
+def counted(counter: FlopCounterMode, work: Callable[[], Tensor]) -> Tensor:
+    with counter:
+        return work()
+
+
+def spread(rounds: Sequence[Round]) -> float:
+    return max(r.seconds for r in rounds) / min(r.seconds for r in rounds)
 
 
 def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) -> Tensor:
@@ -151,18 +167,22 @@ def product_rate() -> float:
 def show(found: dict[str, Any]) -> None:
     """The same on the terminal."""
     title = (
-        f"Training steps, B = {found['batch']}, {found['threads']} threads, products {found['gflop_per_s']:.0f} GFLOP/s"
+        f"Training steps, B = {found['batch']}, {found['threads']} threads, blocks of {found['block_mib']:g} MiB, "
+        f"products {found['gflop_per_s']:.0f} GFLOP/s"
     )
     table = Table(title=title)
-    for column in ("model", "pairs/s", "share of the products' speed", "peer", "peer's", "ratio", "largest difference"):
+    right = ("pairs/s", "share of the products' speed", "peer's", "ratio", "by processor time", "rounds", "spread")
+    for column in ("model", "peer", *right, "largest difference"):
         table.add_column(column, justify="left" if column in ("model", "peer") else "right")
     for name in (n for n in MODELS if n in found):
         line = found[name]
-        peer = [""] * 4
+        speed = [f"{line['pairs_per_s']:.1f}", f"{line['share_of_limit']:.0%}"]
+        rounds, spreads, peer = str(line["rounds"]), f"{line['spread']:.2f}", ["", "", ""]
         if "peer" in line:
-            numbers = f"{line['peer_pairs_per_s']:.1f}", f"{line['ratio']:.2f}", f"{line['max_abs_diff']:.0e}"
-            peer = [line["peer"], *numbers]
-        table.add_row(name, f"{line['pairs_per_s']:.1f}", f"{line['share_of_limit']:.0%}", *peer)
+            peer = [f"{line[key]:.{digits}f}" for key, digits in RATIOS]
+            spreads += f", {line['peer_spread']:.2f}"
+        difference = f"{line['max_abs_diff']:.0e}" if "peer" in line else ""
+        table.add_row(name, line.get("peer", ""), *speed, *peer, rounds, spreads, difference)
     Console().print(table)
     if "losses" in found:
         losses = Table("loss", "ms")

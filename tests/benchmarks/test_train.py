@@ -27,12 +27,16 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "MODELS", sizes)
 
 
-def test_peers_compute_the_same(tiny):
+def test_peers_compute_the_same(tiny, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     found = bench.bench(6, ["vse", *bench.PEERS])
     assert "peer" not in found["vse"] and found["vse"]["pairs_per_s"] > 0
     for name in bench.PEERS:
         line = found[name]
         assert line["max_abs_diff"] < 1e-4, name
-        assert line["ratio"] > 0 and line["gflop"] > 0
+        assert line["ratio"] > 0 and line["processor_ratio"] > 0 and line["gflop"] > 0
+        assert 1 <= line["rounds"] <= 5 and line["spread"] >= 1 and line["peer_spread"] >= 1
     assert {"sam", "daa", "kendall_windows"} <= found["losses"].keys()
     bench.show(found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "spread" in said and "by processor time" in said

@@ -128,6 +128,9 @@ def image_transform(config: DualEncoderConfig, biased: bool) -> Transform:
 
 
 def _cannot_load(what: str, checkpoint: str, error: Exception) -> InputError:
+    said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
     remedy = "use the folder of a transformers dual encoder (config, weights, tokenizer, preprocessor_config.json), or "
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    return InputError(f"cannot load {what} '{checkpoint}': {said[0]}", remedy=f"{remedy}a hub id when online")
+    remedy += "a hub id when online"
+    if isinstance(error, ImportError):  # SigLIP's tokenizer asks for sentencepiece and protobuf
+        remedy = "pip install 'capgrade[train]', which has sentencepiece and protobuf, and start anew"
+    return InputError(f"cannot load {what} '{checkpoint}': {said}", remedy=remedy)

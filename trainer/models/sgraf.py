@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, upcast
+from capgrade.trainer.models.few_pairs import few_pairs
 from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
 from capgrade.trainer.models.text_encoder import TextWords
@@ -159,11 +160,17 @@ class Sgraf(RetrievalModel):
     def tile(self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None) -> Tensor:
         """Scores [n, c] of c captions of one length, words [c, L, D], whole [c, D]."""
         assert images.parts is not None and images.mask is not None and images.vector is not None
-        a = attention(images.parts, images.mask, gram, words, self.config.temperature)
+        products = upcast(linear_product(images.parts.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
+        products = products.unflatten(0, images.mask.shape).unflatten(2, words.shape[:2])
+        a = attention(products, images.mask, gram, self.config.temperature)
         local = squared_difference(a, images.parts, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
         one = torch.ones_like(images.vector[:, :1, None])
         s0 = squared_difference(one.expand(-1, 1, len(whole)), images.vector.unsqueeze(1), whole, self.whole)
-        nodes = normalize(torch.cat([s0.unsqueeze(2), local], 2), dim=-1)
+        nodes = torch.cat([s0.unsqueeze(2), local], 2)
+        return self.score(nodes, share)
+
+    def score(self, nodes: Tensor, share: Tensor | None) -> Tensor:
+        """Scores [n, c] of nodes [n, c, N, K]."""
         one_vector = upcast(self.one_vector(nodes, share))
         with torch.autocast(nodes.device.type, enabled=False):  # bfloat16 would tie what it is to rank
             return self.out(one_vector).squeeze(2).sigmoid()
@@ -192,6 +199,43 @@ class Sgr(Sgraf):
     def __init__(self, config: SgrafConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_dim, vocabulary_size)
         self.graph = nn.ModuleList(Reasoning(config.similarity) for _ in range(config.steps))
+
+    @torch.compiler.disable
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        """A pair's score depends on that pair alone, so its gradient goes through the pairs that have one."""
+        sides = [side for side in (images.vector, images.parts, captions.vector, captions.parts) if side is not None]
+        of = super().scores
+
+        def every(v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> Tensor:
+            return of(Encoded(v, regions, images.mask), Encoded(w, words, captions.mask))
+
+        def some(rows: Tensor, columns: Tensor, v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> Tensor:
+            seen, read = Encoded(v, regions, images.mask), Encoded(w, words, captions.mask)
+            return self.some_pairs(seen, read, rows, columns)
+
+        learned = [p for part in (self.local, self.whole, self.graph, self.out) for p in part.parameters()]
+        return few_pairs(every, some, learned, *sides)
+
+    def some_pairs(self, images: Encoded, captions: Encoded, rows: Tensor, columns: Tensor) -> Tensor:
+        """Scores [pairs] of the pairs of image rows[p] and caption columns[p], in tiles of one length."""
+        assert captions.mask is not None  # words have lengths
+        lengths = captions.mask.sum(1)[columns].tolist()
+        tiles = [torch.tensor(tile, device=rows.device) for tile in by_length(lengths, 1, rows.device.type)]
+        found = [self.pair_tile(images, captions, rows[tile], columns[tile], lengths[tile[0]]) for tile in tiles]
+        return torch.cat(found)[torch.cat(tiles).argsort()]
+
+    def pair_tile(self, images: Encoded, captions: Encoded, rows: Tensor, columns: Tensor, length: int) -> Tensor:
+        """The same of captions of one length, plainly written."""
+        assert images.parts is not None and images.vector is not None and images.mask is not None
+        assert captions.parts is not None and captions.vector is not None
+        v, words, mask = images.parts[rows], captions.parts[columns, :length], images.mask[rows]
+        with torch.autocast(v.device.type, enabled=False):
+            products, gram = v @ words.mT, v @ v.mT
+        a = attention(products.unsqueeze(2), mask, gram, self.config.temperature)
+        local = self.local((a.mT @ v - words).square())
+        whole = self.whole((images.vector[rows] - captions.vector[columns]).square())
+        nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)
+        return self.score(nodes.unsqueeze(1), None).squeeze(1)
 
     def reason(self, nodes: Tensor) -> Tensor:
         for step in self.graph[:-1]:

@@ -7,12 +7,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu
 
+from capgrade.trainer.models.cache import last_level_cache
 from capgrade.trainer.models.encoders import upcast
-from capgrade.trainer.models.matmul import linear_product, product
+from capgrade.trainer.models.matmul import product
 
-STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # numbers of an [images, words, D] block: 8 MiB stays in a CPU's cache
+
+def block_numbers(cache: int) -> int:
+    """Numbers of an [images, words, D] block, float32: with what is made of it, it stays in a cache of so many bytes.
+
+    A quarter of the cache, 1 to 16 MiB. With 32 MiB, blocks of 6 to 12 are a tenth faster than those of 1 or of 24.
+    """
+    return min(max(cache // 16, 2**18), 2**22)
+
+
+STEP_NUMBERS = {"cpu": block_numbers(last_level_cache()), "cuda": 2**28}
+EPS = 1e-12  # the shortest vector that is scaled to unit length, as `normalize` has it
 TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
 
 
@@ -30,15 +42,15 @@ def by_length(lengths: Sequence[int], images: int, device: str) -> Iterator[list
         first = stop
 
 
-def attention(regions: Tensor, mask: Tensor, gram: Tensor, words: Tensor, temperature: float) -> Tensor:
-    """Weights A [n, R, c L] of regions for every word of c captions of L words, words [c, L, D]; SCAN's text to image.
+def attention(s: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
+    """Weights A [n, R, c L] of regions for every word of c captions of L words, of products s = v . w [n, R, c, L];
+    SCAN's text to image.
 
-    s = leaky_relu(v . w, 0.1), divided by its norm over the words of the caption; softmax over regions of
+    s = leaky_relu(s, 0.1), divided by its norm over the words of the caption; softmax over regions of
     `temperature` s. The sum of weighted regions is scaled to unit length: its norm is sqrt(a' G a) with the Gram
     matrix G [n, R, R] of the regions, so A' V is that unit vector and no [n, words, D] is read for a norm.
     """
-    s = upcast(linear_product(regions.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
-    s = leaky_relu(s, 0.1).unflatten(0, mask.shape).unflatten(2, words.shape[:2])
+    s = leaky_relu(s, 0.1)
     s = s / (s.norm(dim=3, keepdim=True) + 1e-8)
     s = (temperature * s).flatten(2).masked_fill(~mask.unsqueeze(2), torch.finfo(s.dtype).min)
     a = s.softmax(1)
@@ -47,10 +59,11 @@ def attention(regions: Tensor, mask: Tensor, gram: Tensor, words: Tensor, temper
 
 
 class SquaredDifference(torch.autograd.Function):
-    """Y = (A' V - w)^2 W' + b: [n, M, K] of A [n, R, M], V [n, R, D], w [M, D], W [K, D], b [K].
+    """Y = l2norm((A' V - w)^2 W' + b): [n, M, K] of A [n, R, M], V [n, R, D], w [M, D], W [K, D], b [K].
 
     The block [n, M, D] between lives a few images at a time and is made again in the backward pass: at 128 x 128
-    pairs, 12 words and D = 1024 it is 0.8 GB, and plain autograd keeps it several times.
+    pairs, 12 words and D = 1024 it is 0.8 GB, and plain autograd keeps it several times. The norm is taken, and its
+    gradient, while the block's rows are at hand.
     """
 
     @staticmethod
@@ -60,34 +73,47 @@ class SquaredDifference(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, v: Tensor, words: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(a, v, words, weight)
-        y = a.new_empty(len(a), len(words), len(weight))
+        unit = upcast(a.new_empty(len(a), len(words), len(weight)))
+        scale = unit.new_empty(len(a), len(words), 1)
         for i in SquaredDifference.steps(a, words):
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
-            y[i] = product(difference.square_(), weight, bias)
-        return y
+            y = upcast(product(difference.square_(), weight, bias))
+            scale[i] = y.norm(dim=2, keepdim=True).clamp_(min=EPS).reciprocal_()
+            torch.mul(y, scale[i], out=unit[i])
+        ctx.save_for_backward(a, v, words, weight, unit, scale)
+        return unit
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        a, v, words, weight = ctx.saved_tensors
+        a, v, words, weight, unit, scale = ctx.saved_tensors
         da, dv = torch.empty_like(a), torch.empty_like(v)
         dwords, dweight = torch.zeros_like(upcast(words)), torch.zeros_like(upcast(weight))
+        dbias = torch.zeros_like(dweight[:, 0])
         for i in SquaredDifference.steps(a, words):
+            g = through_norm(grad[i], unit[i], scale[i]).flatten(0, 1)  # (n M, K)
+            dbias += g.sum(0)
+            g = g.to(weight.dtype)
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
-            g = grad[i].flatten(0, 1)  # (n M, K)
             through = product(g, weight.T).view_as(difference).mul_(difference)  # half the gradient of the difference
             dweight += product(g.T, difference.square_().flatten(0, 1).T)
             da[i] = v[i] @ through.mT
             dv[i] = a[i] @ through
             dwords -= through.sum(0)
-        return da.mul_(2), dv.mul_(2), dwords.mul_(2).to(words.dtype), dweight.to(weight.dtype), grad.sum((0, 1))
+        return da.mul_(2), dv.mul_(2), dwords.mul_(2).to(words.dtype), dweight.to(weight.dtype), dbias.to(weight.dtype)
+
+
+def through_norm(grad: Tensor, unit: Tensor, scale: Tensor) -> Tensor:
+    """The gradient of y, of that of y * scale: less what is along y, except where y was too short to be scaled."""
+    along = (unit * grad).sum(2, keepdim=True).masked_fill_(scale >= 1 / EPS, 0)
+    return torch.addcmul(grad, unit, along, value=-1).mul_(scale)
 
 
 def squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: torch.nn.Linear) -> Tensor:
-    """`layer` of the squared difference, float32; its products in autocast's type where that is on."""
+    """`layer` of the squared difference at unit length, float32; products in autocast's type where that is on."""
     device = a.device.type
     inputs: tuple[Tensor, ...] = (a, v, words, layer.weight, layer.bias)
     if torch.is_autocast_enabled(device):
         inputs = tuple(x.to(torch.get_autocast_dtype(device)) for x in inputs)
     with torch.autocast(device, enabled=False):
-        return upcast(SquaredDifference.apply(*inputs))
+        return SquaredDifference.apply(*inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from math import log
 from pathlib import Path
@@ -248,3 +249,29 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
         CheckpointTokens(str(folders["clip"])).encode_texts(["x" * 100])
     with pytest.raises(InputError, match="caption of 25 tokens, the model takes 24"):
         made("clip", **SMALL).encode_captions(pad_texts([np.arange(25)]))  # type: ignore[attr-defined]
+
+
+def test_a_tokenizer_whose_package_is_missing_says_what_to_install(monkeypatch, tmp_path) -> None:
+    from transformers import AutoTokenizer
+
+    def missing(*_: object) -> None:
+        raise ImportError("\nSiglipTokenizer requires the SentencePiece library but it was not found.")
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", missing)
+    with pytest.raises(InputError, match=r"requires the SentencePiece .*pip install 'capgrade\[train\]'"):
+        CheckpointTokens(str(tmp_path)).encode_texts(["a dog"])
+
+
+def test_the_tokenizer_of_siglip_reads_captions(tmp_path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="SigLIP's tokenizer needs sentencepiece")
+    from transformers import SiglipConfig, SiglipTextConfig
+
+    prefix = tmp_path / "spiece"
+    options = {"vocab_size": 22, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CAPTIONS * 20), model_prefix=prefix, **options)
+    said = {"tokenizer_class": "SiglipTokenizer", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    SiglipConfig(text_config=SiglipTextConfig(bos_token_id=0, eos_token_id=1).to_dict()).save_pretrained(tmp_path)
+    expected = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model").encode("two cats on a sofa")
+    (found,) = CheckpointTokens(str(tmp_path)).encode_texts(["two cats on a sofa."])  # it takes punctuation out
+    assert found.tolist() == [*expected, 1]

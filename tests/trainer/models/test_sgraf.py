@@ -10,7 +10,7 @@ import torch
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
 from capgrade.trainer.models import sgraf, squared_difference
 from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig, ensemble
-from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length
+from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length, through_norm
 
 from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, same_in_bfloat16, texts
 
@@ -97,7 +97,8 @@ def test_the_authors_region_norm_takes_36_regions() -> None:
 def test_attended_regions_have_unit_length() -> None:
     torch.manual_seed(0)
     v, words, mask = torch.randn(2, 5, 4), torch.randn(3, 6, 4), torch.ones(2, 5, dtype=torch.bool)
-    a = attention(v, mask, v @ v.mT, words, 9.0)
+    products = torch.einsum("nrd,cld->nrcl", v, words)
+    a = attention(products, mask, v @ v.mT, 9.0)
     close((a.mT @ v).norm(dim=-1), torch.ones(2, 18), 1e-5)
 
 
@@ -107,6 +108,17 @@ def test_gradients_of_the_squared_difference(monkeypatch) -> None:
     sizes = ((3, 2, 5), (3, 2, 4), (5, 4), (3, 4), (3,))
     inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
     assert torch.autograd.gradcheck(SquaredDifference.apply, inputs)
+
+
+def test_the_gradient_of_a_norm_is_that_of_normalize() -> None:
+    torch.manual_seed(0)
+    grad, y = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
+    y[0, 0], y[0, 1] = 0, 1e-14  # too short to be scaled to unit length
+    y.requires_grad_()
+    unit = torch.nn.functional.normalize(y, dim=-1)
+    scale = 1 / y.detach().norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    expected = torch.autograd.grad(unit, y, grad)[0] / scale
+    close(through_norm(grad, unit.detach(), scale) / scale, expected, 1e-12)
 
 
 def test_captions_of_one_length_share_a_tile() -> None:
