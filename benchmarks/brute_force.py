@@ -40,27 +40,34 @@ def samples_of(
     params: ShardsParams,
     bounds: Sequence[tuple[float, float]],
 ) -> Sample:
-    """Of one image; `keys` of all captions, `values` float32 [measures, captions], low and high of each measure."""
+    """Of one image; `keys` of all captions, `values` float32 [measures, captions], low and high of each measure.
+
+    Windows draw from the captions whose hash with the image is in the share `among`.
+    """
     low, high = zip(*bounds, strict=True)
     windows = params.windows
     plan = Plan(low, high, params.top, windows.width, windows.stride, windows.per_window, params.uniform, params.seed)
-    n = values.shape[1]
+    n, among = values.shape[1], 1.0 if windows.among == "all" else windows.among
     base = _mix(id_keys([captions.image_ids[image]]) ^ id_keys([f"seed {params.seed}"]))
     pair = _mix(base + keys)
-    reasons, missed = np.zeros(n, np.int64), np.full(n, 1.0 - min(1.0, params.uniform / n))
+    share = pair <= np.uint64(min(int(among * 2**64), _MASK))
+    reasons, missed, uniform = np.zeros(n, np.int64), np.ones(n), min(1.0, params.uniform / n)
     reasons[captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]] |= 1
     reasons[_lowest(_mix(pair + _salt(0)), params.uniform)] |= 2
     at = 1 + len(values)
     for m, row in enumerate(values):
         reasons[_highest(row, params.top)] |= 4 << 2 * m
         for lower, upper in plan.windows(m):
-            inside = np.flatnonzero((row >= lower) & (row < upper))
-            reasons[inside[_lowest(_mix(pair[inside] + _salt(at)), params.windows.per_window)]] |= 8 << 2 * m
-            missed[inside] *= 1 - min(1, params.windows.per_window / max(len(inside), 1))
+            here = (row >= lower) & (row < upper)
+            inside = np.flatnonzero(here & share)
+            reasons[inside[_lowest(_mix(pair[inside] + _salt(at)), windows.per_window)]] |= 8 << 2 * m
+            size = len(inside) + ~share[here]  # with the caption itself, were it in the share
+            missed[here] *= 1 - np.minimum(1, windows.per_window / size)
             at += 1
     kept = np.flatnonzero(reasons)
     certain = 1 | sum(4 << 2 * m for m in range(len(values)))
-    weight = np.where(reasons[kept] & certain, 1, 1 / (1 - np.where(reasons[kept] & certain, 0, missed[kept])))
+    chance = uniform + (1 - uniform) * among * (1 - missed[kept])
+    weight = 1 / np.where(reasons[kept] & certain, 1, chance)
     return Sample(kept, reasons[kept], weight)
 
 

@@ -1,8 +1,9 @@
-"""`capgrade shards` on a corpus of any size: pairs per second, peak memory, output; its samples against brute force.
+"""`capgrade shards` on corpora of several sizes, with values of all pairs and with exact tops and windows of a share of
+the captions, side by side: seconds and how they grow, pairs touched, peak memory; the samples against brute force.
 
 The stage runs in a process of its own, whose largest resident set is read when it ends. Then random images are taken
 up again the slow way: whole rows of every measure, every sample chosen from them by sorting, and the values of what is
-kept by the kernels that look single captions up.
+kept by the kernels that look single captions up. Smaller corpora are random images of the given one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.benchmarks.brute_force import samples_of
+from capgrade.benchmarks.tops import part_of
 from capgrade.pipelines.measures import Fitted, choose
 from capgrade.pipelines.measures.embeddings import (
     CHUNK,
@@ -33,13 +35,16 @@ from capgrade.pipelines.measures.embeddings import (
     unique_texts,
 )
 from capgrade.pipelines.sampling.plan import id_keys
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.shards import Shards, read_shards
 
 ENCODED = 2000  # captions that the encoder's rate is measured on
+AMONG = 0.01  # share of the captions that windows draw from, where they do not draw from all
+SHARES = (0.25, 0.5, 1)  # of the images; the last is all
 
 
 def bench(
@@ -49,44 +54,80 @@ def bench(
     checked: int,
     vectors: Path | None = None,
     out: Path | None = None,
+    among: float = AMONG,
+    shares: Sequence[float] = SHARES,
 ) -> dict[str, Any]:
-    """Pairs, seconds, pairs_per_s, peak_rss_mb, output_bytes, checked_rows, max_abs_diff.
+    """Of all images with values of all pairs: images, captions, pairs, seconds, pairs_per_s, pairs_touched,
+    peak_rss_mb, output_bytes, kept_pairs, checked_rows, max_abs_diff. `sizes`: by share of the images, the same of
+    `all_pairs` and of `tops_and_share`, and the ratio of their seconds. `exponent` of both, of seconds over images.
 
     `vectors` (.npy, float32 [captions, d]) stand for Sentence-BERT's, which otherwise are made before the clock starts.
+    `out` keeps the shards of all images with values of all pairs.
     """
     captions = read_captions(captions_dir, split)
-    with tempfile.TemporaryDirectory() as scratch, _embeddings(captions, names, vectors, Path(scratch)) as encoding:
-        folder = out or Path(scratch) / "shards"
-        seconds, peak = _run(captions_dir, names, split, folder)
-        shards = read_shards(folder)
-        pairs = captions.n_images * captions.n_captions
-        return {
-            "images": captions.n_images,
-            "captions": captions.n_captions,
-            "pairs": pairs,
-            "seconds": seconds,
-            "pairs_per_s": pairs / seconds,
-            "peak_rss_mb": peak,
-            "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
-            "kept_pairs": shards.manifest["pairs"],
-            **encoding,
-            **check(captions, shards, checked),
-        }
+    with tempfile.TemporaryDirectory() as scratch, _embeddings(captions, names, vectors, Path(scratch)) as found:
+        encoding, table = found
+        sizes = []
+        for k, share in enumerate(shares):
+            folder = captions_dir if share == 1 else _written(part_of(captions, share), Path(scratch) / f"captions{k}")
+            part = read_captions(folder, captions.split)
+            if table is not None:
+                _store(part.texts, table if share == 1 else table[_rows(captions, part)])
+            kept = out if share == 1 and out else Path(scratch) / f"all{k}"
+            full = _measured(folder, part, names, kept, checked)
+            some = _measured(folder, part, names, Path(scratch) / f"some{k}", checked, among)
+            facts = {"images": part.n_images, "captions": part.n_captions, "pairs": part.n_images * part.n_captions}
+            ratio = full["seconds"] / some["seconds"]
+            sizes.append({**facts, "all_pairs": full, "tops_and_share": some, "ratio": ratio})
+    largest = {key: value for key, value in sizes[-1].items() if key in ("images", "captions", "pairs")}
+    exponent = {way: _exponent(sizes, way) for way in ("all_pairs", "tops_and_share")}
+    return {**largest, **sizes[-1]["all_pairs"], **encoding, "among": among, "sizes": sizes, "exponent": exponent}
 
 
-def _run(captions_dir: Path, names: Sequence[str], split: str | None, out: Path) -> tuple[float, float]:
+def _measured(
+    captions_dir: Path, captions: Captions, names: Sequence[str], out: Path, checked: int, among: float | None = None
+) -> dict[str, Any]:
+    """Of one run of the stage, and of its samples against brute force."""
+    seconds, peak = _run(captions_dir, names, captions.split, out, among)
+    shards = read_shards(out)
+    return {
+        "seconds": seconds,
+        "pairs_per_s": captions.n_images * captions.n_captions / seconds,
+        "pairs_touched": shards.manifest["scored"],
+        "peak_rss_mb": peak,
+        "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
+        "kept_pairs": shards.manifest["pairs"],
+        **check(captions, shards, checked),
+    }
+
+
+def _exponent(sizes: Sequence[dict[str, Any]], way: str) -> float:
+    """The slope of log seconds over log images, by least squares."""
+    images, seconds = [size["images"] for size in sizes], [size[way]["seconds"] for size in sizes]
+    return float(np.polyfit(np.log(images), np.log(seconds), 1)[0]) if len(set(images)) > 1 else float("nan")
+
+
+def _written(captions: Captions, folder: Path) -> Path:
+    """A captions folder of these."""
+    schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": captions.tokenizer, "inputs": {}})
+    folder.mkdir()
+    rows = {FILE: write_arrow(folder / FILE, schema, captions.table.cast(schema).to_batches())}
+    splits = {captions.split: captions.n_captions}
+    write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=captions.n_images, splits=splits)
+    return folder
+
+
+def _rows(captions: Captions, part: Captions) -> np.ndarray:
+    """int64: where the captions of a part stand."""
+    row = {caption: k for k, caption in enumerate(captions.caption_ids)}
+    return np.array([row[caption] for caption in part.caption_ids])
+
+
+def _run(captions_dir: Path, names: Sequence[str], split: str, out: Path, among: float | None) -> tuple[float, float]:
     """Seconds and peak megabytes of the stage in a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "capgrade.pipelines.cli",
-        "shards",
-        "--captions",
-        str(captions_dir),
-        "--out",
-        str(out),
-    ]
-    command += ["--measures", ",".join(names), *(["--split", split] if split else [])]
+    command = [sys.executable, "-m", "capgrade.pipelines.cli", "shards", "--captions", str(captions_dir)]
+    command += ["--out", str(out), "--measures", ",".join(names), "--split", split]
+    command += [] if among is None else ["--set", f"shards.windows.among={among}"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=sys.stderr)
     _, status, usage = os.wait4(process.pid, 0)
@@ -98,24 +139,23 @@ def _run(captions_dir: Path, names: Sequence[str], split: str | None, out: Path)
 @contextmanager
 def _embeddings(
     captions: Captions, names: Sequence[str], vectors: Path | None, scratch: Path
-) -> Iterator[dict[str, float]]:
-    """Embeddings in the cache that the stage reads: stand-ins in a cache of their own, or real ones. Yields the rate of
-    the encoder, captions per second."""
+) -> Iterator[tuple[dict[str, float], np.ndarray | None]]:
+    """The rate of the encoder, captions per second, and embeddings of all captions, stand-ins or real ones; meanwhile
+    the stage reads its embeddings from a cache of its own."""
     if "sbert" not in names:
-        yield {}
+        yield {}, None
         return
     start = time.perf_counter()
     encode(load_encoder(EMBEDDED), captions.texts[:ENCODED])
     rate = {"encoded_per_s": min(ENCODED, captions.n_captions) / (time.perf_counter() - start)}
-    if vectors is None:
-        embed(captions.texts, EMBEDDED)
-        yield rate
-        return
+    table = np.load(vectors, mmap_mode="r", allow_pickle=False) if vectors else embed(captions.texts, EMBEDDED)
+    if len(table) != captions.n_captions:
+        problem = f"{len(table)} vectors for {captions.n_captions} captions"
+        raise InputError(problem, remedy="make both with bench corpus")
     before = os.environ.get("CAPGRADE_CACHE")
     os.environ["CAPGRADE_CACHE"] = str(scratch)
     try:
-        _store(captions.texts, np.load(vectors, mmap_mode="r", allow_pickle=False))
-        yield rate
+        yield rate, table
     finally:
         os.environ.pop("CAPGRADE_CACHE")
         if before is not None:
@@ -124,8 +164,6 @@ def _embeddings(
 
 def _store(texts: list[str], vectors: np.ndarray) -> None:
     """The vectors as if Sentence-BERT had made them; one text, one vector."""
-    if len(vectors) != len(texts):
-        raise InputError(f"{len(vectors)} vectors for {len(texts)} captions", remedy="make both with bench corpus")
     row = {text: k for k, text in enumerate(texts)}
     unique = unique_texts(texts)
     folder = cache_folder() / cache_name(unique, EMBEDDED)
@@ -184,10 +222,27 @@ def _stored(shards: Shards, images: np.ndarray) -> dict[int, dict[str, Any]]:
 
 
 def show(found: dict[str, Any]) -> str:
-    """One line."""
+    """A line a size and way, and how the time of both grows."""
+    lines = []
+    for size in found["sizes"]:
+        lines.append(
+            f"{size['images']:,} images x {size['captions']:,} captions, {size['pairs'] / 1e9:,.3g} billion pairs"
+        )
+        for way, name in (("all_pairs", "all pairs"), ("tops_and_share", f"tops, and {found['among']:g} of the rest")):
+            lines.append(f"  {name}: {_line(size[way], size['pairs'])}")
+        lines.append(f"  {size['ratio']:.1f} times as fast")
+    grows = found["exponent"]
+    lines.append(
+        f"seconds grow with the power {grows['all_pairs']:.2f} of the images for all pairs, "
+        f"{grows['tops_and_share']:.2f} for tops and a share of the rest"
+    )
+    return "\n".join(lines)
+
+
+def _line(found: dict[str, Any], pairs: int) -> str:
+    touched = ", ".join(f"{name} {count / pairs:.3g}" for name, count in found["pairs_touched"].items())
     return (
-        f"{found['pairs'] / 1e9:,.2f} billion pairs in {found['seconds'] / 60:,.1f} minutes "
-        f"({found['pairs_per_s'] / 1e6:,.0f} million a second), {found['peak_rss_mb']:,.0f} MB at most, "
-        f"{found['output_bytes'] / 1e6:,.0f} MB written; {found['checked_rows']:,} images as by brute force, "
-        f"values within {found['max_abs_diff']:.1e}"
+        f"{found['seconds']:,.1f} s ({found['pairs_per_s'] / 1e6:,.0f} million pairs a second), scored of each pair: "
+        f"{touched}; {found['peak_rss_mb']:,.0f} MB at most, {found['output_bytes'] / 1e6:,.0f} MB written; "
+        f"{found['checked_rows']:,} images as by brute force, values within {found['max_abs_diff']:.1e}"
     )

@@ -97,7 +97,8 @@ class Sampled:
 def _packed(state: dict[str, np.ndarray]) -> pa.RecordBatch:
     """Samples between workers: one row, a list a table of the state."""
     columns = {
-        name: pa.array([values.ravel()], pa.list_(pa.from_numpy_dtype(values.dtype))) for name, values in state.items()
+        name: pa.array([values.ravel()], pa.large_list(pa.from_numpy_dtype(values.dtype)))
+        for name, values in state.items()
     }
     return pa.RecordBatch.from_pydict(columns)
 

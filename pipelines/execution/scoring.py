@@ -8,6 +8,7 @@ from typing import cast
 
 import numba
 
+from capgrade.pipelines.execution.exchange import without_secrets
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.tables import Batches, Mergeable, Opened
 from capgrade.pipelines.execution.watch import watch
@@ -87,6 +88,6 @@ def _read(job: Job, block: int, groups: Sequence[int]) -> list[Batches] | None:
                 return None
             job.drop(job.receipt(block, group))  # so that it is computed again
             problem = f"{job.name(job.receipt(block, group))} and its parts do not fit"
-            where = job.remote or str(job.work)
+            where = without_secrets(job.remote or str(job.work))
             raise InputError(f"{where}: {problem}", remedy="run again, it computes them anew") from error
     return found

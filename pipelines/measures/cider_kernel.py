@@ -93,60 +93,80 @@ def _room(images, rows, term_ptr):
     return start
 
 
-@njit(parallel=True, fastmath=_FAST, cache=True)
-def fold_references(images, first, rows, postings):
-    """The terms of each image, and for each a table over length classes of what a caption with it gains, before its
-    own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense row: both
-    int64 [terms]."""
+@njit(cache=True)
+def _first_from(values, begin, end, wanted):
+    """Where the first of the sorted values[begin:end] stands that is not below `wanted`; `end` when all are."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if values[middle] < wanted:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@njit(fastmath=_FAST, cache=True)
+def _fold_image(i, first, rows, postings, row, term, cursor, following, ending, orders, table):
+    """The terms of image i from `row` on; returns the row behind them."""
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
     clip, scale = rows.clip, rows.scale
     term_ptr, term_count, dense_row = postings.term_ptr, postings.term_count, postings.dense_row
     post_ptr, post_rank = postings.ptr, postings.rank
-    start = _room(images, rows, term_ptr)
+    begin, last, n_classes = ref_ptr[i], ref_ptr[i + 1], penalty.shape[0]
+    total = 0
+    for q in range(begin, last):
+        total += ptr[refs[q] + 1] - ptr[refs[q]]
+    grams, cells, owners = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
+    k = 0
+    for q in range(begin, last):
+        for p in range(ptr[refs[q]], ptr[refs[q] + 1]):
+            grams[k], cells[k], owners[k] = gram[p], p, refs[q]
+            k += 1
+    by_gram = np.argsort(grams)
+    share = scale / (last - begin)
+    k = 0
+    while k < total:
+        g = grams[by_gram[k]]
+        end = k
+        while end < total and grams[by_gram[end]] == g:
+            end += 1
+        for t in range(term_ptr[g], term_ptr[g + 1]):
+            at = post_ptr[t]
+            if first:
+                at = _first_from(post_rank, at, post_ptr[t + 1], first)
+            if dense_row[t] < 0 and at == post_ptr[t + 1]:
+                continue
+            for d in range(n_classes):
+                table[row, d] = 0
+            for x in range(k, end):
+                r, c = owners[by_gram[x]], count[cells[by_gram[x]]]
+                w = np.float32(_shared(term_count[t], c, clip) * gain[g] * inv_norm[r, order[g]] * share)
+                fade = penalty[length_class[r]]
+                for d in range(n_classes):
+                    table[row, d] += w * fade[d]
+            term[row], cursor[row], ending[row], orders[row] = t, at, post_ptr[t + 1], order[g]
+            following[row] = post_rank[at] if dense_row[t] < 0 else -1
+            row += 1
+        k = end
+    return row
+
+
+@njit(parallel=True, cache=True)
+def fold_references(images, first, rows, postings):
+    """The terms of each image, and for each a table over length classes of what a caption with it gains, before its
+    own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense row: both
+    int64 [terms]."""
+    start = _room(images, rows, postings.term_ptr)
     n_terms, used = start[-1], np.empty(images.shape[0], np.int64)
     term, cursor = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
     following, ending = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
-    orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, penalty.shape[0]), np.float32)
-    n_classes = penalty.shape[0]
+    orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, rows.penalty.shape[0]), np.float32)
     for b in prange(images.shape[0]):
-        begin, last = ref_ptr[images[b]], ref_ptr[images[b] + 1]
-        total = 0
-        for q in range(begin, last):
-            total += ptr[refs[q] + 1] - ptr[refs[q]]
-        grams, cells, owners = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
-        k = 0
-        for q in range(begin, last):
-            for p in range(ptr[refs[q]], ptr[refs[q] + 1]):
-                grams[k], cells[k], owners[k] = gram[p], p, refs[q]
-                k += 1
-        by_gram = np.argsort(grams)
-        share = scale / (last - begin)
-        row = start[b]
-        k = 0
-        while k < total:
-            g = grams[by_gram[k]]
-            end = k
-            while end < total and grams[by_gram[end]] == g:
-                end += 1
-            for t in range(term_ptr[g], term_ptr[g + 1]):
-                at = post_ptr[t]
-                if first:
-                    at += np.searchsorted(post_rank[post_ptr[t] : post_ptr[t + 1]], first)
-                if dense_row[t] < 0 and at == post_ptr[t + 1]:
-                    continue
-                table[row] = 0
-                for x in range(k, end):
-                    r, c = owners[by_gram[x]], count[cells[by_gram[x]]]
-                    w = np.float32(_shared(term_count[t], c, clip) * gain[g] * inv_norm[r, order[g]] * share)
-                    fade = penalty[length_class[r]]
-                    for d in range(n_classes):
-                        table[row, d] += w * fade[d]
-                term[row], cursor[row], ending[row], orders[row] = t, at, post_ptr[t + 1], order[g]
-                following[row] = post_rank[at] if dense_row[t] < 0 else -1
-                row += 1
-            k = end
-        used[b] = row - start[b]
+        end = _fold_image(
+            images[b], first, rows, postings, start[b], term, cursor, following, ending, orders, table
+        )  # fmt: skip
+        used[b] = end - start[b]
     return Folded(start, used, term, ending, orders, table), cursor, following
 
 
@@ -156,6 +176,48 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
+@njit(cache=True)
+def _score_image(folded, begin, used, cursor, following, postings, ranked, full, first, last, out):
+    """Captions first..last with one image, whose terms start at `begin`, into `out`."""
+    term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table
+    post_rank, dense_row, dense = postings.rank, postings.dense_row, postings.dense
+    class_start, rank, class_of_rank, norm_of_rank = ranked
+    acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
+    rows, n_rows = np.empty(dense.shape[0], np.int64), 0
+    for k in range(begin, begin + used):
+        if following[k] < 0:
+            rows[n_rows] = k
+            n_rows += 1
+        elif following[k] < last:
+            p, end, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
+            r = following[k]
+            while r < last:
+                acc[r - first] += table[k, class_of_rank[r]] * norm[r]
+                p += 1
+                if p == end:
+                    r = np.int64(rank.shape[0])
+                    break
+                r = np.int64(post_rank[p])
+            cursor[k], following[k] = p, r
+    for d in range(class_start.shape[0] - 1):
+        x = 0
+        while x + 4 <= n_rows:
+            k0, k1, k2, k3 = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
+            a0, a1, a2, a3 = table[k0, d], table[k1, d], table[k2, d], table[k3, d]
+            d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
+            d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
+            for j in range(class_start[d], class_start[d + 1]):
+                acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
+            x += 4
+        while x < n_rows:
+            a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
+            for j in range(class_start[d], class_start[d + 1]):
+                acc[j - first] += a0 * d0[j]
+            x += 1
+    for c in range(first, last):
+        out[c - first] = whole(acc[rank[c] - first], full)
+
+
 @njit(parallel=True, cache=True)
 def score_chunk(folded, cursor, following, postings, ranked, full, first, last, column, out):
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
@@ -163,45 +225,11 @@ def score_chunk(folded, cursor, following, postings, ranked, full, first, last, 
     A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
     sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
-    start, used, term, ending = folded.start, folded.used, folded.term, folded.ending
-    orders, table = folded.order, folded.table
-    post_rank, dense_row, dense = postings.rank, postings.dense_row, postings.dense
-    class_start, rank, class_of_rank, norm_of_rank = ranked
+    start, used = folded.start, folded.used
     for b in prange(start.shape[0] - 1):
-        acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
-        rows, n_rows = np.empty(dense.shape[0], np.int64), 0
-        for k in range(start[b], start[b] + used[b]):
-            if following[k] < 0:
-                rows[n_rows] = k
-                n_rows += 1
-            elif following[k] < last:
-                p, end, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
-                r = following[k]
-                while r < last:
-                    acc[r - first] += table[k, class_of_rank[r]] * norm[r]
-                    p += 1
-                    if p == end:
-                        r = np.int64(rank.shape[0])
-                        break
-                    r = np.int64(post_rank[p])
-                cursor[k], following[k] = p, r
-        for d in range(class_start.shape[0] - 1):
-            x = 0
-            while x + 4 <= n_rows:
-                k0, k1, k2, k3 = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
-                a0, a1, a2, a3 = table[k0, d], table[k1, d], table[k2, d], table[k3, d]
-                d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
-                d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
-                for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
-                x += 4
-            while x < n_rows:
-                a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
-                for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += a0 * d0[j]
-                x += 1
-        for c in range(first, last):
-            out[b, column + c - first] = whole(acc[rank[c] - first], full)
+        _score_image(
+            folded, start[b], used[b], cursor, following, postings, ranked, full, first, last, out[b, column:]
+        )  # fmt: skip
 
 
 @njit(cache=True)
@@ -229,34 +257,38 @@ def _without_self(h, i, rows):
     return rows.scale * total / used
 
 
-@njit(parallel=True, cache=True)
-def score_some(images, captions, found, rows, out):
-    """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
-    once for all captions."""
+@njit(cache=True)
+def _some_of_image(i, captions, found, rows, out):
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
     clip, scale, full = rows.clip, rows.scale, rows.full
     found_gram, found_column, found_count = found.gram, found.column, found.counts
     n_found = found_gram.shape[0]
-    for b in prange(images.shape[0]):
-        i = images[b]
-        total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
-        for q in range(ref_ptr[i], ref_ptr[i + 1]):
-            r = refs[q]
-            one[:] = 0
-            for p in range(ptr[r], ptr[r + 1]):
-                g = gram[p]
-                o = order[g]
-                k = np.searchsorted(found_gram, g)
-                while k < n_found and found_gram[k] == g:
-                    column = found_column[k]
-                    norms = inv_norm[captions[column], o] * inv_norm[r, o]
-                    one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
-                    k += 1
-            for column in range(captions.shape[0]):
-                total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
+    total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
+    for q in range(ref_ptr[i], ref_ptr[i + 1]):
+        r = refs[q]
+        one[:] = 0
+        for p in range(ptr[r], ptr[r + 1]):
+            g = gram[p]
+            o = order[g]
+            k = _first_from(found_gram, 0, n_found, g)
+            while k < n_found and found_gram[k] == g:
+                column = found_column[k]
+                norms = inv_norm[captions[column], o] * inv_norm[r, o]
+                one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
+                k += 1
         for column in range(captions.shape[0]):
-            out[b, column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
+            total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
+    for column in range(captions.shape[0]):
+        out[column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
+
+
+@njit(parallel=True, cache=True)
+def score_some(images, captions, found, rows, out):
+    """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
+    once for all captions."""
+    for b in prange(images.shape[0]):
+        _some_of_image(images[b], captions, found, rows, out[b])
 
 
 @njit(cache=True)

@@ -14,6 +14,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 
 MAX_ORDER = 4
+MOST_NGRAMS = 2**31 - 1
 FREQUENCIES = "document_frequencies"
 FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
@@ -62,6 +63,9 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool =
         orders.append(np.full(len(texts), n - 1, np.int8))
         order_texts.append(texts)
         base += len(texts)
+        if base > MOST_NGRAMS:
+            problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
+            raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
     rows, grams = np.concatenate(keys, axis=1)
     cells, count = np.unique(rows * max(base, 1) + grams, return_counts=True)
     ptr = np.searchsorted(cells, np.arange(len(words) + 1) * max(base, 1))

@@ -224,7 +224,7 @@ def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean
 
 
 @njit(cache=True)
-def _lcs(a, b):
+def lcs(a, b):
     """Longest common subsequence by the textbook table; for the few pairs that leave a reference out."""
     row = np.zeros(b.shape[0] + 1, np.int64)
     for x in a:
@@ -245,10 +245,10 @@ def _one(hypothesis, image, without, ref_ptr, refs, ptr, word, beta2, mean):
         if r != without:
             used += 1
             reference = word[ptr[r] : ptr[r + 1]]
-            lcs = _lcs(hypothesis, reference)
-            precision = max(precision, lcs / len(hypothesis))
-            recall = max(recall, lcs / len(reference))
-            total += (1 + beta2) * lcs / (len(hypothesis) + beta2 * len(reference))
+            longest = lcs(hypothesis, reference)
+            precision = max(precision, longest / len(hypothesis))
+            recall = max(recall, longest / len(reference))
+            total += (1 + beta2) * longest / (len(hypothesis) + beta2 * len(reference))
     if mean:
         return total / used
     below = recall + beta2 * precision

@@ -79,12 +79,12 @@ def offer_listed(
             if marks[k] & UNIFORM:
                 key = mix(pair + salt[0])
                 if key < limit[b, 0]:
-                    take(0, key, row, mine, start, heap[b], payload[b], size[b], limit[b])
+                    payload[b, take(0, key, row, start, heap[b], size[b], limit[b])] = mine
             for m in range(n_measures):
                 if marks[k] & (TOP << m):
                     key = descending(value_bits[m, k], row)
                     if key < limit[b, 1 + m]:
-                        take(1 + m, key, row, mine, start, heap[b], payload[b], size[b], limit[b])
+                        payload[b, take(1 + m, key, row, start, heap[b], size[b], limit[b])] = mine
                 if marks[k] & INSIDE:
                     after, first = _passed(mine[m], lower[m]), _passed(mine[m], upper[m])
                     begun[b, m, after] += 1
@@ -93,4 +93,4 @@ def offer_listed(
                         x = 1 + n_measures + m * n_windows + w
                         key = mix(pair + salt[x])
                         if key < limit[b, x]:
-                            take(x, key, row, mine, start, heap[b], payload[b], size[b], limit[b])
+                            payload[b, take(x, key, row, start, heap[b], size[b], limit[b])] = mine

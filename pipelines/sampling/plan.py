@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.sampling import kernel
-from capgrade.pipelines.sampling.kernel import ANY, STEP, Layout, Own, Room, State, Windows, mix_all
+from capgrade.pipelines.sampling.gates import ANY, STEP
+from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows, mix_all
+from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
 
 MOST_MEASURES = 15  # of two bits each, beside two
@@ -118,13 +120,18 @@ class Samples:
         ).copy()
 
     def offer(self, first: int, caption_keys: np.ndarray, values: np.ndarray) -> None:
-        """The captions from row `first` on: keys uint64 [captions], values float32 [measures, images, captions]."""
+        """The captions from row `first` on: keys uint64 [captions], values float32 [measures, images, captions].
+
+        ValueError for a NaN, which is in no window and has no place among the most relevant.
+        """
         at = self._own - first
         inside = (at >= 0) & (at < len(caption_keys))
         self.state["own_values"][inside] = values[:, self._own_image[inside], at[inside]].T
-        kernel.offer(
+        offer(
             self._base, caption_keys, first, values, values.view(np.int32), self._windows, self._layout, self._arrays
         )  # fmt: skip
+        if self.state["begun"][:, :, 0].any():
+            raise ValueError(f"NaN among the values of captions {first} to {first + len(caption_keys) - 1}")
 
     def merge(self, other: Mapping[str, np.ndarray]) -> None:
         """The `state` of samples of other captions."""
@@ -189,11 +196,7 @@ def windows_of(bounds: np.ndarray) -> Windows:
     float32 at or above."""
     beyond = np.full((len(bounds), 1), np.inf)
     lower, upper = (_at_or_above(np.hstack([bounds[:, :, side], beyond])) for side in (0, 1))
-    step = bounds[:, 2, 0] - bounds[:, 1, 0] if bounds.shape[1] > 2 else np.full(len(bounds), np.inf)
-    low = np.stack([lower[:, 1] - step, upper[:, 0]], axis=1) if bounds.shape[1] > 2 else np.zeros((len(bounds), 2))
-    edges = np.concatenate([lower[:, :-1], upper[:, :-1]], axis=1)
-    held = [max(((e >= lo) & (e < up)).sum() for e in row) for row, lo, up in zip(edges, lower, upper, strict=True)]
-    return Windows(lower, upper, low.astype(np.float32), (1 / step).astype(np.float32), np.array(held))
+    return Windows(lower, upper)
 
 
 def _at_or_above(bounds: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capgrade.benchmarks.brute_force import samples_of
 from capgrade.benchmarks.corpus import _suffix, check, corpus, generate, stand_ins, statistics
-from capgrade.benchmarks.scale import bench
+from capgrade.benchmarks.scale import bench, show
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -68,8 +68,18 @@ def test_stand_ins_are_unit_vectors_of_the_words(real: Captions) -> None:
 
 def test_bench_scale_with_stand_in_vectors(real: Captions, tmp_path: Path) -> None:
     corpus(real, 80, tmp_path / "c", seed=0, vectors=True)
-    found = bench(tmp_path / "c", ("cider", "rouge_l", "sbert"), None, 20, tmp_path / "c" / "vectors.npy")
+    names = ("cider", "sbert")
+    found = bench(tmp_path / "c", names, None, 20, tmp_path / "c" / "vectors.npy", among=0.1, shares=(0.5, 1))
     assert found["pairs"] == 80 * 400 and found["checked_rows"] == 64
+    assert [size["captions"] for size in found["sizes"]] == [200, 400]
+    for size in found["sizes"]:
+        assert size["all_pairs"]["pairs_touched"] == dict.fromkeys(names, size["pairs"])
+        some = size["tops_and_share"]
+        assert some["pairs_touched"] != size["all_pairs"]["pairs_touched"]
+        assert some["checked_rows"] > 0 and some["max_abs_diff"] < 1e-5
+        assert some["kept_pairs"] < size["all_pairs"]["kept_pairs"]
+    assert all(np.isfinite(one) for one in found["exponent"].values())
+    assert show(found).count("as by brute force") == 4
     assert found["max_abs_diff"] < 1e-5
     assert found["pairs_per_s"] == pytest.approx(found["pairs"] / found["seconds"])
     assert found["peak_rss_mb"] > 50 and found["output_bytes"] > 1000

@@ -79,17 +79,21 @@ class CiderTops:
         gram_of = np.repeat(np.arange(len(f.term_ptr) - 1, dtype=np.int32), np.diff(f.term_ptr))
         common = self._common()
         return kernel.Index(
-            f.ptr, f.gram, f.count, f.gain, gram_of, f.term_count, f.post_ptr, f.post_rank,
-            self._packed(gram_of), f.dense_row, row_of_rank, f.class_of_rank, f.norm_of_rank, common, _most(common),
+            f.ptr, f.gram, f.count, f.gain, gram_of, f.term_count, f.post_ptr, self._packed(gram_of), f.dense_row,
+            row_of_rank, f.class_of_rank, np.ascontiguousarray(f.norm_of_rank.T), common, _most(common),
         )  # fmt: skip
 
     def _packed(self, gram_of: np.ndarray) -> np.ndarray:
-        """uint32 [postings]: the inverse norm in units, rounded up to 24 bits, and the length class in the 8 below."""
+        """uint32 [postings, 2]: rank; the inverse norm in units, rounded up to 24 bits, and the length class in the 8
+        below."""
         f = self.fitted
         order = np.repeat(f.order[gram_of], np.diff(f.post_ptr))
         units = np.float32(kernel.UNITS / f.full)
         norm = (f.norm_of_rank[order, f.post_rank] * units).view(np.uint32)
-        return ((norm + np.uint32(255)) & np.uint32(0xFFFFFF00)) | f.class_of_rank[f.post_rank].astype(np.uint32)
+        out = np.empty((len(f.post_rank), 2), np.uint32)
+        out[:, 0] = f.post_rank
+        out[:, 1] = (norm + np.uint32(255)) & np.uint32(0xFFFFFF00) | f.class_of_rank[f.post_rank]
+        return out
 
     def _common(self) -> np.ndarray:
         """uint32 [levels, n_captions] by rank: the norm of a caption's part in the n-grams of each level, in 255ths,

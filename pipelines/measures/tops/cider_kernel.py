@@ -29,6 +29,7 @@ FIRST = 0.1  # of the captions: postings walked before the first threshold
 COMMON = np.float32(1)  # the share of its unit vector that a caption is expected to have in common n-grams
 LEVELS = (1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256, 0.0)  # of the captions: n-grams above are common
 PHI = np.uint32(0x9E3779B1)
+STEPS = 256  # of 16 units, in which bounds are sorted
 FILTER = 8192  # bytes that tell most n-grams that no reference has
 
 
@@ -42,12 +43,11 @@ class Index(NamedTuple):
     gram_of: np.ndarray  # int32 [terms]
     term_count: np.ndarray
     post_ptr: np.ndarray
-    post_rank: np.ndarray
-    post_packed: np.ndarray  # uint32 [postings]: the inverse norm in units as float32, the last 8 bits the class
+    post: np.ndarray  # uint32 [postings, 2]: rank; the inverse norm in units as float32, the last 8 bits the class
     dense_row: np.ndarray
     row_of_rank: np.ndarray  # int32 [n_captions]
     class_of_rank: np.ndarray
-    norm_of_rank: np.ndarray
+    norms: np.ndarray  # float32 [n_captions, 4]: inverse norms by rank
     common: np.ndarray  # uint32 [levels, n_captions]: a byte an order, the norm of a caption's part in common n-grams
     most_common: np.ndarray  # uint32 [levels, blocks]: the largest of each byte in BLOCK captions
 
@@ -58,6 +58,8 @@ class Terms(NamedTuple):
     term: np.ndarray
     orders: np.ndarray
     table: np.ndarray
+    gram: np.ndarray  # int32 [terms]
+    counts: np.ndarray  # int32 [terms]
     dense_at: np.ndarray  # int64 [terms]: which of the image's dense rows, -1 for postings
     n_dense: int
     seen: np.ndarray  # uint8 [FILTER]
@@ -85,7 +87,7 @@ def value_of(c, r, ix, im, found):
     """The value of one caption, each rounding as `score_chunk` does it: postings in the terms' order, each product in
     float32 and their sum in float64; then the dense rows, four to a float32 sum."""
     total, n_found = 0.0, 0
-    d = ix.class_of_rank[r]
+    d, norms = ix.class_of_rank[r], ix.norms[r]
     for p in range(ix.ptr[c], ix.ptr[c + 1]):
         g = ix.gram[p]
         if im.seen[_hash(g) & np.uint32(FILTER - 1)] == 0:
@@ -94,10 +96,10 @@ def value_of(c, r, ix, im, found):
         if im.keys[at] < 0:
             continue
         k = im.first[at]
-        while ix.term_count[im.term[k]] != ix.counts[p]:
+        while im.counts[k] != ix.counts[p]:
             k += 1
         if im.dense_at[k] < 0:
-            total += np.float64(im.table[k, d] * ix.norm_of_rank[im.orders[k], r])
+            total += np.float64(im.table[k, d] * norms[im.orders[k]])
         else:
             found[n_found] = k
             n_found += 1
@@ -105,12 +107,12 @@ def value_of(c, r, ix, im, found):
     while x < n_found:
         k = found[x]
         four = im.dense_at[k] // 4
-        part = im.table[k, d] * ix.norm_of_rank[im.orders[k], r]
+        part = im.table[k, d] * norms[im.orders[k]]
         x += 1
         if four < im.n_dense // 4:
             while x < n_found and im.dense_at[found[x]] // 4 == four:
                 k = found[x]
-                part = fma(im.table[k, d], ix.norm_of_rank[im.orders[k], r], part)
+                part = fma(im.table[k, d], norms[im.orders[k]], part)
                 x += 1
         total += np.float64(part)
     return total
@@ -124,8 +126,10 @@ def terms_of(term, orders, table, ix):
         size *= 2
     keys, first = np.full(size, -1, np.int32), np.empty(size, np.int64)
     seen, dense_at, n_dense = np.zeros(FILTER, np.uint8), np.full(term.shape[0], -1, np.int64), 0
+    gram, counts = np.empty(term.shape[0], np.int32), np.empty(term.shape[0], np.int32)
     for k in range(term.shape[0]):
         g = ix.gram_of[term[k]]
+        gram[k], counts[k] = g, ix.term_count[term[k]]
         at = _slot(g, keys)
         if keys[at] < 0:
             keys[at], first[at] = g, k
@@ -133,43 +137,54 @@ def terms_of(term, orders, table, ix):
         if ix.dense_row[term[k]] >= 0:
             dense_at[k] = n_dense
             n_dense += 1
-    return Terms(term, orders, table, dense_at, n_dense, seen, keys, first)
+    return Terms(term, orders, table, gram, counts, dense_at, n_dense, seen, keys, first)
+
+
+@njit(fastmath={"nnan", "nsz", "reassoc"}, cache=True)
+def _highest(row):
+    """The largest of a row without negative numbers."""
+    highest = np.float32(0)
+    for d in range(row.shape[0]):
+        highest = max(highest, row[d])
+    return highest
+
+
+@njit(cache=True)
+def _share(k, ix, im):
+    """What the table of a term is multiplied by for q."""
+    return np.float32(1 / (im.counts[k] * np.sqrt(ix.gain[im.gram[k]])))
 
 
 @njit(cache=True)
 def _grams(ix, im):
-    """The n-grams with a weight: their first terms, how many captions have each, and q float32 [n-grams, classes]."""
+    """The n-grams with a weight: their first terms, how many captions have each, and the largest q of any class."""
     most = im.term.shape[0]
-    begin, df = np.empty(most, np.int64), np.empty(most, np.int64)
-    q = np.zeros((most, im.table.shape[1]), np.float32)
+    begin, df, highest = np.empty(most, np.int64), np.empty(most, np.int64), np.zeros(most, np.float32)
     n, k = 0, 0
     while k < most:
-        g = ix.gram_of[im.term[k]]
-        idf = np.sqrt(ix.gain[g])
+        g = im.gram[k]
+        weighs = ix.gain[g] > 0
         begin[n], df[n] = k, 0
-        while k < most and ix.gram_of[im.term[k]] == g:
-            t = im.term[k]
-            df[n] += ix.post_ptr[t + 1] - ix.post_ptr[t]
-            if idf > 0:
-                share, mine, row = np.float32(1 / (ix.term_count[t] * idf)), q[n], im.table[k]
-                for d in range(mine.shape[0]):
-                    mine[d] = max(mine[d], row[d] * share)
+        while k < most and im.gram[k] == g:
+            df[n] += ix.post_ptr[im.term[k] + 1] - ix.post_ptr[im.term[k]]
+            if weighs:
+                highest[n] = max(highest[n], _highest(im.table[k]) * _share(k, ix, im))
             k += 1
-        n += idf > 0
-    return begin[:n], df[:n], q[:n]
+        n += weighs
+    return begin[:n], df[:n], highest[:n]
 
 
 @njit(cache=True)
 def _walk(k, ix, im, sums):
     """Add what the terms of the n-gram that begins at k gain to the sums of the captions that have it."""
-    g = ix.gram_of[im.term[k]]
-    while k < im.term.shape[0] and ix.gram_of[im.term[k]] == g:
+    g = im.gram[k]
+    while k < im.term.shape[0] and im.gram[k] == g:
         row = im.table[k]
-        some = slice(ix.post_ptr[im.term[k]], ix.post_ptr[im.term[k] + 1])
-        ranks, packed, norms = ix.post_rank[some], ix.post_packed[some], ix.post_packed[some].view(np.float32)
-        for p in range(ranks.shape[0]):
-            gain = row[packed[p] & np.uint32(255)] * norms[p]
-            sums[np.uint32(ranks[p])] += np.uint16(np.int32(gain) + np.int32(1))
+        post = ix.post[ix.post_ptr[im.term[k]] : ix.post_ptr[im.term[k] + 1]]
+        norms = post.view(np.float32)
+        for p in range(post.shape[0]):
+            gain = row[post[p, 1] & np.uint32(255)] * norms[p, 1]
+            sums[post[p, 0]] += np.uint16(np.int32(gain) + np.int32(1))
         k += 1
 
 
@@ -183,64 +198,75 @@ def _bound(parts, most):
 
 
 @njit(cache=True)
-def _reaching(sums, least, parts, most, out):
-    """Ranks whose sum reaches `least` units with the bound of their block, as far as there is room; how many."""
+def _lowest(least, parts, most, lowest):
+    """Fill, by block, the sum that reaches `least` units with the bound of the block."""
+    for block in range(lowest.shape[0]):
+        lowest[block] = np.uint16(max(np.float32(0), least - _bound(parts[block], most)))
+
+
+@njit(cache=True)
+def _reaching(sums, lowest, out):
+    """Ranks whose sum is `lowest` of their block or more, as far as there is room; how many."""
     n = 0
-    for block in range(parts.shape[0]):
-        at = block * BLOCK
-        some = sums[at : at + BLOCK]
-        lowest = np.uint16(max(np.float32(0), least - _bound(parts[block], most)))
+    for block in range(sums.shape[0]):
+        some, low = sums[block], lowest[block]
         hits = np.uint16(0)
-        for j in range(some.shape[0]):
-            hits |= np.uint16(some[j] >= lowest)
+        for j in range(BLOCK):
+            hits |= np.uint16(some[j] >= low)
         if hits:
-            for j in range(some.shape[0]):
-                if some[j] >= lowest:
+            for j in range(BLOCK):
+                if some[j] >= low:
                     if n == out.shape[0]:
                         return n + 1
-                    out[n] = at + j
+                    out[n] = block * BLOCK + j
                     n += 1
     return n
 
 
 @njit(cache=True)
-def _leaders(sums, values, rows):
+def _leaders(sums, values, ranks):
     """The captions of the largest sums above 0, as a heap; how many."""
     n, gate = 0, np.uint16(0)
-    for at in range(0, sums.shape[0], BLOCK):
-        some = sums[at : at + BLOCK]
+    for block in range(sums.shape[0]):
+        some = sums[block]
         hits = np.uint16(0)
-        for j in range(some.shape[0]):
+        for j in range(BLOCK):
             hits |= np.uint16(some[j] > gate)
         if hits:
-            for j in range(some.shape[0]):
+            for j in range(BLOCK):
                 if some[j] > gate:
-                    n = push(np.float32(some[j]), at + j, values, rows, n)
+                    n = push(np.float32(some[j]), block * BLOCK + j, values, ranks, n)
                     if n == values.shape[0]:
                         gate = np.uint16(values[0])
     return n
 
 
 @njit(cache=True)
-def _rest(q, orders, begin, by_df, n_classes):
+def _rest(highest, orders, begin, by_df):
     """float32 [n-grams + 1]: what a caption gains at most from all but the x rarest n-grams."""
     n = by_df.shape[0]
     rest, squares = np.zeros(n + 1, np.float32), np.zeros(ORDERS, np.float32)
     for x in range(n - 1, -1, -1):
-        highest = q[by_df[x]].max()
-        squares[orders[begin[by_df[x]]]] += highest * highest
+        squares[orders[begin[by_df[x]]]] += highest[by_df[x]] ** 2
         rest[x] = np.sqrt(squares).sum()
     return rest
 
 
 @njit(cache=True)
-def _rest_by_class(q, orders, begin, left):
+def _rest_by_class(ix, im, begin, left):
     """float32 [classes, orders]: what a caption of each length gains at most from these n-grams, by order."""
-    squares = np.zeros((ORDERS, q.shape[1]), np.float32)
-    for g in left:
-        mine, row = squares[orders[begin[g]]], q[g]
-        for d in range(row.shape[0]):
-            mine[d] += row[d] * row[d]
+    n_classes = im.table.shape[1]
+    squares, q = np.zeros((ORDERS, n_classes), np.float32), np.empty(n_classes, np.float32)
+    for x in left:
+        k, g, mine = begin[x], im.gram[begin[x]], squares[im.orders[begin[x]]]
+        q[:] = 0
+        while k < im.term.shape[0] and im.gram[k] == g:
+            share, row = _share(k, ix, im), im.table[k]
+            for d in range(n_classes):
+                q[d] = max(q[d], row[d] * share)
+            k += 1
+        for d in range(n_classes):
+            mine[d] += q[d] * q[d]
     return np.ascontiguousarray(np.sqrt(squares).T)
 
 
@@ -253,53 +279,117 @@ def _level(df, n_captions):
     return level
 
 
+class Room(NamedTuple):
+    """Of one worker: what it writes for an image."""
+
+    sums: np.ndarray  # uint16 [blocks, BLOCK], by rank
+    lowest: np.ndarray  # uint16 [blocks]
+    ranks: np.ndarray  # int32 [half of the captions]
+    bounds: np.ndarray  # float32, of `ranks`
+    order: np.ndarray  # int32: likewise
+    lead_sums: np.ndarray  # float32 [leaders]
+    lead_ranks: np.ndarray  # int64 [leaders]
+
+
 @njit(cache=True)
-def _image(ix, im, sums, ranks, lead_sums, lead_ranks, heap, rows, full):
-    """The best captions into the heap; captions whose values were computed (-1: too many, nothing was found), gains
-    added up, and how many the heap holds."""
-    n_captions, units = sums.shape[0], np.float32(UNITS / full)
+def _candidates(sums, level, by_class, least, room, leaders, ix):
+    """Put the captions beside leaders that the bound cannot rule out into `room.order`, about by falling bound, as
+    places in `room.ranks`; how many, or -1 if too many."""
+    _lowest(least, ix.most_common[level], _most(by_class), room.lowest)
+    n_found, parts = _reaching(room.sums, room.lowest, room.ranks), ix.common[level]
+    if n_found > room.ranks.shape[0]:
+        return -1
+    start = np.zeros(STEPS + 1, np.int64)
+    for x in range(n_found):
+        r = room.ranks[x]
+        room.bounds[x] = -1
+        if r < parts.shape[0] and not (sums[r] == 0 and (leaders == r).any()):
+            room.bounds[x] = sums[r] + _bound(parts[r], by_class[ix.class_of_rank[r]])
+        if room.bounds[x] >= least:
+            start[_step(room.bounds[x] - least) + 1] += 1
+    for step in range(STEPS):
+        start[step + 1] += start[step]
+    n = start[STEPS]
+    for x in range(n_found):
+        if room.bounds[x] >= least:
+            step = _step(room.bounds[x] - least)
+            room.order[start[step]] = x
+            start[step] += 1
+    return n
+
+
+@njit(cache=True, inline="always")
+def _step(above):
+    """Of STEPS, the first for bounds far above the least."""
+    return max(0, STEPS - 1 - (int(above) >> 4))
+
+
+@njit(cache=True)
+def _most(by_class):
+    """float32 [orders]: the largest of any class."""
+    most = np.zeros(ORDERS, np.float32)
+    for d in range(by_class.shape[0]):
+        for o in range(ORDERS):
+            most[o] = max(most[o], by_class[d, o])
+    return most
+
+
+@njit(cache=True)
+def _image(ix, im, room, heap, rows, full):
+    """The best captions into the heap; captions whose values were computed (-1: too many, nothing was found), and
+    gains added up."""
+    sums, units = room.sums.reshape(-1), np.float32(UNITS / full)
+    n_captions = ix.row_of_rank.shape[0]
     found = np.empty(im.n_dense + 1, np.int64)
-    begin, df, q = _grams(ix, im)
+    begin, df, highest = _grams(ix, im)
     by_df = np.argsort(df)
-    rest = _rest(q, im.orders, begin, by_df, q.shape[1])
-    x, walked, least, looked = 0, 0, np.float32(0), 0
+    rest = _rest(highest, im.orders, begin, by_df)
+    x, walked = 0, 0
     while x < len(df) and (x == 0 or walked + df[by_df[x]] <= FIRST * n_captions):
         _walk(begin[by_df[x]], ix, im, sums)
         walked += df[by_df[x]]
         x += 1
-    n_lead = _leaders(sums, lead_sums, lead_ranks)
-    n = 0
-    for y in range(n_lead):
-        r = lead_ranks[y]
+    leaders, n = room.lead_ranks[: _leaders(room.sums, room.lead_sums, room.lead_ranks)], 0
+    for r in leaders:
         row = ix.row_of_rank[r]
         n = push(np.float32(whole(value_of(row, r, ix, im, found), full)), row, heap, rows, n)
     if n < heap.shape[0] or heap[0] <= 0:
-        return -1, walked, 0
-    least = heap[0] / SLACK
-    while x < len(df) and rest[x] * COMMON >= least:
+        return -1, walked
+    while x < len(df) and rest[x] * COMMON >= heap[0] / SLACK:
         _walk(begin[by_df[x]], ix, im, sums)
         walked += df[by_df[x]]
         x += 1
-    by_class = _rest_by_class(q, im.orders, begin, by_df[x:])
-    most = np.zeros(ORDERS, np.float32)
-    for d in range(by_class.shape[0]):
-        most = np.maximum(most, by_class[d])
+    for r in leaders:
+        sums[r] = 0
+    by_class = _rest_by_class(ix, im, begin, by_df[x:]) * units
     level = _level(df[by_df[x]] if x < len(df) else n_captions, n_captions)
-    parts, blocks = ix.common[level], ix.most_common[level]
-    by_class *= units
-    n_found = _reaching(sums, least * units, blocks, most * units, ranks)
-    if n_found > ranks.shape[0]:
-        return -1, walked, 0
-    n = 0
-    for y in range(n_found):
-        r = ranks[y]
-        if sums[r] + _bound(parts[r], by_class[ix.class_of_rank[r]]) >= least * units:
-            looked += 1
-            row = ix.row_of_rank[r]
+    n_found, looked = _candidates(sums, level, by_class, heap[0] / SLACK * units, room, leaders, ix), 0
+    for x in room.order[: max(n_found, 0)]:
+        if room.bounds[x] >= heap[0] / SLACK * units:
+            r, row = room.ranks[x], ix.row_of_rank[room.ranks[x]]
             n = push(np.float32(whole(value_of(row, r, ix, im, found), full)), row, heap, rows, n)
-            if n == heap.shape[0]:
-                least = max(least, heap[0] / SLACK)
-    return looked + n_lead, walked, n
+            looked += 1
+    return (-1 if n_found < 0 else looked + len(leaders)), walked
+
+
+@njit(cache=True)
+def _room(n_captions, k):
+    half, lead, blocks = max(1, n_captions // 2), min(k + k // 4, n_captions), -(-n_captions // BLOCK)
+    return Room(
+        np.zeros((blocks, BLOCK), np.uint16), np.empty(blocks, np.uint16), np.empty(half, np.int32),
+        np.empty(half, np.float32), np.empty(half, np.int32), np.empty(lead, np.float32), np.empty(lead, np.int64),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _images(w, workers, start, used, term, orders, table, ix, full, out_rows, out_values, pairs, postings):
+    """Every `workers`-th image from w on."""
+    room = _room(ix.row_of_rank.shape[0], out_rows.shape[1])
+    for b in range(w, start.shape[0] - 1, workers):
+        some = slice(start[b], start[b] + used[b])
+        im = terms_of(term[some], orders[some], table[some], ix)
+        pairs[b], postings[b] = _image(ix, im, room, out_values[b], out_rows[b], full)
+        room.sums[:] = 0
 
 
 @njit(parallel=True, cache=True)
@@ -309,17 +399,8 @@ def tops(workers, start, used, term, orders, table, ix, full, out_rows, out_valu
     pairs int64 [images]: captions whose whole value was computed; -1 where the bound left too many, and the image is to
     be scored in full. postings int64 [images]: gains added up for the bound.
     """
-    n_captions, k = ix.row_of_rank.shape[0], out_rows.shape[1]
-    lead = min(k + k // 4, n_captions)
     for w in prange(workers):
-        sums, ranks = np.zeros(n_captions, np.uint16), np.empty(n_captions // 2, np.int32)
-        lead_sums, lead_ranks = np.empty(lead, np.float32), np.empty(lead, np.int64)
-        for b in range(w, start.shape[0] - 1, workers):
-            some = slice(start[b], start[b] + used[b])
-            im = terms_of(term[some], orders[some], table[some], ix)
-            found = _image(ix, im, sums, ranks, lead_sums, lead_ranks, out_values[b], out_rows[b], full)
-            pairs[b], postings[b] = found[0], found[1]
-            sums[:] = 0
+        _images(w, workers, start, used, term, orders, table, ix, full, out_rows, out_values, pairs, postings)
 
 
 @njit(parallel=True, cache=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops import heap
 
@@ -37,7 +38,9 @@ def sorted_tops(rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int)
     return Tops(np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1), pairs)
 
 
-def put_left_out(fitted: FittedCider | FittedSbert, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+def put_left_out(
+    fitted: FittedCider | FittedRougeL | FittedSbert, images: np.ndarray, rows: np.ndarray, values: np.ndarray
+) -> None:
     """Own captions with their values without themselves, in place of those found and then of the worst found. If as
     many more were found as there are own captions, the best of what remains are still there."""
     captions = np.unique(own_pairs(fitted.ref_ptr, fitted.refs, images)[1])

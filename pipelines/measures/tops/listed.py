@@ -10,15 +10,17 @@ from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.pipelines.measures.tops import sbert_kernel
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.find import Finder
+from capgrade.pipelines.measures.tops.rouge import RougeTops
 
 
 def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b].
 
-    CIDEr-D's are those of all pairs to the last bit; others' differ by what their `score` differs from `chunks`.
+    CIDEr-D's and ROUGE-L's are those of all pairs to the last bit; others' differ by what their `score` differs from
+    `chunks`.
     """
     fitted = find.fitted
-    if isinstance(find, CiderTops):
+    if isinstance(find, CiderTops | RougeTops):
         return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
     if isinstance(fitted, FittedSbert):
         queries, start = fitted.queries(images)

@@ -1,0 +1,296 @@
+"""Kernels of ROUGE-L's exact tops: how many words a caption shares bounds the longest common subsequence.
+
+A token is a word and how often it came before in its caption, so that captions share as many tokens as both have of a
+word. The LCS with a reference is at most the tokens shared with it, and those are at most the tokens shared with any of
+the image's references. The commonest tokens of the corpus are the bits of one number for each caption; of the others
+there are postings. Captions are taken by falling bound until the worst of the best is above all that are left.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from capgrade.pipelines.measures.rouge import ONE, SHORT, lcs
+from capgrade.pipelines.measures.tops.heap import push
+from capgrade.schemas.bits import ones
+from capgrade.schemas.compiled import njit
+
+BITS = 64  # common tokens; and the longest reference that the bit-parallel LCS takes
+SLACK = np.float32(1 + 2**-12)  # bounds and values are a few roundings of float32 each
+STEP = np.float32(0.9)  # from one level of bounds to the next
+LOWEST = np.float32(0.01)  # the last level but 0
+
+
+class Index(NamedTuple):
+    """The captions by rank, which goes by length, and what bounds need of them."""
+
+    ptr: np.ndarray  # int64 [n_captions + 1], of `word` and `token`, by row
+    word: np.ndarray  # int32 [words]
+    token: np.ndarray  # int32 [words]: of the common ones -1 - bit, of the others the number in `post_ptr`
+    post_ptr: np.ndarray  # int64 [tokens + 1]
+    post: np.ndarray  # int32 [postings]: ranks
+    bits: np.ndarray  # uint64 [n_captions] by rank
+    row_of_rank: np.ndarray  # int32 [n_captions]
+    run_start: np.ndarray  # int64 [runs + 1]: ranks
+    run_length: np.ndarray  # int64 [runs]: words of the captions of a run
+    n_vocabulary: int
+    beta2: np.float32
+    mean: bool
+
+
+class Image(NamedTuple):
+    """The references of one image."""
+
+    rows: np.ndarray  # int64 [references]
+    masks: np.ndarray  # uint64 [references]: their common tokens
+    union: np.uint64  # of the masks
+    rare: np.ndarray  # int32 [references]: how many other tokens
+    lengths: np.ndarray  # int64 [references]
+    inverse: np.ndarray  # float32 [references]: of the lengths
+    places: np.ndarray  # uint64 [references, local words]: where in a reference the word is
+    tokens: np.ndarray  # int32: the other tokens of all references, each once
+
+
+class Room(NamedTuple):
+    """Of one worker."""
+
+    local: np.ndarray  # int32 [vocabulary]: number of a word among the image's, -1 for none
+    shared: np.ndarray  # uint8 [n_captions] by rank: tokens shared with any reference
+    ranks: np.ndarray  # int32 [n_captions]: those whose bound was looked at
+    bounds: np.ndarray  # float32: theirs, -1 when their value was computed
+    known: np.ndarray  # int32 [words of the longest caption + 1]
+    low: np.ndarray  # int64 [runs]: tokens shared from which captions were looked at
+
+
+@njit(cache=True)
+def _image(rows, ix, local):
+    """Numbers the words of the references in `local`."""
+    n, total = rows.shape[0], 0
+    masks, rare, lengths = np.zeros(n, np.uint64), np.zeros(n, np.int32), np.empty(n, np.int64)
+    for q in range(n):
+        lengths[q] = ix.ptr[rows[q] + 1] - ix.ptr[rows[q]]
+        total += lengths[q]
+    tokens, places, n_tokens, n_words = np.empty(total, np.int32), np.zeros((n, total), np.uint64), 0, 0
+    for q in range(n):
+        for p in range(ix.ptr[rows[q]], ix.ptr[rows[q] + 1]):
+            t, at = ix.token[p], p - ix.ptr[rows[q]]
+            if t < 0:
+                masks[q] |= np.uint64(1) << np.uint64(-1 - t)
+            else:
+                tokens[n_tokens] = t
+                n_tokens += 1
+                rare[q] += 1
+            if local[ix.word[p]] < 0:
+                local[ix.word[p]] = n_words
+                n_words += 1
+            if at < BITS:
+                places[q, local[ix.word[p]]] |= np.uint64(1) << np.uint64(at)
+    union = np.uint64(0)
+    for mask in masks:
+        union |= mask
+    return Image(
+        rows, masks, union, rare, lengths, (1 / lengths).astype(np.float32), places, np.unique(tokens[:n_tokens])
+    )
+
+
+@njit(cache=True)
+def _forget(rows, ix, local):
+    for r in rows:
+        for p in range(ix.ptr[r], ix.ptr[r + 1]):
+            local[ix.word[p]] = -1
+
+
+@njit(cache=True)
+def _count_shared(im, ix, shared):
+    """Fill `shared`; how many postings were walked."""
+    for r in range(shared.shape[0]):
+        shared[r] = np.uint8(ones(ix.bits[r] & im.union))
+    walked = 0
+    for t in im.tokens:
+        for p in range(ix.post_ptr[t], ix.post_ptr[t + 1]):
+            shared[ix.post[p]] += np.uint8(1)
+        walked += ix.post_ptr[t + 1] - ix.post_ptr[t]
+    return walked
+
+
+@njit(cache=True)
+def _f(precision, recall, beta2):
+    below = recall + beta2 * precision
+    return (1 + beta2) * precision * recall / below if below > 0 else 0.0
+
+
+@njit(cache=True)
+def _bound_of_shared(shared, n, im, ix):
+    """Of a caption of n words that shares so many tokens with all references together."""
+    precision, recall, total = 0.0, 0.0, 0.0
+    for m in im.lengths:
+        lcs = min(shared, m)
+        precision, recall = max(precision, lcs / n), max(recall, lcs / m)
+        total += (1 + ix.beta2) * lcs / (n + ix.beta2 * m)
+    return total / len(im.lengths) if ix.mean else _f(precision, recall, ix.beta2)
+
+
+@njit(cache=True)
+def _bound(r, shared, n, im, ix):
+    """Of the caption of a rank, by the common tokens that it shares with each reference."""
+    own = ix.bits[r]
+    rare = np.int32(shared) - np.int32(ones(own & im.union))
+    longest, recall, total = np.int32(0), np.float32(0), np.float32(0)
+    for q in range(im.masks.shape[0]):
+        found = np.int32(np.int32(ones(own & im.masks[q])) + min(rare, im.rare[q]))
+        if ix.mean:
+            total += np.float32(found) / (np.float32(n) + ix.beta2 * im.lengths[q])
+        longest, recall = max(longest, found), max(recall, np.float32(found) * im.inverse[q])
+    if ix.mean:
+        return total * (1 + ix.beta2) / im.masks.shape[0]
+    below = np.float32(n) * recall + ix.beta2 * np.float32(longest)
+    return (1 + ix.beta2) * np.float32(longest) * recall / below if below > 0 else np.float32(0)
+
+
+@njit(cache=True)
+def _look(level, im, ix, room, n_looked):
+    """Look at the captions of each run whose bound by tokens shared with all references reaches the level; how many
+    were looked at in all."""
+    for run in range(len(ix.run_length)):
+        n, low = ix.run_length[run], room.low[run]
+        while low > 0 and _bound_of_shared(low - 1, n, im, ix) * SLACK >= level:
+            low -= 1
+        if low < room.low[run]:
+            least, most = np.uint8(low), np.uint8(room.low[run] - 1)
+            for at in range(ix.run_start[run], ix.run_start[run + 1], BITS):
+                some = room.shared[at : min(at + BITS, ix.run_start[run + 1])]
+                hits = np.uint8(0)
+                for j in range(some.shape[0]):
+                    hits |= np.uint8(some[j] >= least)
+                if hits:
+                    for j in range(some.shape[0]):
+                        if some[j] >= least and some[j] <= most:
+                            room.ranks[n_looked] = at + j
+                            room.bounds[n_looked] = _bound(at + j, some[j], n, im, ix) * SLACK
+                            n_looked += 1
+            room.low[run] = low
+    return n_looked
+
+
+@njit(cache=True)
+def _known(c, ix, local, known):
+    """Put the numbers of the caption's words that the references have into `known`; how many."""
+    n = 0
+    for p in range(ix.ptr[c], ix.ptr[c + 1]):
+        known[n] = local[ix.word[p]]
+        n += known[n] >= 0
+    return n
+
+
+@njit(cache=True)
+def _lcs(q, c, im, ix, known):
+    """With one reference, float32: bit-parallel, a bit of s is 0 for each word of the LCS."""
+    if im.lengths[q] > BITS:
+        r = im.rows[q]
+        return np.float32(lcs(ix.word[ix.ptr[c] : ix.ptr[c + 1]], ix.word[ix.ptr[r] : ix.ptr[r + 1]]))
+    s, places = ~np.uint64(0), im.places[q]
+    for w in known:
+        u = s & places[w]
+        s = (s + u) | (s - u)
+    return np.float32(np.int32(ones(~s)))
+
+
+@njit(cache=True)
+def value_of(c, im, ix, local, known):
+    """The value of one caption, each rounding as `rouge._finish_max` and `_finish_mean` do it; `known` int32 is
+    room for the words of a caption and one more."""
+    known = known[: _known(c, ix, local, known)]
+    n = np.float32(ix.ptr[c + 1] - ix.ptr[c])
+    return _mean(c, n, im, ix, known) if ix.mean else _max(c, n, im, ix, known)
+
+
+@njit(cache=True)
+def _max(c, n, im, ix, known):
+    best, f = np.float32(0), np.float32(0)
+    for q in range(im.lengths.shape[0]):
+        found = _lcs(q, c, im, ix, known)
+        best = max(best, found)
+        f = max(f, found * im.inverse[q] if im.lengths[q] <= SHORT else found / np.float32(im.lengths[q]))
+    below = n * f + ix.beta2 * best
+    ratio = (np.float32(1) + ix.beta2) * best * f / max(below, np.float32(1e-30))
+    return np.float32(1) if ratio > ONE else ratio
+
+
+@njit(cache=True)
+def _mean(c, n, im, ix, known):
+    total = np.float32(0)
+    for long in range(2):  # short references are summed up before long ones
+        for q in range(im.lengths.shape[0]):
+            if (im.lengths[q] > SHORT) == (long == 1):
+                below = n + ix.beta2 * np.float32(im.lengths[q])
+                total += (np.float32(1) + ix.beta2) * _lcs(q, c, im, ix, known) / below
+    return np.float32(min(total / im.lengths.shape[0], 1.0))
+
+
+@njit(cache=True)
+def _best(im, ix, room, heap, rows):
+    """The best captions into the heap; how many captions had their value computed."""
+    room.low[:] = ix.run_length + 1
+    level, n, n_looked, valued = np.float32(1), 0, 0, 0
+    while True:
+        n_looked = _look(level, im, ix, room, n_looked)
+        for x in range(n_looked):
+            if room.bounds[x] >= level and (n < heap.shape[0] or room.bounds[x] >= heap[0]):
+                row = ix.row_of_rank[room.ranks[x]]
+                n = push(value_of(row, im, ix, room.local, room.known), row, heap, rows, n)
+                room.bounds[x] = -1
+                valued += 1
+        full = n == heap.shape[0]
+        if full and heap[0] >= level or level == 0:
+            return valued
+        level = level * STEP if level > LOWEST else np.float32(0)
+        if full:
+            level = max(level, heap[0])
+
+
+@njit(cache=True)
+def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings):
+    """Every `workers`-th image from w on."""
+    n = len(ix.bits)
+    room = Room(
+        np.full(ix.n_vocabulary, -1, np.int32), np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.float32),
+        np.empty(ix.run_length[-1] + 1, np.int32), np.empty(len(ix.run_length), np.int64),
+    )  # fmt: skip
+    for b in range(w, images.shape[0], workers):
+        rows = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
+        im = _image(rows, ix, room.local)
+        postings[b] = _count_shared(im, ix, room.shared)
+        pairs[b] = _best(im, ix, room, out_values[b], out_rows[b])
+        _forget(rows, ix, room.local)
+
+
+@njit(parallel=True, cache=True)
+def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings):
+    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+
+    pairs int64 [images]: captions whose whole value was computed. postings int64 [images]: walked for the bound.
+    """
+    for w in prange(workers):
+        _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings)
+
+
+@njit(cache=True)
+def _listed(w, workers, images, ref_ptr, refs, ix, ptr, rows, values):
+    """Every `workers`-th image from w on."""
+    local, known = np.full(ix.n_vocabulary, -1, np.int32), np.empty(ix.run_length[-1] + 1, np.int32)
+    for b in range(w, images.shape[0], workers):
+        references = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
+        im = _image(references, ix, local)
+        for k in range(ptr[b], ptr[b + 1]):
+            values[k] = value_of(rows[k], im, ix, local, known)
+        _forget(references, ix, local)
+
+
+@njit(parallel=True, cache=True)
+def listed(workers, images, ref_ptr, refs, ix, ptr, rows, values):
+    """Fill the values of captions rows[ptr[image] : ptr[image + 1]], float32 [len(rows)]."""
+    for w in prange(workers):
+        _listed(w, workers, images, ref_ptr, refs, ix, ptr, rows, values)

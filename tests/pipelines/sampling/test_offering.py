@@ -1,0 +1,107 @@
+"""What is kept of chunks of captions, against the definition in docs/shards.md, written out in Python's own numbers."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.sampling.plan import Plan, Samples, id_keys
+
+WORD = 2**64
+IDS = [f"c{k}" for k in range(2600)]
+
+
+def digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def splitmix(x: int) -> int:
+    """Steele, Lea and Flood 2014, `mix64variant13`: the finaliser of splitmix64."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % WORD
+    return x ^ x >> 31
+
+
+def key(seed: int, image: str, caption: str, sample: int) -> int:
+    """A hash of (seed, image id, caption id, sample)."""
+    base = splitmix(digest(image) ^ digest(f"seed {seed}"))
+    return splitmix((splitmix((base + digest(caption)) % WORD) + (sample + 1) * 0x9E3779B97F4A7C15) % WORD)
+
+
+def chosen(plan: Plan, image: str, ids: list[str], own: list[int], values: np.ndarray) -> tuple[dict, dict]:
+    """By caption that the image keeps, its reasons and its weight. values [measures, captions]."""
+    n, reasons, missed = len(ids), dict.fromkeys(own, 1), [1 - min(1, plan.uniform / len(ids))] * len(ids)
+
+    def draw(rows: list[int], size: int, sample: int, bit: int) -> None:
+        for c in sorted(rows, key=lambda c: key(plan.seed, image, ids[c], sample))[:size]:
+            reasons[c] = reasons.get(c, 0) | bit
+
+    draw(list(range(n)), plan.uniform, 0, 2)
+    sample = 1 + len(values)
+    for m, row in enumerate(values.astype(float).tolist()):
+        for c in sorted(range(n), key=lambda c: (-row[c], c))[: plan.top]:
+            reasons[c] = reasons.get(c, 0) | 4 << 2 * m
+        for lower, upper in plan.windows(m).tolist():
+            inside = [c for c in range(n) if lower <= row[c] < upper]
+            draw(inside, plan.per_window, sample, 8 << 2 * m)
+            for c in inside:
+                missed[c] *= 1 - min(1, plan.per_window / len(inside))
+            sample += 1
+    certain = 1 | sum(4 << 2 * m for m in range(len(values)))
+    return reasons, {c: 1.0 if bits & certain else 1 / (1 - missed[c]) for c, bits in reasons.items()}
+
+
+def drawn(random: np.random.Generator, kind: str, plan: Plan, m: int, n: int) -> np.ndarray:
+    """float32 [n]: continuous values; few different ones, zeros of both signs among them; or those at and beside the
+    bounds of windows, and beyond the measure's range."""
+    low, span = plan.low[m], plan.high[m] - plan.low[m]
+    if kind == "skewed":
+        return (low + span * np.minimum(1, random.exponential(0.03, n))).astype(np.float32)
+    if kind == "ties":
+        return random.choice(np.array([0.0, -0.0, 0.1, 0.25, 0.3, 0.5], np.float32), n)
+    edges = plan.windows(m).ravel()
+    near = edges[np.isfinite(edges)].astype(np.float32)
+    near = np.concatenate([near, np.nextafter(near, np.float32(-9)), np.nextafter(near, np.float32(9))])
+    return random.choice(np.concatenate([near, np.array([low - 0.5, low + span + 0.5], np.float32)]), n)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from(["skewed", "ties", "bounds"]), min_size=1, max_size=3),
+    st.sampled_from([(0.1, 0.05), (0.2, 0.2), (0.1, 0.3), (0.35, 0.07), (0.01, 0.005), (1.0, 1.0), (0.6, 0.4)]),
+    st.sampled_from([(5, 2, 6), (0, 4, 0), (40, 0, 3), (3, 1, 70)]),
+    st.sampled_from([1, 17, 1024, 1100, 2600]),
+    st.integers(0, 2**32),
+)
+def test_what_is_kept_is_what_the_definition_says(
+    kinds: list[str], windows: tuple[float, float], rooms: tuple[int, int, int], n: int, seed: int
+) -> None:
+    random, measures = np.random.default_rng(seed), len(kinds)
+    low, high = (-1.0, 0.0, 0.0)[:measures], (1.0, 1.0, 10.0)[:measures]
+    plan = Plan(low, high, rooms[0], *windows, rooms[1], rooms[2], seed=seed)
+    values = np.stack([drawn(random, kind, plan, m, n) for m, kind in enumerate(kinds)])[:, None]
+    own, cut = sorted(random.choice(n, min(n, 3), replace=False).tolist()), int(random.integers(0, n))
+    samples, keys = Samples(plan, id_keys(["image"]), [np.array(own)], measures), id_keys(IDS[:n])
+    for a, b in ((0, cut), (cut, n)):
+        if a < b:
+            samples.offer(a, keys[a:b], np.ascontiguousarray(values[:, :, a:b]))
+    kept = samples.kept(n)
+    reasons, weight = chosen(plan, "image", IDS[:n], own, values[:, 0])
+    assert dict(zip(kept.caption.tolist(), kept.reasons.tolist(), strict=True)) == reasons
+    np.testing.assert_allclose(kept.weight, [weight[c] for c in kept.caption.tolist()], rtol=1e-9)
+    assert np.array_equal(kept.values, values[:, 0, kept.caption])
+    held = [[((lo <= row) & (row < up)).sum() for lo, up in plan.windows(m)] for m, row in enumerate(values[:, 0])]
+    assert np.array_equal(samples.members[0], held)
+
+
+def test_nan_is_refused() -> None:
+    plan = Plan((0.0,), (1.0,), 5, 0.1, 0.05, 2, 6, 0)
+    for at in (0, 700, 1500):
+        values = np.full((1, 2, 1501), 0.25, np.float32)
+        values[0, 1, at] = np.nan
+        with pytest.raises(ValueError, match="NaN among the values of captions 7 to 1507"):
+            Samples(plan, id_keys(["a", "b"]), [np.array([], int)] * 2, 1).offer(7, id_keys(IDS[:1501]), values)
