@@ -20,7 +20,7 @@ from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.devices import device_of
+from capgrade.schemas.devices import require_device
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
@@ -62,7 +62,7 @@ def relevance(
     files = read_by(params.measures, measures)
     inputs = {"captions": captions.digest, "split": captions.split, **files}
     with work_folder(out, "relevance", [made_with, inputs]) as work:
-        device_of(params.device)
+        require_device(params.device)
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(work / "parts"))
         remote = run_url(params.exchange, work)

@@ -22,7 +22,7 @@ from capgrade.pipelines.measures import Measure, choose
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.devices import device_of
+from capgrade.schemas.devices import require_device
 from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
@@ -94,7 +94,7 @@ class Source:
     def job(self, work: Path) -> Job:
         """For workers, who find the fitted measures and the keys in the work folder."""
         params, captions = self.params, self.captions
-        device_of(params.device)
+        require_device(params.device)
         remote = run_url(params.exchange, work)
         kinds = fit_measures(dict(self.chosen), captions, work)
         save_ids(captions.image_ids, work)
@@ -218,11 +218,14 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
 
 
 def explained(manifest: dict[str, Any], images: int) -> str:
-    """A line a measure: how its tops were found, and how many pairs were scored."""
+    """A line a measure: how its tops were found and why so, and how many pairs were scored."""
     all_pairs = images * manifest["n_captions"]
+    every = "of all pairs, as windows of all captions need every value"
+    if manifest["params"]["shards"]["windows"]["among"] != "all":
+        every = "of all pairs, as it has no bound or the captions are too few for one"
     lines = []
     for name, scored in manifest["scored"].items():
-        way = "by bounds" if scored < all_pairs else "of all pairs"
+        way = "by bounds" if scored < all_pairs else every
         lines.append(f"{name}: tops {way}, {scored:,} of {all_pairs:,} pairs scored ({scored / all_pairs:.3g} of them)")
     return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, package_version
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import Shards, read_shards
+from capgrade.schemas.space import require_space, size_of
 
 ANEW = "make the shards from the start, without --update"
 
@@ -53,6 +54,8 @@ def update_shards(
     changed = changes(before, source.captions)
     old = {"shards": digest(old_dir / MANIFEST), "captions": before.digest}
     with work_folder(out, "shards", [*source.key, old]) as work:
+        size = source.size(source.captions.n_images)
+        require_space(out, size, parts=size, done=size_of(work / "parts"))
         changed.save(work / UPDATE)
         lost = params.windows.counts and len(changed.gone) > 0
         kinds = fit_measures(dict(source.chosen), before, work / UPDATE) if lost else {}

@@ -26,10 +26,11 @@ from capgrade.schemas.files import (
     parse_manifest,
 )
 from capgrade.schemas.lock import LOCK, holder
+from capgrade.trainer.fit.names import CONFIG, MODEL, STATE, SUMMARY, VOCABULARY
 
-RUN, EVALUATION = "config.json", "metrics.json"
+EVALUATION = "metrics.json"
 NAMES = {
-    RUN: "training run",
+    CONFIG: "training run",
     EVALUATION: "evaluation",
 }  # where there is no manifest: by an earlier version, or unfinished
 TABLES = (".arrow", ".parquet")
@@ -115,7 +116,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _kind(folder: Path) -> str | None:
     found = next((name for name in CHECKS if (folder / name).is_file()), None)
-    return None if found == RUN and not _is_run(folder) else found
+    return None if found == CONFIG and not _is_run(folder) else found
 
 
 def _manifest_kind(folder: Path) -> str:
@@ -216,11 +217,11 @@ def _check_file(path: Path, entry: dict[str, Any], remedy: str) -> None:
 
 def _check_run(folder: Path) -> tuple[list[Path], list[Problem]]:
     """A training run: ended with a summary, or going on from its state."""
-    names = (RUN, "vocabulary.json", "model.safetensors", "summary.json")
+    names = (CONFIG, VOCABULARY, MODEL, SUMMARY)
     problems = []
-    if not (folder / "summary.json").is_file():
+    if not (folder / SUMMARY).is_file():
         what = "an unfinished training run"
-        what += ", with a state to go on from" if (folder / "state.pt").is_file() else ""
+        what += ", with a state to go on from" if (folder / STATE).is_file() else ""
         problems.append(Problem(str(folder), what, "run `capgrade train` again, it goes on"))
     remedy = f"train again: `capgrade train --restart --out {folder}`"
     present = [name for name in names if (folder / name).is_file()]
@@ -294,14 +295,14 @@ def _json(path: Path) -> None:
 
 def _is_run(folder: Path) -> bool:
     """Other software's models have a config.json too."""
-    return any((folder / name).is_file() for name in ("vocabulary.json", "state.pt", "summary.json"))
+    return any((folder / name).is_file() for name in (VOCABULARY, STATE, SUMMARY))
 
 
 READABLE: dict[str, Callable[[Path], int | None]] = {
     ".arrow": _arrow, ".parquet": _parquet, ".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".json": _json,
 }  # fmt: skip
 CHECKS: dict[str, Callable[[Path], tuple[list[Path], list[Problem]]]] = {
-    MANIFEST: _check_manifest, RUN: _check_run, EVALUATION: _check_evaluation,
+    MANIFEST: _check_manifest, CONFIG: _check_run, EVALUATION: _check_evaluation,
 }  # fmt: skip
 
 

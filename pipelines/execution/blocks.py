@@ -18,6 +18,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
+from capgrade.pipelines.execution.exchange import without_secrets
 from capgrade.pipelines.execution.graph import graph
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.runners import arguments, plain_errors
@@ -45,7 +46,7 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range |
         _run(job, what, sorted(missing), options)
     if job.remote and (damaged := fetch(job, missing)):
         problem = f"{job.name(job.receipt(damaged[0]))} and its parts do not fit, {len(damaged)} such in all"
-        raise InputError(f"{job.remote}: {problem}", remedy="run again, it computes them anew")
+        raise InputError(f"{without_secrets(job.remote)}: {problem}", remedy="run again, it computes them anew")
 
 
 def fetch(job: Job, blocks: Sequence[int]) -> list[int]:

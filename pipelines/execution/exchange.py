@@ -2,16 +2,18 @@
 
 Any URL that fsspec knows (gs://, s3://, abfs://, with its package installed), or a folder that all see. A file is
 there whole or not at all: object stores see to that, elsewhere it is copied under another name and then renamed.
+
+A request that fails is sent again by the store's own client (s3fs with botocore, gcsfs, adlfs), after growing pauses.
+Sent again here is only what no client sees: what did not arrive as it was written.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import tempfile
+import json
+import re
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,17 @@ from typing import Any
 import fsspec
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic
+from capgrade.schemas.files import atomic, digest
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
+PAUSES = (0.1, 0.4, 1.6)  # seconds before a file is fetched again
+CUT = re.compile("Payload|Incomplete|Streaming|Checksum")  # in the names of errors for a body that is cut or changed
+SECRETS = {  # in URLs
+    re.compile(r"(?<=://)[^/@:\s]*:[^/@\s]+@"): "***@",
+    re.compile(r"([?&][^=&\s]*(?:sig|token|secret|credential|password|key)[^=&\s]*=)[^&\s'\"]+", re.I): r"\1***",
+}
+Check = Callable[[Path], None]  # OSError or ValueError for a file that is not as it was written
 
 
 class Remote:
@@ -34,35 +43,52 @@ class Remote:
             self.files, self.root = fsspec.url_to_fs(url)
         except (ImportError, ValueError) as error:
             remedy = "give a URL such as gs://bucket/folder and install the package that fsspec names for it"
-            raise InputError(f"{url}: {error}", remedy=remedy) from error
+            raise InputError(f"{self}: {without_secrets(str(error))}", remedy=remedy) from error
+
+    def __str__(self) -> str:
+        return without_secrets(self.url)
 
     def put(self, folder: Path, names: Iterable[str]) -> None:
         """Copy files of a local folder, in this order."""
         for name in names:
             path = f"{self.root}/{name}"
-            self._do(self.files.makedirs, path.rsplit("/", 1)[0], exist_ok=True)
-            if WHOLE.intersection(_protocols(self.files)):
+            if WHOLE.intersection(_protocols(self.files)):  # no folders to make: s3fs would make a bucket
                 self._do(self.files.put_file, str(folder / name), path)
             else:
+                self._do(self.files.makedirs, path.rsplit("/", 1)[0], exist_ok=True)
                 temporary = f"{path}.{uuid.uuid4().hex}{PARTIAL}"
                 self._do(self.files.put_file, str(folder / name), temporary)
                 self._do(self.files.mv, temporary, path)
 
-    def get(self, name: str, folder: Path) -> None:
-        """Copy a file into a local folder. FileNotFoundError when it is not there."""
+    def get(self, name: str, folder: Path, check: Check) -> None:
+        """Copy a file into a local folder, again if it does not pass the check. FileNotFoundError when it is not there,
+        OSError when it never passes."""
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with atomic(folder / name) as temporary, _missing():
-            self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
+        for pause in (*PAUSES, None):
+            try:
+                with atomic(folder / name) as temporary, _missing():
+                    self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
+                    check(temporary)
+                return
+            except FileNotFoundError:
+                raise
+            except (OSError, ValueError) as error:
+                if pause is None:
+                    raise OSError(f"{self}/{name}: not as it was written") from error
+            except InputError as error:
+                if pause is None or not CUT.search(type(error.__cause__).__name__):
+                    raise
+            time.sleep(pause)
 
     def has(self, name: str) -> bool:
         """Whether a file is there now."""
         self.files.invalidate_cache()
         return bool(self._do(self.files.exists, f"{self.root}/{name}"))
 
-    def names(self, under: str, depth: int | None = None) -> set[str]:
+    def names(self, under: str = "", depth: int | None = None) -> set[str]:
         """Files in a folder of the folder and below, so many folders deep at most."""
         self.files.invalidate_cache()
-        found = self._do(self.files.find, f"{self.root}/{under}", maxdepth=depth)
+        found = self._do(self.files.find, f"{self.root}/{under}".rstrip("/"), maxdepth=depth)
         return {path[len(self.root.rstrip("/")) + 1 :] for path in found if not path.endswith(PARTIAL)}
 
     def delete(self, name: str) -> None:
@@ -71,38 +97,43 @@ class Remote:
             self.files.invalidate_cache()
             self._do(self.files.rm, f"{self.root}/{name}" if name else self.root, recursive=True)
 
-    def clear(self) -> None:
-        """Delete the folder, and its copy on this machine."""
-        self.delete("")
-        shutil.rmtree(self._copy, ignore_errors=True)
-
-    def mirror(self, folders: Iterable[str]) -> Path:
-        """A local copy of some folders, one a machine; a second worker finds it there."""
-        copy = self._copy
-        if copy.exists() and copy.stat().st_uid != os.getuid():
-            raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-        if not copy.is_dir():
-            fresh = Path(tempfile.mkdtemp(prefix="capgrade-"))
-            for file in sorted(file for folder in folders for file in self.names(folder)):
-                self.get(file, fresh)
-            try:
-                fresh.replace(copy)
-            except OSError:  # another worker was faster
-                shutil.rmtree(fresh)
-        return copy
-
-    @property
-    def _copy(self) -> Path:
-        name = hashlib.sha256(self.url.encode()).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
+    def drop_partial(self, names: Container[str]) -> None:
+        """What killed workers have left of these files, under other names."""
+        self.files.invalidate_cache()
+        for path in self._do(self.files.find, self.root):
+            if path.endswith(PARTIAL) and path.rsplit("/", 1)[-1][: -len(PARTIAL) - 33] in names:
+                self._do(self.files.rm_file, path)
 
     def _do(self, action: Any, *args: Any, **options: Any) -> Any:
         """What a store or its client raises, as InputError."""
         try:
             return action(*args, **options)
         except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{self.url}: {text}", remedy="check the URL and who may write there") from error
+            text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
+            remedy = "check the URL, who may read and write there, and run again: what is finished stays"
+            raise InputError(f"{self}: {text}", remedy=remedy) from error
+
+
+def whole_json(path: Path) -> None:
+    """A JSON object that is cut is none."""
+    json.loads(path.read_text(encoding="utf-8"))
+
+
+def with_digest(sha: str) -> Check:
+    """Checks the SHA-256 of a file."""
+
+    def check(path: Path) -> None:
+        if digest(path) != sha:
+            raise OSError("not the file of this digest")
+
+    return check
+
+
+def without_secrets(text: str) -> str:
+    """Passwords and signatures in URLs are not for logs."""
+    for secret, shown in SECRETS.items():
+        text = secret.sub(shown, text)
+    return text
 
 
 def _protocols(files: fsspec.AbstractFileSystem) -> set[str]:

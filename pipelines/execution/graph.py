@@ -10,6 +10,8 @@ import apache_beam as beam
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.workers import MergeBlock, ScoreBlock
 
+SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
+
 
 def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
     """The pipeline, of a size that depends neither on images nor on captions: runners take some megabytes.
@@ -28,8 +30,9 @@ def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int =
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as runs, each from its first to behind its last."""
-    starts = [k for k, n in enumerate(numbers) if not k or n != numbers[k - 1] + 1]
+    """Rising numbers as runs, each from its first to behind its last; as many as `SHARES` and the gaps ask for."""
+    size = -(-len(numbers) // SHARES)
+    starts = [k for k, n in enumerate(numbers) if k % size == 0 or n != numbers[k - 1] + 1]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
 
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.execution.exchange import Remote, whole_json, with_digest
 from capgrade.pipelines.execution.tables import Batches, Tables
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.schemas.files import digest, open_arrow, write_arrow, write_json
@@ -84,7 +84,7 @@ class Job:
     def write(self, batches: Batches, block: int, group: int | None = None) -> None:
         """Write a block's tables, then its receipt, here or to the URL."""
         if self.remote:  # by way of a folder of its own: another worker may be at the same block
-            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            with tempfile.TemporaryDirectory(dir=self.work / "parts") as folder:
                 there = replace(self, work=Path(folder), remote=None)
                 there.write(batches, block, group)
                 files = [*(there.part(block, table, group) for table in batches), there.receipt(block, group)]
@@ -100,7 +100,7 @@ class Job:
     def read(self, block: int, group: int) -> Batches:
         """A group's tables. OSError when they are not there, or not as they were written."""
         if self.remote:
-            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            with tempfile.TemporaryDirectory(dir=self.work / "parts") as folder:
                 return replace(self, work=Path(folder)).fetched(block, group)._read(block, group)
         return self._read(block, group)
 
@@ -112,9 +112,9 @@ class Job:
     def fetched(self, block: int, group: int | None = None) -> Job:
         """Itself, with a block's parts brought here from the URL. OSError when they are not there."""
         remote = Remote(cast(str, self.remote))
-        remote.get(self.name(self.receipt(block, group)), self.work)
-        for table in self.digests(block, group):
-            remote.get(self.name(self.part(block, table, group)), self.work)
+        remote.get(self.name(self.receipt(block, group)), self.work, whole_json)
+        for table, sha in self.digests(block, group).items():
+            remote.get(self.name(self.part(block, table, group)), self.work, with_digest(sha))
         return self
 
     def drop(self, file: Path) -> None:

@@ -22,7 +22,7 @@ def arguments(options: Sequence[str]) -> list[str]:
         options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
     runner = next((option for option in options if option.startswith("--runner=")), "--runner=DirectRunner")
     others = [option for option in options if option != runner]
-    if runner == "--runner=DaskRunner" and not any(option.startswith("--dask_partition") for option in others):
+    if runner == "--runner=DaskRunner" and not any("partition" in option.partition("=")[0] for option in others):
         others.append("--dask_partition_size=1")
     return [RUNNERS.get(runner, runner), *others]
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.execution.exchange import Remote, whole_json, with_digest
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.measures import Measure
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import open_arrow, write_arrow
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, open_arrow, read_json, write_arrow, write_json
 
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
+LIST = "shared.json"  # their files at the URL: name -> SHA-256
 IDS = "image_ids"  # in `keys`
 
 
@@ -31,7 +38,7 @@ def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -
 
 def save_ids(image_ids: Sequence[str], work: Path) -> None:
     """For `ids_of`: a million ids are more than a runner takes in a pipeline."""
-    batch = pa.record_batch({IDS: pa.array(image_ids, pa.string())})
+    batch = pa.record_batch({IDS: pa.array(image_ids, pa.large_string())})
     write_arrow(work / "keys" / f"{IDS}.arrow", batch.schema, [batch])
 
 
@@ -51,22 +58,59 @@ def run_url(url: str | None, work: Path) -> str | None:
 
 
 def share(job: Job) -> None:
-    """Copy what workers read to the URL, if there is one."""
+    """Copy what workers read to the URL, if there is one, and last a list of digests: where that is, all is."""
     if job.remote:
-        files = [job.name(file) for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
-        Remote(job.remote).put(job.work, files)
+        files = [file for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
+        remote, found = Remote(job.remote), {job.name(file): digest(file) for file in sorted(files)}
+        if not remote.has(LIST):
+            write_json(job.work / LIST, found)
+            remote.put(job.work, [*found, LIST])
 
 
 def as_worker(job: Job) -> Job:
     """The job as a worker sees it: with a local copy of what is at the URL, if there is one."""
     if job.remote is None:
         return job
-    work = Remote(job.remote).mirror(SHARED)
+    work = _mirror(Remote(job.remote))
     (work / "parts").mkdir(exist_ok=True)
     return replace(job, work=work)
 
 
 def forget(job: Job) -> None:
-    """Delete what a finished run left at the URL."""
+    """Delete what a finished run left at the URL, and its copies on this machine."""
     if job.remote:
-        Remote(job.remote).clear()
+        Remote(job.remote).delete("")
+        copy = _copy(job.remote)
+        for folder in copy.parent.glob(f"{copy.name}*"):  # a killed worker's is not whole
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mirror(remote: Remote) -> Path:
+    """A local copy of what is shared, one per machine; a second worker finds it there."""
+    copy = _copy(remote.url)
+    if copy.exists() and copy.stat().st_uid != os.getuid():
+        raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
+    if not copy.is_dir():
+        fresh = Path(tempfile.mkdtemp(prefix=f"{copy.name}.", dir=copy.parent))
+        try:
+            _fetch(remote, fresh)
+            with suppress(OSError):  # another worker was faster
+                fresh.replace(copy)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return copy
+
+
+def _fetch(remote: Remote, folder: Path) -> None:
+    try:
+        remote.get(LIST, folder, whole_json)
+        for name, sha in read_json(folder / LIST).items():
+            remote.get(name, folder, with_digest(sha))
+    except OSError as error:
+        problem = f"the fitted measures are not there, or not as they were written ({error})"
+        raise InputError(f"{remote}: {problem}", remedy="delete the folder and run again") from error
+
+
+def _copy(url: str) -> Path:
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"

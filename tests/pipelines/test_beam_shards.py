@@ -63,11 +63,11 @@ def test_rows_are_those_of_the_command(expected: list[dict], tmp_path: Path) -> 
 
 
 def test_elements_that_come_twice(expected: list[dict], tmp_path: Path) -> None:
-    fit, score = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ), ScoreImages()
+    fit, score = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None), ScoreImages()
     score.setup()
-    (first,), (job,) = (list(fit.process((None, rows))) for rows in (ROWS, shuffled()))
-    assert first == job
-    found = [list(score.process(block, job)) for block in (0, 4, 2, 1, 3, 2, 0)]
+    (first,), (run,) = (list(fit.process((0, rows))) for rows in (ROWS, shuffled()))
+    assert first == run
+    found = [list(score.process((run, block))) for block in (0, 4, 2, 1, 3, 2, 0)]
     assert found[0] == found[-1] and found[2] == found[-2]
     assert sum((found[k] for k in (0, 3, 2, 4, 1)), []) == expected
 
@@ -80,9 +80,9 @@ def test_nothing_happens_before_it_runs(tmp_path: Path) -> None:
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
-    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ)
+    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     with pytest.raises(InputError, match="tokenizer"):
         SampledShards("file:///nowhere", PARAMS, tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
-        list(fit.process((None, [ROWS[0], ROWS[0]])))
+        list(fit.process((0, [ROWS[0], ROWS[0]])))
     assert not list(tmp_path.iterdir())

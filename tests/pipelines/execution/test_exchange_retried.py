@@ -252,8 +252,12 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
         assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
 
 
-def test_blocks_of_the_graph_are_all_that_are_left() -> None:
+def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     todo = [0, 1, 2, 7, 9, 10]
+    assert _runs(todo) == [(n, n + 1) for n in todo]
+    monkeypatch.setattr("capgrade.pipelines.execution.graph.SHARES", 3)
+    assert _runs(list(range(7))) == [(0, 3), (3, 6), (6, 7)]
+    monkeypatch.setattr("capgrade.pipelines.execution.graph.SHARES", 1)
     assert _runs(todo) == [(0, 3), (7, 8), (9, 11)]
     assert [e for run in _runs(todo) for e in _elements(run, 2)] == [(b, g) for b in todo for g in (0, 1)]
     assert _runs([]) == []

@@ -76,9 +76,14 @@ def test_portable(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
 
 
 def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
+    from distributed import Client
+
     options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
     for name, params in (("together", PARAMS), ("apart", APART)):
         assert made(captions_dir, tmp_path / name, params, options) == expected
+    with Client(cluster, set_as_default=False) as client:
+        tasks = client.run(lambda dask_worker: sum("executing" in event for event in dask_worker.state.log))
+    assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
 
 
 @pytest.mark.parametrize("params", [PARAMS, APART], ids=["together", "in groups"])
@@ -130,6 +135,11 @@ def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str]) -
     found = arguments([*given, "--dask_client_address=x"])
     assert found[0] == RUNNERS["--runner=DaskRunner"] and "--dask_partition_size=1" in found
     assert "--dask_client_address=x" in found and "DaskRunner" not in found
+
+
+def test_partitions_of_dask_are_the_users_where_given() -> None:
+    for given in ("--dask_npartitions=4", "--dask_partition_size=9"):
+        assert arguments(["--runner=DaskRunner", given])[1:] == [given]
 
 
 def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:

@@ -1,0 +1,205 @@
+"""Parts exchanged through an S3 server that fails: the same bytes, or one error and nothing half published."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import fsspec
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from capgrade.pipelines.beam_files import WriteShards
+from capgrade.pipelines.execution import exchange
+from capgrade.pipelines.execution.exchange import Remote, without_secrets
+from capgrade.pipelines.execution.runners import arguments
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.pipelines.execution.faulty import KINDS, Faults, faulty
+
+PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
+THERE = PARAMS.model_copy(update={"exchange": "s3://bucket/runs"})
+SECRET = "not-for-logs"
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    return made(captions_dir, captions_dir.parent / "here", PARAMS)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[int]:
+    """moto's S3, a process of its own; its port."""
+    pytest.importorskip("moto", reason="moto is not installed: pip install 'capgrade[dev]'")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'capgrade[dev]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield port
+        process.terminate()
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
+    monkeypatch.setattr(exchange, "PAUSES", (0.01, 0.01, 0.01))
+
+
+@contextmanager
+def through(port: int) -> Iterator[Any]:
+    """s3:// goes to this port meanwhile, without waiting long; yields its files."""
+    config = {"read_timeout": 0.3, "connect_timeout": 2, "retries": {"max_attempts": 3}}
+    with pytest.MonkeyPatch.context() as patch:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "me", "secret": SECRET, "config_kwargs": config}
+        patch.setitem(fsspec.config.conf, "s3", options)
+        patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01)  # seconds, not up to 4
+        yield fsspec.filesystem("s3")
+
+
+@pytest.fixture
+def bucket(store: int) -> Iterator[Any]:
+    """Empty, without faults."""
+    with through(store) as files:
+        files.mkdir("bucket")
+        yield files
+        files.invalidate_cache()
+        files.rm("bucket", recursive=True)
+
+
+def made(captions_dir: Path, out: Path, params: ShardsParams) -> dict[str, bytes]:
+    shards(captions_dir, out, params, MeasuresParams())
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def test_faults_that_pass(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: int, bucket: Any
+) -> None:
+    faults = Faults(seed=3, share=0.2)
+    with faulty(store, faults) as port, through(port):
+        assert made(captions_dir, tmp_path / "out", THERE) == expected
+    assert all(faults.counted[kind] for kind in KINDS), faults.counted
+    bucket.invalidate_cache()
+    assert bucket.find("bucket") == [] and not list((tmp_path / "machine").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("403", "Access Denied"),
+        ("503", "reduce your|Unavailable"),
+        ("stalled", "[Tt]imeout"),
+        ("lost", "onnection"),
+    ],
+)
+def test_faults_that_do_not_pass(
+    fault: str, says: str, captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: int, bucket: Any,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """From some request on, drawn by a seed. When the store is well again the run goes on."""
+    faults = Faults(stall=0.4)
+    after = {"403": 7, "503": 20, "stalled": 30, "lost": 26}[fault]
+    of, left = faults.of, [after]
+
+    def later(method: str, path: str) -> str | None:
+        left[0] -= 1
+        faults.always = fault if left[0] < 0 else None
+        return of(method, path)
+
+    faults.of = later  # type: ignore[method-assign]
+    monkeypatch.setattr("s3fs.S3FileSystem.retries", 2)  # times botocore's, of 5
+    with faulty(store, faults) as port, through(port), pytest.raises(InputError, match=says) as told:
+        made(captions_dir, tmp_path / "out", THERE)
+    line = str(told.value)
+    assert line.startswith("s3://bucket/runs/") and " -> check the URL" in line and "\n" not in line
+    assert SECRET not in line + "".join(capfd.readouterr())
+    assert (
+        not (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "shard-00000-of-00001").exists()
+    )
+    published_whole(bucket)
+    assert made(captions_dir, tmp_path / "out", THERE) == expected
+    bucket.invalidate_cache()
+    assert bucket.find("bucket") == []
+
+
+def test_a_pipeline_reads_and_writes_there(captions_dir: Path, tmp_path: Path, store: int, bucket: Any) -> None:
+    """Captions, what workers share and files, by a server that fails; the same bytes as in a folder here."""
+    for file in captions_dir.iterdir():
+        bucket.put_file(str(file), f"bucket/captions/{file.name}")
+
+    def written(out: str, captions: str) -> None:
+        with beam.Pipeline(options=PipelineOptions(arguments([]))) as pipeline:
+            _ = pipeline | WriteShards(f"{out}/out", f"{out}/url", PARAMS, captions=captions)
+
+    written(f"file://{tmp_path}", str(captions_dir))
+    faults = Faults(seed=5, share=0.2)
+    with faulty(store, faults) as port, through(port):
+        written("s3://bucket", "s3://bucket/captions")
+    assert sum(faults.counted[kind] for kind in KINDS) > 5, faults.counted
+    bucket.invalidate_cache()
+    found = {path.rsplit("/", 1)[1]: bucket.cat_file(path) for path in bucket.find("bucket/out")}
+    assert found == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+
+def published_whole(files: Any) -> None:
+    """Where there is a receipt or a list, there is every file of it, as it was written."""
+    files.invalidate_cache()
+    for receipt in files.find("bucket"):
+        if receipt.endswith("-.json"):
+            for table, digest in json.loads(files.cat_file(receipt)).items():
+                assert sha256(files.cat_file(receipt.replace("-.json", f"-{table}.arrow"))).hexdigest() == digest
+        elif receipt.endswith("shared.json"):
+            for name, digest in json.loads(files.cat_file(receipt)).items():
+                assert sha256(files.cat_file(receipt.replace("shared.json", name))).hexdigest() == digest
+
+
+def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Path, store: int) -> None:
+    with through(store) as files:
+        params = PARAMS.model_copy(update={"exchange": "s3://no-such-bucket/runs"})
+        with pytest.raises(InputError, match="s3://no-such-bucket/runs/.*bucket does not exist.* -> check the URL"):
+            made(captions_dir, tmp_path / "out", params)
+        assert not files.exists("no-such-bucket")
+
+
+def test_what_never_arrives_whole_is_one_error(tmp_path: Path, store: int, bucket: Any) -> None:
+    bucket.pipe_file("bucket/a", b"content")
+    with pytest.raises(OSError, match="s3://bucket/a: not as it was written"):
+        Remote("s3://bucket").get("a", tmp_path, exchange.with_digest("0" * 64))
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sftp://me:pass@host/a", "sftp://***@host/a"),
+        ("https://host/a?x=1&sig=abc%2F&X-Amz-Signature=def", "https://host/a?x=1&sig=***&X-Amz-Signature=***"),
+        ("abfs://container@account/a", "abfs://container@account/a"),
+    ],
+)
+def test_secrets_of_urls_are_not_shown(url: str, shown: str) -> None:
+    assert without_secrets(f"cannot read {url} now") == f"cannot read {shown} now"

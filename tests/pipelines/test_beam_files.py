@@ -1,0 +1,199 @@
+"""Files of WriteShards: those of `capgrade shards`, whatever runner writes them and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from capgrade.pipelines.beam_files import Claim, Finish, WriteBlock, WriteShards
+from capgrade.pipelines.beam_shards import SampledShards
+from capgrade.pipelines.execution.runners import arguments
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.shards import read_shards
+from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
+from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
+
+PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A temporary folder of its own, of worker processes too."""
+    (tmp_path / "machine").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "machine"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_captions_folder(
+        tmp_path_factory.mktemp("c") / "captions", [caption_table(random_sets(20, seed=5, least=4))]
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    """Of `capgrade shards`, with a shard for each block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.shards._by_size", lambda parts, size: [[part] for part in parts])
+        shards(captions_dir, captions_dir.parent / "here", PARAMS, MeasuresParams())
+    return files(captions_dir.parent / "here")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def run(transform: beam.PTransform, *options: str) -> None:
+    with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
+        _ = pipeline | transform
+
+
+def write(captions_dir: Path, folder: Path, **options: str) -> WriteShards:
+    return WriteShards(
+        f"file://{folder}/out", f"file://{folder}/url", PARAMS, captions=f"file://{captions_dir}", **options
+    )
+
+
+@pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+def test_files_are_those_of_the_command(
+    options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    run(write(captions_dir, tmp_path), *options)
+    assert files(tmp_path / "out") == expected
+    assert [row["image"] for batch in read_shards(tmp_path / "out").batches() for row in batch.to_pylist()] == [
+        *range(20)
+    ]
+
+
+def test_a_dask_worker_is_killed(
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    cluster: str,  # noqa: F811
+) -> None:
+    from distributed import Client
+
+    with Client(cluster, set_as_default=False) as client:
+        pids, at = client.run(os.getpid), []
+
+    def kill() -> None:
+        until = time.monotonic() + 120
+        while not list((tmp_path / "out").glob("*.arrow")) and time.monotonic() < until:
+            time.sleep(0.002)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+        at.append((tmp_path / "out" / "manifest.json").exists())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    run(
+        write(captions_dir, tmp_path), "--runner=DaskRunner", f"--dask_client_address={cluster}", "--dask_npartitions=4"
+    )
+    killer.join()
+    assert at == [False]
+    assert files(tmp_path / "out") == expected
+
+
+def test_workers_killed_at_twenty_moments(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    shutil.copytree(captions_dir, tmp_path / "captions")
+    command = [sys.executable, "-m", "tests.pipelines.killed", str(tmp_path), "20", "7"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    deaths, operations = map(int, told.stdout.split())
+    assert deaths == 20 and operations > 100
+    assert files(tmp_path / "out") == expected
+
+
+def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    run(write(captions_dir, tmp_path, format="parquet"))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["kind"] == "shards_parquet" and len(manifest["files"]) == 10
+    for name, entry in manifest["files"].items():
+        assert digest(tmp_path / "out" / name) == entry["sha256"]
+        with pa.ipc.open_file(expected[name.replace("parquet", "arrow")]) as arrow:
+            table, same = pq.read_table(tmp_path / "out" / name), arrow.read_all()
+        assert table.equals(same) and table.schema.metadata == same.schema.metadata
+
+
+def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    transform = write(captions_dir, tmp_path)
+    (one,), (same,) = (list(transform.sampled.fit.process((0, []))) for _ in range(2))
+    assert one == same
+    writer, out = WriteBlock(transform.out, "arrow"), []
+    writer.setup()
+    for block in (3, 1, *range(10), 3, 0):
+        list(Claim(transform.out, "arrow").process(one))
+        out += [entry for _, entry in writer.process((one, block))]
+    left = tmp_path / "out" / f"shard-00001-of-00010.arrow.{'0' * 32}.partial"
+    left.write_bytes(b"of a worker that was lost")
+    for _ in range(2):
+        list(Finish(transform.out, "arrow").process((0, out)))
+        list(Claim(transform.out, "arrow").process(one))
+    assert files(tmp_path / "out") == expected
+
+
+def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").write_text("mine")
+    with pytest.raises(
+        Exception, match="/out: holds letter.txt, which is not of these shards -> give the URL of an em"
+    ):
+        run(write(captions_dir, tmp_path))
+    assert list(files(tmp_path / "out")) == ["letter.txt"]
+    (tmp_path / "out" / "letter.txt").unlink()
+    (tmp_path / "out" / "manifest.json").write_text((captions_dir / "manifest.json").read_text())
+    with pytest.raises(Exception, match="holds shards of other captions or parameters"):
+        run(write(captions_dir, tmp_path))
+
+
+def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no format 'csv' -> one of arrow, parquet"):
+        write(captions_dir, tmp_path, format="csv")
+    for given, captions in ((beam.Pipeline() | beam.Create([]), "file:///c"), (beam.Pipeline(), None)):
+        with pytest.raises(InputError, match="captions from the pipeline and from a URL, or from neither"):
+            _ = given | SampledShards("file:///nowhere", PARAMS, captions=captions)
+    pipeline = beam.Pipeline()
+    _ = pipeline | write(captions_dir, tmp_path)
+    assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
+    assert not (tmp_path / "out").exists() and not (tmp_path / "url").exists()
+
+
+def test_a_command_takes_captions_from_a_url(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    there = shutil.copytree(captions_dir, tmp_path / "bucket" / "captions")
+    options = ["--measures", "rouge_l", "--out", str(tmp_path / "out"), "--json"]
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    copied = next((tmp_path / "cache").rglob("captions.arrow"))
+    before = copied.stat().st_mtime_ns
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert copied.stat().st_mtime_ns == before
+    copied.write_bytes(copied.read_bytes()[:-9])
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert copied.read_bytes() == (captions_dir / "captions.arrow").read_bytes()
+    capsys.readouterr()
+    (there / "captions.arrow").write_bytes(b"other")
+    copied.unlink()
+    monkeypatch.setattr("capgrade.pipelines.execution.exchange.PAUSES", ())
+    assert call("relevance", "--captions", f"file://{there}", *options) == 2
+    assert "captions.arrow: not as it was written -> copy the whole folder there again" in capsys.readouterr().err
+    assert call("relevance", "--captions", f"file://{tmp_path}/none", *options) == 2
+    assert "none: not a finished folder of a stage" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""Corpora beyond 2^31 of something, with the limits made small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from capgrade.pipelines import captions as stage
+from capgrade.pipelines.captions import write_records
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import FILE, Caption, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import open_arrow
+from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
+from tests.conftest import random_sets
+
+READ = CaptionsParams(source="jsonl", input="-")
+PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=4, block_images=6)
+
+
+def written(folder: Path) -> Path:
+    sets = random_sets(20, seed=5, least=4)
+    records = [
+        Caption(f"i{i}", f"{i}#{k}", "all", text, "here", k) for i, one in enumerate(sets) for k, text in enumerate(one)
+    ]
+    write_records(folder, records, READ)
+    return folder
+
+
+@pytest.mark.parametrize(("limit", "value"), [("BATCH", 7), ("BATCH_BYTES", 90)])
+def test_text_in_many_batches(limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No array of the table holds all of its text, in the file or when it is read; everything is as in one batch."""
+    whole = read_captions(written(tmp_path / "whole"))
+    monkeypatch.setattr(stage, limit, value)
+    file = open_arrow(written(tmp_path / "many") / FILE)
+    assert file.num_record_batches > 10
+    for k in range(file.num_record_batches):
+        batch = file.get_batch(k)
+        assert batch.num_rows == 1 or limit == "BATCH" or sum(map(len, batch["caption"].to_pylist())) <= value
+    many = read_captions(tmp_path / "many")
+    assert many.table.equals(whole.table) and many.table["tokens"].num_chunks == file.num_record_batches
+    assert many.image_ids == whole.image_ids and np.array_equal(many.owner, whole.owner)
+    assert many.words()[0].equals(whole.words()[0]) and np.array_equal(many.words()[1], whole.words()[1])
+    assert caption_lines(many) == caption_lines(whole)
+    for name, measure in choose(("cider", "rouge_l", "bleu"), MeasuresParams()).items():
+        rows = np.arange(whole.n_images)
+        one, other = (measure.fit(table).score(rows, np.arange(whole.n_captions)) for table in (whole, many))
+        assert np.array_equal(one, other), name
+
+
+def test_a_table_stays_in_the_memory_map(tmp_path: Path) -> None:
+    """Reading it allocates nothing for its text."""
+    folder, before = written(tmp_path / "c"), pa.total_allocated_bytes()
+    captions = read_captions(folder)
+    assert captions.n_captions and pa.total_allocated_bytes() - before < 4096
+
+
+def test_more_rows_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "c")
+    rows = read_captions(folder).n_captions
+    monkeypatch.setattr("capgrade.schemas.captions.MOST_ROWS", rows - 1)
+    with pytest.raises(InputError, match=rf"{FILE}: {rows} captions; their rows are numbers of 32 bits -> at most"):
+        shards(folder, tmp_path / "out", PARAMS, MeasuresParams())
+
+
+def test_more_ngrams_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would wrap around, and be other n-grams."""
+    folder = written(tmp_path / "c")
+    monkeypatch.setattr("capgrade.pipelines.measures.ngrams.MOST_NGRAMS", 100)
+    with pytest.raises(InputError, match="more than 100 different n-grams, which are numbers of 32 bits -> divide"):
+        shards(folder, tmp_path / "out", PARAMS, MeasuresParams())
