@@ -14,6 +14,7 @@ from capgrade.pipelines.measures.meteor import Meteor
 from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.measures.sbert import Sbert
+from capgrade.pipelines.measures.sbert_shared import SbertShared
 from capgrade.pipelines.measures.scene_graph import SceneGraph
 from capgrade.pipelines.measures.spice import Spice
 from capgrade.pipelines.measures.tfidf import TfidfCosine
@@ -32,6 +33,8 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "scene_graph": lambda params: SceneGraph(params.scene_graph),
     "spice": lambda params: Spice(params.spice),
     "sbert_mean": lambda params: Sbert(params.sbert_mean),
+    "sbert_shared": lambda params: SbertShared(params.sbert_shared),
+    "sbert_shared_mean": lambda params: SbertShared(params.sbert_shared_mean),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
 # Columns of shards, of judged and of published pairs; rows of the agreement.

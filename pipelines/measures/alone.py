@@ -22,6 +22,8 @@ def hangs_on_others(name: str, params: MeasuresParams) -> str | None:
         return "document frequencies are those of the captions"
     if name in params.imported:
         return "the matrix has a row and a column for each image and caption"
+    if name.startswith("sbert_shared"):
+        return "what captions of one image share is learnt from the captions"
     if name.startswith("sbert"):
         return "the last bits of an embedding hang on the texts that are encoded together"
     return "the last bits of a value may hang on the numbers that words have"

@@ -38,7 +38,7 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
 
 def warn_unless_english(what: str, captions: Captions) -> None:
     """Say so when a measure that knows English alone is fitted on captions in another language."""
-    words = captions.table["tokens"].combine_chunks().slice(0, SAMPLE).flatten()
+    words = captions.table["tokens"].slice(0, SAMPLE).combine_chunks().flatten()
     share = pc.mean(pc.is_in(pc.utf8_lower(words), value_set=_ENGLISH)).as_py() if len(words) else 0.0
     if share < LEAST_ENGLISH:
         warn(

@@ -63,6 +63,8 @@ _READS: Mapping[str, Callable[[MeasuresParams], Digests]] = {
     "cider_plain": lambda params: _frequencies("cider_plain", params.cider_plain.document_frequency),
     "sbert": _model,
     "sbert_mean": _model,
+    "sbert_shared": _model,
+    "sbert_shared_mean": _model,
     "meteor": lambda _: _meteor(JAR, PARAPHRASES),
     "scene_graph": lambda _: _meteor(JAR),
     "spice": lambda _: ((path.name, file_digest(path)) for path in jars()),

@@ -74,7 +74,7 @@ class Meteor:
 
 def caption_lines(captions: Captions) -> list[str]:
     """Each caption's tokens joined by a space. InputError where METEOR's protocol would take a caption for several."""
-    lines: list[str] = pc.binary_join(captions.table["tokens"].combine_chunks(), " ").to_pylist()
+    lines: list[str] = pc.binary_join(captions.table["tokens"], " ").to_pylist()
     for row, line in enumerate(lines):
         if "|||" in line:
             raise InputError(

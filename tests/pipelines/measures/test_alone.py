@@ -67,7 +67,7 @@ def test_which_measures_hang_on_others(tmp_path: Path) -> None:
     assert "document_frequency" in str(hangs_on_others("cider", MeasuresParams()))
     mixed = MeasuresParams.model_validate({"mixtures": {"both": {"rouge_l": 1.0, "sbert": 1.0}}})
     assert "of its part sbert" in str(hangs_on_others("both", mixed))
-    for name in ("sbert", "sbert_mean", "tfidf_cosine", "meteor", "scene_graph", "spice"):
+    for name in ("sbert", "sbert_mean", "sbert_shared", "tfidf_cosine", "meteor", "scene_graph", "spice"):
         assert hangs_on_others(name, params), name
 
 

@@ -9,7 +9,7 @@ from capgrade.pipelines.measures import MEASURES, choose
 from capgrade.pipelines.measures.base import CHUNK, Measure
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
 from tests.conftest import make_captions, random_sets
 
 FORMS = {
@@ -18,7 +18,7 @@ FORMS = {
     "bleu_1": ("bleu", {"n": 1}),
     "bleu_3": ("bleu", {"n": 3}),
 }
-NAMES = [name for name in (*MEASURES, "people", "daa_average") if name != "spice"]
+NAMES = [name for name in (*MEASURES, "people", "people_shared", "daa_average") if name != "spice"]
 PLAIN = ["a red dog runs on the beach", "the woman rides a bike", "two cats sit under a big table near the street"]
 
 
@@ -30,7 +30,7 @@ def unit(n: int, d: int = 384, seed: int = 0) -> np.ndarray:
 def made(name: str, **more: str) -> Measure:
     """A measure, or one of `FORMS`, with these parameters besides."""
     name, options = FORMS.get(name, (name, {}))
-    block = {"sbert_mean": "sbert"}.get(name, name)
+    block = "sbert" if name in FORMS_OF_SBERT else name
     plain = block in MEASURES
     params = MeasuresParams.model_validate({block: {**options, **more}} if plain else {})
     return choose([name], params)[name]
