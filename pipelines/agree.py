@@ -1,4 +1,4 @@
-"""Stage `agree`: how well each measure agrees with human judgements of image-caption pairs."""
+"""Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of pairs of one kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from capgrade.pipelines.agreement.calibration import calibrate as fit_curves
 from capgrade.pipelines.agreement.ceiling import human
 from capgrade.pipelines.agreement.coefficients import coefficients, intervals
 from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.agreement.read import read_judgements
+from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
+from capgrade.pipelines.agreement.within import Within
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.mixture_weights import mix
 from capgrade.pipelines.measures.pairs import pair_values
@@ -22,7 +23,7 @@ from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow
-from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
 from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.schemas.params import MeasuresParams
@@ -46,13 +47,15 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
-    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images). With
+    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images). Of
+    pairs of captions or of images (`Within`), "original" are captions of one image, and images have none. With
     several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for original pairs)
     is constant on the non-original ones, so it has "all" alone. With `folds`, "mixture" is the weighted sum that fits
     people best, each image scored by weights from the other folds' images, and "weights" those from all of them.
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
-    Raises InputError for ids or values that do not fit, and where something else stands at `pairs` or `calibrate`.
+    Raises InputError for ids or values that do not fit, where something else stands at `pairs` or `calibrate`, for
+    either of these with judgements that cannot be written so, and when an input changes while it is read.
     """
     if calibrate:
         refuse_other(calibrate)
@@ -60,20 +63,25 @@ def agree(
         raise InputError("pairs and calibration have one path", file=pairs, remedy="give two")
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
+    inputs = _inputs(captions_dir, judgements, names, measures)
     captions = read_captions(captions_dir, split)
-    people = read_judgements(judgements, captions)
+    people = read_people(judgements, captions)
+    _refuse_files(people, judgements, pairs, calibrate)
     original = captions.owner[people.caption] == people.image
-    chosen = choose(names, measures).items()
-    labels = {name: pair_values(measure.fit(captions), people.image, people.caption) for name, measure in chosen}
+    labels = {
+        name: _values(measure.fit(captions), people, captions) for name, measure in choose(names, measures).items()
+    }
+    require_unchanged(inputs, _inputs(captions_dir, judgements, names, measures))
     result = {name: _row(values, people, original) for name, values in labels.items()}
     if folds:
         mixed = mix(labels, people.score, people.image, folds)
         result["mixture"] = {**_row(mixed.predicted, people, original), "weights": mixed.weights}
     if pairs:
-        inputs = {"judgements": file_digest(judgements), **read_by(names, measures)}
-        _write_pairs(pairs, captions, people, original, labels, inputs)
+        read = {name: sha for name, sha in inputs.items() if name != "captions"}
+        _write_pairs(pairs, captions, people, original, labels, read)
     if calibrate:
-        made = _calibrate(calibrate, captions, judgements, people, original, labels, measures, accept)
+        facts = {"file": judgements.name, "sha256": inputs["judgements"]}
+        made = _calibrate(calibrate, captions, facts, people, original, labels, measures, accept)
         for name, curve in made.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < original.sum() < len(original):
@@ -83,6 +91,26 @@ def agree(
     return result
 
 
+def _inputs(captions_dir: Path, judgements: Path, names: Sequence[str], measures: MeasuresParams) -> dict[str, str]:
+    judged = {"judgements": judged_digest(judgements)}
+    return {**found_digests(captions=captions_dir), **judged, **read_by(names, measures)}
+
+
+def _refuse_files(people: Judgements, judgements: Path, pairs: Path | None, calibrate: Path | None) -> None:
+    if pairs and isinstance(people, Within):
+        problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
+        raise InputError(problem, file=judgements, remedy="leave --pairs out")
+    if calibrate and people.uncalibrated:
+        problem = f"these judgements cannot calibrate: {people.uncalibrated}"
+        raise InputError(problem, file=judgements, remedy="leave --calibrate out, or give other judgements")
+
+
+def _values(fitted: Any, people: Judgements, captions: Captions) -> np.ndarray:
+    if isinstance(people, Within):
+        return people.values(fitted, captions)
+    return pair_values(fitted, people.image, people.caption)
+
+
 def _row(values: np.ndarray, people: Judgements, original: np.ndarray) -> dict[str, Any]:
     return {**coefficients(values, people, original), "intervals": intervals(values, people, original)}
 
@@ -90,7 +118,7 @@ def _row(values: np.ndarray, people: Judgements, original: np.ndarray) -> dict[s
 def _calibrate(
     path: Path,
     captions: Captions,
-    judgements: Path,
+    judged: dict[str, str],
     people: Judgements,
     original: np.ndarray,
     labels: dict[str, np.ndarray],
@@ -98,8 +126,7 @@ def _calibrate(
     accept: float | None,
 ) -> Calibration:
     curves, scale = fit_curves(labels, people, original, accept)
-    facts = {"file": judgements.name, "sha256": file_digest(judgements), "pairs": len(people.score)}
-    facts |= {"split": captions.split, "captions": captions.digest}
+    facts = {**judged, "pairs": len(people.score), "split": captions.split, "captions": captions.digest}
     made = Calibration(curves, measures.used(list(labels)), {**scale, "judgements": facts})
     save(path, made)
     return made
@@ -134,7 +161,8 @@ def _write_pairs(
 
 
 def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:
-    """`by` (people, truth or values), the file's name, how many pairs, of which split of which captions table.
+    """`by` (people, truth or values), the file's name, how many pairs, of which split of which captions table; `of`
+    captions or images where pairs are of one kind.
 
     A csv holds people's scores; a dense file is what its metadata say it is.
     """
@@ -142,6 +170,7 @@ def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -
     by = PEOPLE
     if judgements.suffix == ".arrow":
         by = TRUTH if read_relevance(judgements).metadata.get("measure") == "truth" else VALUES
-    pairs = len(read_judgements(judgements, captions).score)
+    people = read_people(judgements, captions)
     facts = {"split": captions.split, "captions": captions.digest}
-    return {"by": by, "file": judgements.name, "pairs": pairs, **facts}
+    kind = {"of": people.of} if isinstance(people, Within) else {}
+    return {"by": by, "file": judgements.name, "pairs": len(people.score), **facts, **kind}

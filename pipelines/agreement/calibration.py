@@ -25,6 +25,7 @@ KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
 DIGITS = 5  # of every number in the file
 FEWEST = 100  # non-original pairs, on at least FOLDS images
 TOP = 5.0  # of the expected score
+_NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class Calibration:
     curves: dict[str, Curve]
     params: dict[str, Any]
     facts: dict[str, Any]
+
+    def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
+        """InputError where the labels in `made` have a measure of other parameters than the calibration at `path`."""
+        if _meant(params) != _meant(self.params[measure]):
+            remedy = "calibrate for these: capgrade agree --calibrate, then --calibration"
+            raise InputError(f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -121,6 +128,13 @@ def calibration_error(table: list[dict[str, float]]) -> float:
     """Expected calibration error (Naeini et al. 2015): mean |accepted - predicted| over bins, by their pairs."""
     total = sum(row["pairs"] for row in table)
     return float(sum(row["pairs"] * abs(row["accepted"] - row["predicted"]) for row in table) / total)
+
+
+def _meant(params: Any) -> Any:
+    """Parameters without those that do not matter here."""
+    if isinstance(params, dict):
+        return {key: _meant(value) for key, value in params.items() if key not in _NOT_MEANT}
+    return params
 
 
 def _rounded(values: np.ndarray) -> list[float]:

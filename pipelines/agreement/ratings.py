@@ -35,12 +35,14 @@ class Ratings:
 @dataclass(frozen=True)
 class Judgements:
     """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]. Where a
-    pair has several ratings, `score` is their mean and `ratings` has each."""
+    pair has several ratings, `score` is their mean and `ratings` has each. `uncalibrated` says why these cannot tell
+    what a value means to people, where they cannot."""
 
     image: np.ndarray
     caption: np.ndarray
     score: np.ndarray
     ratings: Ratings | None = None
+    uncalibrated: str | None = None
 
     @property
     def binary(self) -> bool:

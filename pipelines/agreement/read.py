@@ -1,4 +1,5 @@
-"""Files of judgements: Crisscrossed Captions, Flickr8k's two sets, a table of one's own, a dense relevance file."""
+"""Judgements of images and captions: Crisscrossed Captions, Flickr8k's two sets, ECCV Caption's positives, reviews, a
+table of one's own, a dense relevance file."""
 
 from __future__ import annotations
 
@@ -11,14 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.pipelines.agreement.positives import NAME, eccv_judgements, lists_digest
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
+from capgrade.pipelines.agreement.reviews import PLAN, reviewed
+from capgrade.pipelines.agreement.within import CAPTION, IMAGE, columns_within, read_within
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.relevance import read_relevance
 
-_CXC_CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
-_CXC_IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
 _FLICKR = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
 _GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
 
@@ -30,20 +33,48 @@ class _Row(NamedTuple):
     ratings: tuple[float, ...]
 
 
+def read_people(path: Path, captions: Captions) -> Judgements:
+    """As `read_judgements`, and pairs of captions or of images too, which are `Within`."""
+    return read_within(path, captions) or read_judgements(path, captions)
+
+
+def judged_digest(path: Path) -> str:
+    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a package; empty for what
+    is not there, which it refuses."""
+    if _is_eccv(path):
+        return lists_digest()
+    if not path.exists():
+        return ""
+    return (
+        folder_digest(path, [*path.glob(PLAN), *path.glob("ratings-*.jsonl")]) if path.is_dir() else file_digest(path)
+    )
+
+
+def _is_eccv(path: Path) -> bool:
+    return str(path) == NAME and not path.exists()
+
+
 def read_judgements(path: Path, captions: Captions) -> Judgements:
-    """Read judgements of pairs. Formats, told by what is in the file:
+    """Read judgements of pairs of an image and a caption. Formats, told by what is in the file:
 
     - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then;
     - Crisscrossed Captions SITS (csv of `caption`, `image`, `agg_score`, ...);
     - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
     - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
-    - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged.
+    - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged;
+    - the folder of a review (`capgrade review sample`): a rating per reviewer and pair;
+    - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
 
     Without a column `rater` each row is a judgement of its own. Raises InputError for another layout, a score that is
     not a finite number, an id the captions do not have, and a pair that one rater judged twice.
     """
+    if _is_eccv(path):
+        return eccv_judgements(captions)
     if path.suffix == ".arrow":
         return _dense(path, captions)
+    if path.is_dir():
+        rows = [_Row(0, *pair, ratings) for pair, ratings in reviewed(path).items()]
+        return _judgements(rows, captions, path)
     try:
         following = (line for _, line in read_lines(path, keep_ends=True))
         first = next(following, "")
@@ -85,12 +116,15 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         for row in reader:
             score = number(row["score"], path, reader.line_num)
             yield _Row(reader.line_num, row["image_id"], row["caption_id"], (score,))
+    elif of := columns_within(set(names)):
+        remedy = "give pairs of an image and a caption; pairs of one kind are for capgrade agree alone"
+        raise InputError(f"judgements of pairs of {of}", file=path, row=1, remedy=remedy)
     elif names:
         raise InputError(f"columns {', '.join(names)}", file=path, row=1, remedy=_GIVE)
 
 
 def _cxc(row: Mapping[str, str], path: Path, line: int) -> _Row:
-    caption, image = _CXC_CAPTION.match(row["caption"] or ""), _CXC_IMAGE.match(row["image"] or "")
+    caption, image = CAPTION.match(row["caption"] or ""), IMAGE.match(row["image"] or "")
     if caption is None or image is None:
         raise InputError(f"not Crisscrossed Captions ids: {row['caption']}, {row['image']}", file=path, row=line)
     return _Row(line, image[1], caption[1], (number(row["agg_score"], path, line),))
@@ -133,5 +167,6 @@ def _votes(given: Sequence[float], path: Path, line: int) -> tuple[float, ...]:
 
 def _find(at: dict[str, int], key: str, what: str, path: Path, line: int) -> int:
     if key not in at:
-        raise InputError(f"{what} '{key}' is not among the captions", file=path, row=line, remedy="use their ids")
+        problem = f"{what} '{key}' is not among the captions"
+        raise InputError(problem, file=path, row=line or None, remedy="use their ids")
     return at[key]

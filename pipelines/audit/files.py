@@ -1,9 +1,11 @@
-"""The files of an audit beside its page: likely false negatives as CSV, and all positives as `evaluate` reads them."""
+"""The files of an audit beside its page: its three lists as CSV, and all positives as `evaluate` reads them."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +16,25 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json
 from capgrade.schemas.output import json_with, refuse_file, starting
 
-HEAD = ("image_id", "caption_id", "value", "expected_score", "accepted", "caption")
+LIKELY = ("image_id", "caption_id", "value", "expected_score", "accepted", "caption")
+SUSPECTS = ("image_id", "caption_id", "value", "expected_score", "caption")
+DUPLICATES = ("group", "image_id", "captions")
 KIND = "positives"
 GENERATOR = "capgrade audit"
 
 
-def paths(out: Path) -> tuple[Path, Path]:
-    """The CSV and the positives file of a page."""
-    return out.with_suffix(".csv"), out.with_name(f"{out.stem}-positives.json")
+class Files(NamedTuple):
+    """What stands beside a page, under its name."""
+
+    likely: Path
+    suspects: Path
+    duplicates: Path
+    positives: Path
+
+    @classmethod
+    def of(cls, out: Path) -> Files:
+        named = [out.with_name(f"{out.stem}-{name}") for name in ("suspects.csv", "duplicates.csv", "positives.json")]
+        return cls(out.with_suffix(".csv"), *named)
 
 
 def refuse_others(out: Path) -> None:
@@ -30,21 +43,49 @@ def refuse_others(out: Path) -> None:
 
     if out.suffix.lower() != ".html":
         raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
-    table, positives = paths(out)
+    files = Files.of(out)
     refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
-    refuse_file(table, "table of capgrade audit", starting(",".join(HEAD).encode()))
-    refuse_file(positives, "file of positives", json_with(lambda found: found["kind"] == KIND))  # type: ignore[index]
+    for path, head in zip(files, (LIKELY, SUSPECTS, DUPLICATES), strict=False):
+        refuse_file(path, "table of capgrade audit", starting(",".join(head).encode()))
+    refuse_file(files.positives, "file of positives", json_with(lambda found: found["kind"] == KIND))  # type: ignore[index]
 
 
-def write_table(path: Path, pairs: Pairs, curve: Curve, captions: Captions) -> None:
+def write_likely(path: Path, pairs: Pairs, curve: Curve, captions: Captions) -> None:
     """A row per likely false negative, the likeliest first."""
     scores, accepted = curve.expected(pairs.value), curve.probability(pairs.value)
+    rows = []
+    for image, caption, value, score, p in zip(*pairs[:3], scores, accepted, strict=True):
+        ids = captions.image_ids[image], captions.caption_ids[caption]
+        rows.append((*ids, f"{value:.4f}", f"{score:.3f}", f"{p:.4f}", captions.texts[caption]))
+    _write(path, LIKELY, rows)
+
+
+def write_suspects(
+    path: Path, low: np.ndarray | None, own: np.ndarray | None, curve: Curve, captions: Captions
+) -> None:
+    """A row per caption that fits its own image badly, the worst first; the head alone where own pairs are unknown."""
+    rows = []
+    if low is not None and own is not None:
+        for row, score in zip(low.tolist(), curve.expected(own[low]), strict=True):
+            ids = captions.image_ids[captions.owner[row]], captions.caption_ids[row]
+            rows.append((*ids, f"{own[row]:.4f}", f"{score:.3f}", captions.texts[row]))
+    _write(path, SUSPECTS, rows)
+
+
+def write_duplicates(path: Path, groups: Sequence[Sequence[int]], captions: Captions) -> None:
+    """A row per image of a group of near-duplicates, groups counted from 1, with its captions between bars."""
+    rows = []
+    for number, image in ((number, image) for number, group in enumerate(groups, 1) for image in group):
+        own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
+        rows.append((number, captions.image_ids[image], " | ".join(captions.texts[row] for row in own)))
+    _write(path, DUPLICATES, rows)
+
+
+def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(HEAD)
-        for k, (image, caption, value) in enumerate(zip(pairs.image, pairs.caption, pairs.value, strict=True)):
-            ids = captions.image_ids[image], captions.caption_ids[caption]
-            writer.writerow((*ids, f"{value:.4f}", f"{scores[k]:.3f}", f"{accepted[k]:.4f}", captions.texts[caption]))
+        writer.writerow(head)
+        writer.writerows(rows)
 
 
 def write_positives(path: Path, pairs: Pairs, captions: Captions) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from capgrade.pipelines.agreement.calibration import Curve
 from capgrade.pipelines.audit.candidates import Pairs
@@ -35,6 +37,43 @@ def near_duplicates(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
     whole = taken == sizes[other]
     takes = set(zip(image[whole].tolist(), other[whole].tolist(), strict=True))
     return sorted((a, b) for a, b in takes if a < b and (b, a) in takes)
+
+
+def distinct(pairs: Pairs, captions: Captions) -> list[tuple[int, int]]:
+    """Each image with each text once, but for those that one of its own captions has: the first row of the two, and how
+    many rows say the same, in their order."""
+    texts = [plain(text) for text in captions.texts]
+    own = set(zip(captions.owner.tolist(), texts, strict=True))
+    found: dict[tuple[int, str], list[int]] = {}
+    for k, (image, caption) in enumerate(zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True)):
+        if (image, texts[caption]) not in own:
+            found.setdefault((image, texts[caption]), [k, 0])[1] += 1
+    return [(first, count) for first, count in found.values()]
+
+
+def plain(text: str) -> str:
+    """A caption without what makes no other caption of it: case, spaces, the full stop at its end."""
+    return " ".join(text.casefold().split()).rstrip(" .")
+
+
+def groups(pairs: Iterable[tuple[int, int]], n_images: int) -> list[list[int]]:
+    """Images that near-duplicates join, directly or by others, each image in one group; the largest group first."""
+    linked = np.array(list(pairs), np.int64).reshape(-1, 2)
+    table = coo_array((np.ones(len(linked)), (linked[:, 0], linked[:, 1])), (n_images, n_images))
+    label = connected_components(table, directed=False)[1]
+    members: dict[int, list[int]] = {}
+    for image in np.unique(linked).tolist():
+        members.setdefault(int(label[image]), []).append(image)
+    return sorted(members.values(), key=lambda one: (-len(one), one))
+
+
+def equal_captions(captions: Captions) -> list[list[int]]:
+    """Captions of several images that say the same (`plain`): caption rows, the text of most images first."""
+    found: dict[str, list[int]] = {}
+    for row, text in enumerate(captions.texts):
+        found.setdefault(plain(text), []).append(row)
+    several = [rows for rows in found.values() if len(rows) > 1 and len(set(captions.owner[rows].tolist())) > 1]
+    return sorted(several, key=lambda rows: (-len(set(captions.owner[rows].tolist())), rows))
 
 
 def suspects(own: np.ndarray, curve: Curve) -> np.ndarray:

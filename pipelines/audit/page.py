@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -9,33 +10,24 @@ import numpy as np
 
 from capgrade.pipelines.agreement.calibration import Calibration, Curve
 from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.errors import Errors
+from capgrade.pipelines.audit.page_lists import duplicates_section, likely_section, model_section, suspects_section
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.parts import (
-    Chart,
-    Examples,
-    Facts,
-    Item,
-    Note,
-    Part,
-    Ranking,
-    Section,
-    Table,
-    text,
-)
+from capgrade.pipelines.report.parts import Chart, Facts, Note, Section
 from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.schemas.captions import Captions
 
-SHOWN, LISTED, SIDE = 100, 500, 160
 MEANING = (
     "Accepted means that a person would give the pair a score of at least {accept:g} on a scale from {low:g} to "
-    "{high:g}. How likely that is at each value of the measure {measure} was learnt from {pairs:,} judged pairs of "
+    "{high:g}. How likely that is at each value of the measure “{measure}” was learnt from {pairs:,} judged pairs of "
     "{file}, which are of other captions unless you calibrated on your own. Intervals are 95%."
 )
 
 
 def sections(
     found: dict[str, Any], measure: str, calibration: Calibration, captions: Captions, pairs: Pairs,
-    duplicates: list[tuple[int, int]], low: np.ndarray | None, thumbnails: Thumbnails,
+    duplicates: list[tuple[int, int]], equal: list[list[int]], low: np.ndarray | None, errors: Mapping[str, Errors],
+    thumbnails: Thumbnails,
 ) -> list[Section]:  # fmt: skip
     """What `audit` found, as sections of a page."""
     curve, facts = calibration.curves[measure], calibration.facts
@@ -46,9 +38,10 @@ def sections(
     return [
         Section("findings", "Findings", said, [_facts(found), Note(_sentence(found))]),
         Section("calibration", "How far to trust the probabilities", _trust(curve), [_diagram(curve, measure)]),
-        _likely(curve, captions, pairs, thumbnails),
-        _duplicates(captions, duplicates),
-        _suspects(captions, low, curve),
+        *([model_section(found["model"], errors, curve, captions, thumbnails)] if errors else []),
+        likely_section(curve, captions, pairs, thumbnails),
+        duplicates_section(captions, duplicates, equal),
+        suspects_section(captions, low, curve),
     ]
 
 
@@ -94,62 +87,3 @@ def _diagram(curve: Curve, measure: str) -> Chart:
     dots = alt.Chart(values).mark_line(point=True, aria=False).encode(x, y, tooltip=told)
     said = f"Reliability of P(accepted) by {measure}: expected calibration error {curve.ece:.3f}."
     return made("reliability", f"Reliability of {measure}", said, line + dots)
-
-
-def _likely(curve: Curve, captions: Captions, pairs: Pairs, thumbnails: Thumbnails) -> Section:
-    intro = (
-        f"The {min(SHOWN, len(pairs.image))} likeliest of all: a caption of another image, then the image's own. The "
-        "number is the probability that a person accepts the caption."
-    )
-    rankings = [_ranking(curve, captions, pairs, k, thumbnails) for k in range(min(SHOWN, len(pairs.image)))]
-    parts: list[Part] = [Examples("P", rankings)] if rankings else [Note("No pair is more likely accepted than not.")]
-    if rankings and not thumbnails.pictures:
-        parts.insert(0, Note("No pictures were given (--images): the first caption of an image stands for it."))
-    return Section("likely", "Likely false negatives", intro, parts)
-
-
-def _ranking(curve: Curve, captions: Captions, pairs: Pairs, k: int, thumbnails: Thumbnails) -> Ranking:
-    image, caption = int(pairs.image[k]), int(pairs.caption[k])
-    own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
-    share = float(curve.probability(pairs.value[k]))
-    id = captions.image_ids[image]
-    query = Item(id, captions.texts[own[0]], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
-    found = [Item(captions.caption_ids[caption], captions.texts[caption], None, relevance=share)]
-    found += [Item(captions.caption_ids[c], captions.texts[c], None, own=True) for c in own]
-    return Ranking(query, found, "captions", f"{k + 1}.")
-
-
-def _duplicates(captions: Captions, found: list[tuple[int, int]]) -> Section:
-    intro = "Two images, each of which would take every caption of the other: the same picture, or nearly."
-    first = captions.refs[captions.ref_ptr[:-1]]
-    lines = [
-        [text(words) for k in pair for words in (captions.image_ids[k], captions.texts[first[k]])]
-        for pair in found[:LISTED]
-    ]
-    heads = ("image", "its first caption", "other image", "its first caption ")
-    part = Table("Near-duplicates", heads, lines) if lines else Note("None was found.")
-    return Section("duplicates", "Near-duplicates", intro, [part])
-
-
-def _suspects(captions: Captions, found: np.ndarray | None, curve: Curve) -> Section:
-    intro = "Captions that their image's other captions do not bear out: wrong pairs, or odd captions. The worst first."
-    if found is None:
-        note = Note("Not known: give --relevance, whose folder has own pairs with the caption left out.")
-        return Section("suspects", "Given pairs that fit nothing", intro, [note])
-    lines = []
-    for c in found[:LISTED]:
-        image = captions.owner[c]
-        others = [r for r in captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]] if r != c]
-        lines.append(
-            [
-                text(captions.caption_ids[c]),
-                text(captions.texts[c]),
-                text(captions.texts[others[0]]),
-            ]
-        )
-    part = (
-        Table("Suspect pairs", ("caption", "text", "another caption of its image"), lines)
-        if lines
-        else Note("None was found.")
-    )
-    return Section("suspects", "Given pairs that fit nothing", intro, [part])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from capgrade.schemas.params import FORMS_OF_SBERT
+
 
 def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
     """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
@@ -14,7 +16,7 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
         elif "weights" in params:
             block.setdefault("mixtures", {})[name] = params["weights"]
             measures_block(params["measures"], block)
-        elif name == "sbert_mean":  # not a block of its own: `sbert` with another `references`
+        elif name in FORMS_OF_SBERT:  # no blocks of their own
             block.setdefault("sbert", {**params, "references": "max"})
         else:
             block[name] = params

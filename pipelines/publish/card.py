@@ -25,6 +25,7 @@ def dataset_card(contents: Contents) -> str:
         reading.looking_up(contents),
         limits.own_pairs(contents),
         limits.agreement(contents),
+        limits.calibration(contents),
         _distributions(contents),
         limits.images(contents),
         limits.limits(contents),

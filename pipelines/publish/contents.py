@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.calibrated import Calibrated
 from capgrade.pipelines.publish.meaning import meaning
 from capgrade.pipelines.publish.names import base_names
 from capgrade.pipelines.publish.tables import Table
@@ -46,6 +47,7 @@ class Contents:
     files: dict[str, dict[str, Any]]  # name -> rows, bytes, sha256 of each table
     agreement: dict[str, Any] | None = None
     relevance_dir: Path | None = None
+    calibrated: Calibrated | None = None
 
     @property
     def measures(self) -> list[str]:
@@ -73,6 +75,8 @@ class Contents:
 
     def meaning(self, column: str) -> str:
         """What a column of the relevance table holds, in words."""
+        if self.calibrated and column in self.calibrated.columns:
+            return self.calibrated.meaning(column)
         return meaning(column, self.used)
 
     @cached_property

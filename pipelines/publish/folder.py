@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capgrade.pipelines.publish.calibrated import Calibrated, read_calibrated
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
 from capgrade.pipelines.publish.croissant import croissant
@@ -15,6 +16,7 @@ from capgrade.pipelines.publish.tables import hub_split, write_captions, write_p
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest, write_text
+from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.shards import read_shards
@@ -27,41 +29,60 @@ def publish(
     params: PublishParams,
     agreement: dict[str, Any] | None = None,
     relevance_dir: Path | None = None,
+    calibration: Path | None = None,
 ) -> dict[str, Any]:
     """Write a folder that `datasets.load_dataset(out, "captions" or "relevance")` reads, one split a shards folder.
 
     Config `captions` has one row per caption; `relevance` one row a kept image-caption pair with every measure, the
     reasons it was kept and its sampling weight, and unless `params.left_out` is false the values of own pairs without
-    the caption among its references. `agreement` (from `agree`) goes into the card, the distributions of
-    `relevance_dir` (from `relevance`) into its picture. The same input gives the same bytes. Returns the manifest.
-    Raises InputError without a licence, for a folder that something else wrote, or when shards, relevance and captions
-    do not belong together.
+    the caption among its references. With `calibration` (from `agree`), also what each value of a calibrated measure
+    means to people: columns `<measure>_score`, 0..5, and `<measure>_accepted`, 0..1. `agreement` (from `agree`) goes
+    into the card, the distributions of `relevance_dir` (from `relevance`) into its picture. The same input gives the
+    same bytes. Returns the manifest.
+    Raises InputError without a licence, for a folder that something else wrote, when shards, relevance, calibration and
+    captions do not belong together, and when one of them changes while it is read.
     """
     if not params.license:
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
     with output_folder(out, "publish"):
-        splits = _write_splits(captions_dir, shards_dirs, out, params.left_out)
+        read = _digests(captions_dir, shards_dirs, relevance_dir, calibration)
+        splits, calibrated = _write_splits(captions_dir, shards_dirs, out, params.left_out, calibration)
         rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
         files = {
             name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
             for name in sorted(rows)
         }
-        contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir)
+        contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir, calibrated)
         names = _write_beside(contents, out)
         inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
         inputs |= _read_by_measures(splits)
         inputs["captions"] = splits[0].captions.digest
         if relevance_dir:
             inputs["relevance"] = digest(relevance_dir / MANIFEST)
+        if calibrated:
+            inputs["calibration"] = calibrated.sha256
+        require_unchanged(read, _digests(captions_dir, shards_dirs, relevance_dir, calibration))
         all_rows = {**rows, **dict.fromkeys(names, 0)}
         made = splits[0].shards.metadata  # what `explore` scores new captions with
         facts = {"tokenizer": made["tokenizer"], "measures": contents.used}
+        facts |= {"calibration": calibrated.facts()} if calibrated else {}
         written = params.model_dump(mode="json")
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 
 
-def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path, left_out: bool) -> tuple[Split, ...]:
+def _digests(
+    captions_dir: Path, shards_dirs: Sequence[Path], relevance_dir: Path | None, calibration: Path | None
+) -> dict[str, str]:
+    """Of all that is read, to see that it is the same at the end."""
+    shards = {f"shards {k + 1}": folder for k, folder in enumerate(shards_dirs)}
+    return found_digests(captions=captions_dir, relevance=relevance_dir, calibration=calibration, **shards)
+
+
+def _write_splits(
+    captions_dir: Path, shards_dirs: Sequence[Path], out: Path, left_out: bool, calibration: Path | None
+) -> tuple[tuple[Split, ...], Calibrated | None]:
     splits: list[Split] = []
+    calibrated = None
     for folder in shards_dirs:
         shards = read_shards(folder)
         captions = read_captions(captions_dir, shards.metadata["split"])
@@ -72,14 +93,15 @@ def _write_splits(captions_dir: Path, shards_dirs: Sequence[Path], out: Path, le
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
         own = own_without_themselves(captions, shards) if left_out else {}
-        tables = write_pairs(captions, shards, out, own), write_captions(captions, out)
+        calibrated = read_calibrated(calibration, shards) if calibration else None
+        tables = write_pairs(captions, shards, out, own, calibrated), write_captions(captions, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=folder, remedy=remedy)
         splits.append(Split(captions, shards, tables))
     if not splits:
         raise InputError("no shards to publish", remedy="give --shards")
-    return tuple(splits)
+    return tuple(splits), calibrated
 
 
 def _read_by_measures(splits: Sequence[Split]) -> dict[str, str]:

@@ -43,7 +43,8 @@ def agreement(contents: Contents) -> str:
 
 
 def _judged(contents: Contents, facts: dict[str, Any]) -> str:
-    said = f"Correlation with {SAID[facts['by']]} (`{facts['file']}`, {facts['pairs']:,} pairs), on split "
+    kind = f" of {facts['of']}" if "of" in facts else ""
+    said = f"Correlation with {SAID[facts['by']]} (`{facts['file']}`, {facts['pairs']:,} pairs{kind}), on split "
     said += f"`{facts['split']}` of "
     if facts["captions"] not in {split.captions.digest for split in contents.splits}:
         return f"{said}**other captions** than those published here; how far it holds for these is not known."
@@ -51,6 +52,25 @@ def _judged(contents: Contents, facts: dict[str, Any]) -> str:
         return f"{said}these captions, which is published here."
     names = ", ".join(f"`{split.captions.split}`" for split in contents.splits)
     return f"{said}these captions. **Published here is {names}**, which was not judged."
+
+
+def calibration(contents: Contents) -> str:
+    """What the calibrated columns were learnt from, and how far they hold."""
+    if contents.calibrated is None:
+        return ""
+    facts, known = contents.calibrated.calibration.facts, contents.calibrated
+    judged = facts["judgements"]
+    errors = ", ".join(f"`{name}` {known.calibration.curves[name].ece:.3f}" for name in known.measures)
+    columns = ", ".join(f"`{name}`" for name in known.columns)
+    return (
+        f"## What a value means to people\n\n{columns} are what people said about pairs of the same value: learnt by "
+        f"isotonic regression from the judgements of `{judged['file']}` (SHA-256 `{judged['sha256']}`; "
+        f"{judged['pairs']:,} pairs, own pairs left out), scores of {facts['low']:g} to {facts['high']:g}, accepted "
+        f"from {facts['accept']:g} on. "
+        f"The calibration is `{known.file}` (SHA-256 `{known.sha256}`), made with capgrade {facts['package']}. Its "
+        f"expected calibration error on images it was not fitted on: {errors}. **Judged were pairs that somebody "
+        "chose to be judged**, often similar ones; of random pairs of a low value people accept fewer."
+    )
 
 
 def _or_dash(value: float | None) -> str:

@@ -41,6 +41,11 @@ def _sbert(used: Used) -> str:
     return f"cosine of Sentence-BERT embeddings (`{used['model']}`), -1..1: {OVER[used['references']]}"
 
 
+def _sbert_shared(used: Used) -> str:
+    shared = f"Sentence-BERT embeddings (`{used['model']}`), mapped to what captions of one image share"
+    return f"cosine of {shared}, -1..1: {OVER[used['references']]}"
+
+
 MEASURES: dict[str, Callable[[Used], str]] = {
     "bleu": lambda used: f"BLEU-{used['n']}, 0..1: n-grams clipped by their largest count in any reference",
     "cider": lambda used: f"CIDEr-D, 0..10: {OVER['mean']}, {_idf(used)}",
@@ -49,6 +54,8 @@ MEASURES: dict[str, Callable[[Used], str]] = {
     "rouge_l": _rouge,
     "sbert": _sbert,
     "sbert_mean": _sbert,
+    "sbert_shared": _sbert_shared,
+    "sbert_shared_mean": _sbert_shared,
     "scene_graph": lambda _: "F-score of scene graphs, 0..1: the caption's with one of all references together",
     "spice": lambda _: "SPICE, 0..1: the caption's scene graph with one of all references together",
     "tfidf_cosine": lambda _: f"cosine of tf-idf word vectors, 0..1: {OVER['mean']}",

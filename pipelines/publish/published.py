@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
 PAIR_COLUMNS = ["image_id", "caption_id", "original"]
@@ -77,7 +77,7 @@ def _collect(measures: dict[str, Any], found: dict[str, Any]) -> None:
             if not any("imported" in part for part in values["measures"].values()):
                 found["mixtures"][name] = values["weights"]
             _collect(values["measures"], found)
-        elif name == "sbert_mean":  # not a block of its own: `sbert` with another `references`
+        elif name in FORMS_OF_SBERT:  # no blocks of their own
             found.setdefault("sbert", {**values, "references": "max"})
         elif "imported" not in values:
             found[name] = values

@@ -41,6 +41,9 @@ def commands(contents: Contents) -> list[str]:
     if contents.agreement:
         lines.append("# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements")
         publish += " --agreement agreement.json"
+    if contents.calibrated:
+        lines.append(f"# {contents.calibrated.file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above")
+        publish += f" --calibration {shlex.quote(contents.calibrated.file)}"
     return [*lines, f"{publish} --out dataset"]
 
 

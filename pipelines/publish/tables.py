@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.publish.calibrated import Calibrated
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
@@ -52,13 +53,15 @@ def write_captions(captions: Captions, out: Path) -> Table:
     return Table("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
 
 
-def write_pairs(captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray]) -> Table:
+def write_pairs(
+    captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
+) -> Table:
     """Pairs in the order of images and captions, over as many files as their number needs; `own`: measure -> float32
     [n_captions], of own pairs without the caption among its references."""
     pairs, split = shards.manifest["pairs"], hub_split(captions.split)
     n_files = max(1, -(-pairs // PARQUET_ROWS))
-    schema = pair_schema(shards.measures, list(own))
-    batches, files, nbytes = _pair_batches(captions, shards, schema, own), {}, 0
+    schema = pair_schema(shards.measures, list(own), list(calibrated.columns) if calibrated else [])
+    batches, files, nbytes = _pair_batches(captions, shards, schema, own, calibrated), {}, 0
     for k in range(n_files):
         name = f"relevance/{split}-{k:05d}-of-{n_files:05d}.parquet"
         files[name], size = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
@@ -68,12 +71,13 @@ def write_pairs(captions: Captions, shards: Shards, out: Path, own: dict[str, np
     return Table("relevance", split, schema, files, nbytes)
 
 
-def pair_schema(measures: Sequence[str], left_out: Sequence[str]) -> pa.Schema:
+def pair_schema(measures: Sequence[str], left_out: Sequence[str], calibrated: Sequence[str] = ()) -> pa.Schema:
     """image_id, caption_id, original (the caption was written for the image), the measures, those of `left_out` also
-    without the caption among its references, reasons and weight. InputError when two columns have one name."""
-    beside = [name + LEFT_OUT for name in left_out]
+    without the caption among its references, the `calibrated` columns, reasons and weight. InputError when two columns
+    have one name."""
+    beside = [*(name + LEFT_OUT for name in left_out), *calibrated]
     if set(beside) & set(measures):
-        remedy = "call the imported measure otherwise, or set publish.left_out=false"
+        remedy = "call the imported measure otherwise, or leave publish.left_out or --calibration out"
         raise InputError(f"measure '{min(set(beside) & set(measures))}' has the name of a column", remedy=remedy)
     return pa.schema(
         [
@@ -88,7 +92,7 @@ def pair_schema(measures: Sequence[str], left_out: Sequence[str]) -> pa.Schema:
 
 
 def _pair_batches(
-    captions: Captions, shards: Shards, schema: pa.Schema, own: dict[str, np.ndarray]
+    captions: Captions, shards: Shards, schema: pa.Schema, own: dict[str, np.ndarray], calibrated: Calibrated | None
 ) -> Iterator[pa.RecordBatch]:
     caption_ids = captions.table["caption_id"].combine_chunks()
     names = shards.metadata["reasons"]
@@ -98,12 +102,21 @@ def _pair_batches(
         caption = pairs["captions"].to_numpy()
         original = captions.owner[caption] == images
         without = {name: values[caption] for name, values in own.items()}
+        meant = (
+            {
+                column: pa.array(calibrated.values(column, pairs[name].to_numpy()))
+                for column, name in calibrated.columns.items()
+            }
+            if calibrated
+            else {}
+        )
         values = {
             "image_id": batch["image_id"].take(pa.array(row)),
             "caption_id": caption_ids.take(pairs["captions"]),
             "original": pa.array(original),
             **{name: pairs[name] for name in shards.measures},
             **{name + LEFT_OUT: pa.array(v, mask=~original | np.isnan(v)) for name, v in without.items()},
+            **meant,
             "reasons": _reason_lists(pairs["reasons"].to_numpy(), names),
             "weight": pairs["weight"],
         }

@@ -17,7 +17,8 @@ from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit import SHIPPED, audit
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.estimate import Counts, mean_of
-from capgrade.pipelines.audit.lists import near_duplicates, suspects
+from capgrade.pipelines.audit.files import write_duplicates
+from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.pipelines.report.page import render
@@ -110,6 +111,11 @@ def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) 
     ratio = captions.n_images / captions.n_captions
     assert dense["images_per_caption"]["accepted"] == pytest.approx(one["accepted"] * ratio)
     assert some["suspect_pairs"] is None and dense["suspect_pairs"] >= 1
+    suspects_of = {x: list(csv.DictReader((tmp_path / f"{x}-suspects.csv").open())) for x in "ds"}
+    assert len(suspects_of["d"]) == dense["suspect_pairs"] and suspects_of["s"] == []
+    assert all(float(row["expected_score"]) < 1 and row["caption"] for row in suspects_of["d"])
+    owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
+    assert all(owner[row["caption_id"]] == row["image_id"] for row in suspects_of["d"])
 
 
 def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> None:
@@ -144,6 +150,36 @@ def test_duplicates_and_suspects() -> None:
     assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), curve).tolist() == [3, 1]
 
 
+def test_groups_of_near_duplicates_are_a_table(tmp_path: Path) -> None:
+    captions = make_captions([["a", "b"], ["c"], ["d", "e, f"]])
+    write_duplicates(tmp_path / "d.csv", [[0, 2]], captions)
+    rows = list(csv.reader((tmp_path / "d.csv").open(newline="")))
+    assert rows == [["group", "image_id", "captions"], ["1", "i0", "a | b"], ["1", "i2", "d | e, f"]]
+
+
+def test_an_image_with_equal_captions_stands_once() -> None:
+    """Case, spaces and the full stop make no other caption; another image, or another text, does. What an own caption
+    of the image says is no news."""
+    captions = make_captions(
+        [["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]]
+    )
+    image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
+    pairs = Pairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
+    assert distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
+    assert equal_captions(captions) == [[0, 2, 4, 5], [1, 6]]
+    assert groups([(0, 3), (1, 4), (3, 5)], 7) == [[0, 3, 5], [1, 4]] and groups([], 4) == []
+
+
+def test_the_page_has_each_text_of_an_image_once(world: Path, tmp_path: Path) -> None:
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    found = audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+    page = (tmp_path / "a.html").read_text()
+    assert found["equal_captions"] == 3  # of the last two images
+    assert "Captions of several images (3 texts)" in page
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert len(rows) == found["likely_pairs"]  # every pair, for machines
+
+
 def test_the_page_opens_from_disk_and_runs_no_caption(world: Path, tmp_path: Path, browser: Browser) -> None:
     given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     audit(world / "captions", tmp_path / "audit.html", relevance=world / "relevance", **given)
@@ -160,8 +196,9 @@ def test_it_replaces_its_own_files_alone(world: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     page = render("Report", [], lead="", foot="", runs=[])
     mine = {"a.html": page, "a.csv": "image_id,caption_id,my notes\n", "a-positives.json": '{"kind": "mine"}'}
+    mine |= {"a-suspects.csv": "image_id,caption_id,mine\n", "a-duplicates.csv": "group,mine\n"}
     for name, text in mine.items():
-        out = tmp_path / name.partition(".")[0].removesuffix("-positives") / "a.html"
+        out = tmp_path / "a" / "a.html"
         out.parent.mkdir(exist_ok=True)
         (out.parent / name).write_text(text)
         with pytest.raises(InputError, match="it is there and is no"):

@@ -1,0 +1,138 @@
+"""A model's R@1 errors: the share of them that people would accept, and its recall with those counted.
+
+An error is a query whose first item is not its own; where several items share the first place, each counts by its
+share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people accept p(v_ij), by the calibration.
+Of shards, w_ij p(v_ij) over the kept pairs estimates the sum over all errors, since what a model ranks first does not
+hang on what was drawn. Intervals are percentiles over draws that resample images with all their queries, take one of
+the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from capgrade.pipelines.agreement.calibration import Curve
+from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, Counts
+from capgrade.pipelines.audit.lists import joined, likely
+from capgrade.schemas.captions import Captions
+
+ROWS = 64  # images at a time
+WAYS = ("i2t", "t2i")
+
+
+@dataclass
+class Ranked:
+    """What a model ranks first. similarity (n_images, n_columns); kept int64 [n_columns]: each column's caption."""
+
+    similarity: np.ndarray
+    kept: np.ndarray
+    captions: Captions
+    best: dict[str, np.ndarray] = field(init=False)  # of each query
+    ties: dict[str, np.ndarray] = field(init=False)  # how many items share its first place
+
+    def __post_init__(self) -> None:
+        n = self.captions.n_captions
+        self.column: np.ndarray = np.full(n, -1)
+        self.column[self.kept] = np.arange(len(self.kept))
+        rows, columns = self.similarity.shape
+        kind = np.result_type(self.similarity.dtype, np.float32)
+        self.best = {"i2t": np.empty(rows, kind), "t2i": np.full(columns, -np.inf, kind)}
+        self.ties = {"i2t": np.empty(rows), "t2i": np.zeros(columns)}
+        for at in range(0, rows, ROWS):
+            block = np.asarray(self.similarity[at : at + ROWS], kind)
+            top = block.max(axis=1)
+            self.best["i2t"][at : at + ROWS] = top
+            self.ties["i2t"][at : at + ROWS] = (block == top[:, None]).sum(axis=1)
+            top = block.max(axis=0)
+            best, same = self.best["t2i"], (block == top).sum(axis=0)
+            self.ties["t2i"] = np.where(top > best, same, self.ties["t2i"] + same * (top == best))
+            self.best["t2i"] = np.maximum(best, top)
+
+    def first(self, way: str, image: np.ndarray, caption: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the pairs at a first place: which of those given, their queries, and the share of the place, float64."""
+        column = self.column[caption]
+        query = image if way == "i2t" else column
+        there = self.similarity[image, column] == self.best[way][query]
+        some = np.flatnonzero(there & (column >= 0))
+        return some, query[some], 1 / self.ties[way][query[some]]
+
+    def image_of(self, way: str) -> np.ndarray:
+        """The image of each query, int64."""
+        return np.arange(len(self.similarity)) if way == "i2t" else self.captions.owner[self.kept]
+
+
+class Errors:
+    """Errors of one direction: what is first and not own, by the value of its pair."""
+
+    def __init__(self, ranked: Ranked, way: str, curve: Curve) -> None:
+        self.ranked, self.way, self.curve = ranked, way, curve
+        self.image = ranked.image_of(way)
+        self.counts = Counts(curve, len(self.image))
+        self.known = 0.0
+        self.found: list[Pairs] = []
+        own = np.arange(ranked.captions.n_captions)[ranked.kept]
+        _, query, share = ranked.first(way, ranked.captions.owner[own], own)
+        self.hit = np.bincount(query, share, len(self.image))
+
+    def add(self, pairs: Pairs) -> None:
+        """Pairs that were not given, each once."""
+        some, query, share = self.ranked.first(self.way, pairs.image, pairs.caption)
+        self.known += share.sum()
+        errors = Pairs(query, pairs.caption[some], pairs.value[some], pairs.weight[some] * share)
+        self.counts.add(errors)
+        self.found.append(likely(Pairs(*(column[some] for column in pairs)), self.curve))
+
+    def likely(self) -> Pairs:
+        """The errors that more people accept than not, the likeliest first."""
+        return joined(self.found)
+
+    def told(self, seed: int = 0) -> dict[str, Any]:
+        """recall: R@1; errors: how many queries; known: the share of them whose value is known; accepted: share of the
+        errors that people accept; recall_accepted: R@1 with these counted; both with low and high."""
+        each, drawn = self.counts.accepted()
+        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn, self._chance()]), self.image)
+        total = table.sum(axis=0)
+        queries, hits, accepted = total[:3]
+        errors = queries - hits
+        found = {"recall": hits / queries, "errors": errors, "known": round(self.known / errors, 6) if errors else 1.0}
+        share, recall = _draws(table, drawn.shape[1], np.random.default_rng(seed))
+        return {
+            **{name: float(value) for name, value in found.items()},
+            "accepted": _interval("share", accepted / errors if errors else 0.0, share),
+            "recall_accepted": _interval("recall", (hits + accepted) / queries, recall),
+        }
+
+    def _chance(self) -> np.ndarray:
+        """Sum of p (1 - p) of each query, float64."""
+        p = np.array(self.curve.accepted)
+        return self.counts.weights @ (p * (1 - p))
+
+
+def _of_images(table: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """Rows of queries summed by image."""
+    out = np.zeros((int(image.max()) + 1, table.shape[1]))
+    np.add.at(out, image, table)
+    return out
+
+
+def _draws(table: np.ndarray, curves: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The share of errors accepted and the recall with them, of each draw, float64 [DRAWS]."""
+    n, found = len(table), np.empty((DRAWS, 2))
+    for at in range(0, DRAWS, CHUNK):
+        sums = random.multinomial(n, np.full(n, 1 / n), size=CHUNK) @ table
+        queries, hits, chance = sums[:, 0], sums[:, 1], sums[:, -1]
+        accepted = sums[np.arange(CHUNK), 3 + (at + np.arange(CHUNK)) % curves]
+        accepted = accepted + random.normal(size=CHUNK) * np.sqrt(chance)
+        errors = queries - hits
+        found[at : at + CHUNK, 0] = np.divide(accepted, errors, out=np.zeros(CHUNK), where=errors > 0)
+        found[at : at + CHUNK, 1] = (hits + accepted) / queries
+    return found[:, 0].clip(0, 1), found[:, 1].clip(0, 1)
+
+
+def _interval(name: str, value: float, draws: np.ndarray) -> dict[str, float]:
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return {name: float(value), "low": float(low), "high": float(high)}

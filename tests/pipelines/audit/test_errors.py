@@ -1,0 +1,155 @@
+"""A model's R@1 errors: sums by hand, ties, a gallery without stand-ins, coverage of the intervals, shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capgrade.pipelines.agree import agree
+from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
+from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.audit import audit
+from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.trainer.evaluation.task import load_task
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+SHARES = Scale(0.5, 0.0, 1.0)
+LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1)  # p is the value
+
+
+def all_pairs(values: np.ndarray, captions: Captions) -> Pairs:
+    image, caption = np.nonzero(captions.owner[None] != np.arange(captions.n_images)[:, None])
+    return Pairs(image, caption, values[image, caption].astype(np.float32), np.ones(len(image)))
+
+
+def errors_of(
+    similarity: np.ndarray, kept: np.ndarray, captions: Captions, curve: Curve, pairs: Pairs
+) -> dict[str, Errors]:
+    ranked = Ranked(similarity, kept, captions)
+    found = {way: Errors(ranked, way, curve) for way in WAYS}
+    for one in found.values():
+        for part in np.array_split(np.arange(len(pairs.image)), 3):
+            one.add(Pairs(*(column[part] for column in pairs)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_sums_are_those_of_a_loop_over_queries(seed: int, dtype: type) -> None:
+    """Few levels of similarity, so that first places are shared; some captions are out of the gallery."""
+    random = np.random.default_rng(seed)
+    captions = make_captions(random_sets(9, seed=seed, least=2, most=4))
+    n = captions.n_captions
+    kept = np.sort(random.permutation(n)[: n - 4]) if seed else np.arange(n)
+    similarity = (random.integers(5, size=(9, len(kept))) / 4).astype(dtype)
+    values = random.random((9, n))
+    found = errors_of(similarity, kept, captions, LINE, all_pairs(values, captions))
+    for way in WAYS:
+        hits, accepted = [], []
+        for query in range(9 if way == "i2t" else len(kept)):
+            row = similarity[query] if way == "i2t" else similarity[:, query]
+            first = np.flatnonzero(row == row.max())
+            pairs = [(query, kept[k]) if way == "i2t" else (k, kept[query]) for k in first]
+            own = np.array([captions.owner[c] == i for i, c in pairs])
+            hits.append(own.mean())
+            accepted.append(sum(values[i, c] for (i, c), mine in zip(pairs, own, strict=True) if not mine) / len(first))
+        told = found[way].told()
+        assert told["recall"] == pytest.approx(np.mean(hits))
+        assert told["errors"] == pytest.approx(len(hits) - sum(hits)) and told["known"] == pytest.approx(1)
+        assert told["accepted"]["share"] == pytest.approx(sum(accepted) / (len(hits) - sum(hits)), abs=1e-6)
+        assert told["recall_accepted"]["recall"] == pytest.approx(np.mean(hits) + np.mean(accepted), abs=1e-6)
+
+
+def test_a_perfect_model_has_no_errors() -> None:
+    captions = make_captions(random_sets(5, least=2, most=2))
+    similarity = (captions.owner[None] == np.arange(5)[:, None]).astype(np.float32)
+    pairs = all_pairs(np.ones((5, 10)), captions)
+    told = errors_of(similarity, np.arange(10), captions, LINE, pairs)["t2i"].told()
+    assert told["recall"] == 1 and told["errors"] == 0 and told["known"] == 1
+    assert told["accepted"] == {"share": 0, "low": 0, "high": 0}
+    assert told["recall_accepted"] == {"recall": 1, "low": 1, "high": 1}
+
+
+def _curve_of_others(seed: int) -> Curve:
+    random = np.random.default_rng(100 + seed)
+    seen = random.random(3000)
+    people = Judgements(np.arange(3000) % 100, np.arange(3000), (random.random(3000) < seen**2).astype(float))
+    return fit(seen, people, np.zeros(3000, bool), SHARES)
+
+
+def test_intervals_cover_what_people_said() -> None:
+    """People accept a pair of value v with probability v squared; the calibration is of other people and images."""
+    inside = 0
+    captions = make_captions(random_sets(80, seed=1, least=3, most=3))
+    own = captions.owner[None] == np.arange(80)[:, None]
+    curves = [_curve_of_others(seed) for seed in range(6)]
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        values = random.random(own.shape)
+        yes = random.random(own.shape) < values**2
+        similarity = values * 0.5 + random.random(own.shape) + 0.6 * own
+        found = errors_of(similarity, np.arange(240), captions, curves[seed % 6], all_pairs(values, captions))
+        first = similarity.argmax(axis=0)
+        wrong = first != captions.owner
+        truth = yes[first, np.arange(240)][wrong].mean()
+        told = found["t2i"].told(seed)
+        inside += told["accepted"]["low"] <= truth <= told["accepted"]["high"]
+        assert told["recall_accepted"]["low"] < told["recall_accepted"]["recall"] < told["recall_accepted"]["high"]
+    assert inside >= 26  # of 30: below it with 95 % each, once in 100
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("errors")
+    captions = write_captions_folder(folder / "captions", [caption_table(random_sets(40, seed=3, least=3, most=4))])
+    names = ("rouge_l",)
+    relevance(captions, folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
+    shards(captions, folder / "shards", ShardsParams(measures=names, top=5, uniform=20), MeasuresParams())
+    judged = folder / "relevance" / "rouge_l.arrow"
+    agree(captions, judged, names, MeasuresParams(), calibrate=folder / "calibration.json", accept=0.4)
+    np.save(folder / "s.npy", np.random.default_rng(0).random((40, 144)).astype(np.float32)[:, : _captions(folder)])
+    return folder
+
+
+def _captions(folder: Path) -> int:
+    from capgrade.schemas.captions import read_captions
+
+    return read_captions(folder / "captions").n_captions
+
+
+def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"calibration": world / "calibration.json", "similarity": [world / "s.npy"]}
+    dense = audit(world / "captions", tmp_path / "d.html", relevance=world / "relevance", **given)["model"]
+    some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)["model"]
+    task, _ = load_task(world / "captions", similarity=world / "s.npy")
+    recall = evaluate(task, Settings(metrics=("recall@1",), samples=0))[0].json()
+    for way in WAYS:
+        assert dense[way]["recall"] == pytest.approx(recall[way]["recall@1"]) == some[way]["recall"]
+        assert dense[way]["known"] == pytest.approx(1) and 0 < some[way]["known"] < 1
+        one, other = dense[way]["accepted"], some[way]["accepted"]
+        assert other["low"] <= one["share"] <= other["high"] and one["low"] < one["share"] < one["high"]
+    pages = [(tmp_path / f"{name}.html").read_text() for name in "ds"]
+    assert all("errors are worth" in page for page in pages)
+    assert ["did not keep" in page for page in pages] == [False, True]
+
+
+def test_a_stand_in_leaves_the_gallery(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the encoder: any matrix of images x the other captions."""
+    from capgrade.trainer.evaluation import task as module
+
+    def embedded(texts: list[str], chosen: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(1).random((len(chosen), len(kept)))
+
+    monkeypatch.setattr(module, "_embedded", embedded)
+    given: dict[str, Any] = {"calibration": world / "calibration.json", "relevance": world / "relevance"}
+    found = audit(world / "captions", tmp_path / "d.html", stand_in=0, **given)["model"]
+    assert found["i2t"]["known"] == pytest.approx(1) and found["t2i"]["known"] == pytest.approx(1)
