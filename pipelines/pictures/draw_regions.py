@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.pictures.listing import opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import refuse_picture
@@ -43,15 +41,25 @@ def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) ->
     that is no picture of ours.
     """
     refuse_picture(out)
-    store = RegionStore(folder)
+    made = sheet(RegionStore(folder), opener(images), count, top)
+    assert made is not None  # `opener` raises for an image that is not there
+    write_png(out, made[0])
+    return made[1]
+
+
+def sheet(
+    store: RegionStore, opened: Callable[[str], Image.Image | None], count: int, top: int
+) -> tuple[Image.Image, int] | None:
+    """One picture of up to `count` images of a store, and how many they are; those that `opened` lacks are left out,
+    and None says that there was none. InputError for regions without boxes."""
     names = Names(store.manifest.get("classes"), store.manifest.get("attributes"))
-    opened = opener(images)
     chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
     tiles = []
     for regions in (store[k] for k in chosen):
-        tiles.append(_tile(opened(regions.image_id), regions, names, top, folder))
-    write_png(out, _sheet(tiles))
-    return len(tiles)
+        image = opened(regions.image_id)
+        if image is not None:
+            tiles.append(_tile(image, regions, names, top, store.folder))
+    return (_sheet(tiles), len(tiles)) if tiles else None
 
 
 def _sheet(tiles: Sequence[Image.Image]) -> Image.Image:
@@ -110,10 +118,12 @@ def most_confident(regions: Regions, top: int) -> list[int]:
 
 def _same(regions: Regions) -> np.ndarray:
     """Which pairs of boxes show the same thing: bool [n, n]."""
-    boxes = torch.from_numpy(np.array(regions.boxes))
-    overlap = iou(boxes, boxes).numpy()
-    area = (boxes[:, 2:] - boxes[:, :2] + 1).prod(dim=1).numpy()
-    shared = overlap / (1 + overlap) * (area[:, None] + area)
+    assert regions.boxes is not None  # `_tile` asks
+    corner, end = regions.boxes[:, :2], regions.boxes[:, 2:] + 1  # a box holds both its border pixels
+    area = (end - corner).prod(axis=1)
+    sides = np.minimum(end[:, None], end) - np.maximum(corner[:, None], corner)
+    shared = np.maximum(sides, 0).prod(axis=2)
+    overlap = shared / (area[:, None] + area - shared)
     classes = np.arange(len(area)) if regions.classes is None else regions.classes
     one_class = classes[:, None] == classes
     return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))

@@ -19,6 +19,7 @@ from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.mined import mined
 from capgrade.pipelines.report.page import GENERATOR, generated_by, render
 from capgrade.pipelines.report.parts import Missing, Section
+from capgrade.pipelines.report.regions import regions
 from capgrade.pipelines.report.runs import runs
 from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.pipelines.report.training import training
@@ -44,7 +45,8 @@ class Written:
 
 def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
     """Every section of the page, in order."""
-    labels = [findings(data), corpus(data), distributions(data), agreement(data), mined(data)]
+    seen = [corpus(data), regions(data, thumbnails)]
+    labels = [findings(data), *seen, distributions(data), agreement(data), mined(data)]
     models = [runs(data), training(data), curves(data)]
     return [*labels, *models, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
 

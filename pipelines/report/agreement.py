@@ -11,20 +11,27 @@ import pyarrow as pa
 from capgrade.pipelines.report.charts import made, rows
 from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
+from capgrade.pipelines.report.theme import MEAN
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, read_arrow, read_json
-from capgrade.schemas.judges import SAID, TITLES
+from capgrade.schemas.judges import PEOPLE, SAID, TITLES, TRUTH, VALUES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
 BINS = 12  # of equal width
 FEWEST = 20  # pairs in a bin whose mean is drawn
+KINDS = {"own": "circle", "other": "triangle-up"}
+SCALE = {  # an axis, and a title
+    PEOPLE: ("judgement", "the judgements"),
+    TRUTH: ("true relevance", "the truth"),
+    VALUES: ("value of the other matrix", "the other matrix"),
+}
 SCOPES = {"all": "all pairs", "non_original": "non-original pairs"}
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 INTRO = (
-    "Judged pairs of image and caption: human scores, or for generated scenes the true relevance. Bars are 95% "
-    "intervals of the mean score of the pairs in a bin; dots are single pairs. Binary relevance, which benchmarks use, "
-    "is 1 for own pairs; over non-original pairs it is constant and has no correlation."
+    "Judged pairs of image and caption. The line is the mean of the pairs in a bin, with 95% intervals; circles are "
+    "own pairs, triangles other pairs, and the larger a mark, the more pairs lie on it. Binary relevance, which "
+    "benchmarks use, is 1 for own pairs; over non-original pairs it is constant and has no correlation."
 )
 
 
@@ -33,16 +40,17 @@ def agreement(data: Data) -> Section:
     options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
     command, title, said = data.command("agree", options), "Agreement with people", ""
     parts: list[Part] = []
+    scale = SCALE[PEOPLE]
     if data.has(AGREEMENT):
         found = read_json(data.at(AGREEMENT))
         facts = found["judgements"]
-        title = TITLES[facts["by"]]
+        title, scale = TITLES[facts["by"]], SCALE[facts["by"]]
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts.append(_table(found["measures"]))
     else:
         parts.append(Missing("the agreement of the measures with judgements", command))
     if data.has(JUDGED):
-        parts += _charts(data)
+        parts += _charts(data, scale)
     elif data.has(AGREEMENT):
         parts.append(Missing("the judged pairs one by one", command))
     return Section("agreement", title, INTRO + said, parts)
@@ -64,53 +72,54 @@ def _cell(value: float, best: float) -> Cell:
     return Cell(made.text, made.value, best=f"{value:.3f}" == f"{best:.3f}")
 
 
-def _charts(data: Data) -> list[Part]:
+def _charts(data: Data, scale: tuple[str, str]) -> list[Part]:
     table = read_arrow(data.at(JUDGED))
     facts = metadata_of(table.schema)
     captions = read_captions(data.at("captions"), facts["split"])
     if facts["captions"] != captions.digest:
         raise InputError("judged pairs of other captions", file=data.at(JUDGED), remedy="run capgrade agree again")
-    return [_chart(name, table, captions) for name in facts["measures"]]
+    return [_chart(name, scale, table, captions) for name in facts["measures"]]
 
 
-def _chart(name: str, table: pa.Table, captions: Captions) -> Chart:
+def _chart(name: str, scale: tuple[str, str], table: pa.Table, captions: Captions) -> Chart:
     value, score = table[name].to_numpy(), table["score"].to_numpy()
     points, means = alt.Data(values=_points(name, table, captions)), rows(bins(value, score))
-    x, y = alt.X("value:Q", title=name), alt.Y("score:Q", title="judgement")
-    dots = alt.Chart(points).mark_point(size=14, filled=True, opacity=0.45, aria=False).encode(
-        x, y, alt.Color("pair:N", title=None, sort=["own", "other"]),
-        tooltip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q"],
+    x, y = alt.X("value:Q", title=name), alt.Y("score:Q", title=scale[0])
+    dots = alt.Chart(points).mark_point(filled=True, opacity=0.5, aria=False).encode(
+        x, y, alt.Color("pair:N", title=None, scale=alt.Scale(domain=list(KINDS))),
+        alt.Shape("pair:N", title=None, scale=alt.Scale(domain=list(KINDS), range=list(KINDS.values()))),
+        alt.Size("pairs:Q", legend=None, scale=alt.Scale(domain=[1, DOTS // 2], range=[20, 600])),
+        tooltip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q", "pairs:Q"],
     )  # fmt: skip
     base = alt.Chart(means)
     bars = base.mark_rule(strokeWidth=2).encode(alt.X("at:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
     told = [alt.Tooltip(f"{key}:Q") for key in ("at", "mean", "low", "high", "pairs")]
-    line = base.mark_line(strokeWidth=2, aria=False).encode(alt.X("at:Q"), alt.Y("mean:Q"))
-    marks = base.mark_square(size=46, opacity=1).encode(alt.X("at:Q"), alt.Y("mean:Q"), tooltip=told)
+    line = base.mark_line(strokeWidth=2, aria=False, style=MEAN).encode(alt.X("at:Q"), alt.Y("mean:Q"))
+    marks = base.mark_square(size=46, opacity=1, style=MEAN).encode(alt.X("at:Q"), alt.Y("mean:Q"), tooltip=told)
     ends = bins(value, score)
     said = "too few pairs for means."
     if ends:
         first, last = ends[0], ends[-1]
         said = f"the mean score goes from {first['mean']:.2f} at {first['at']:.2f} to "
         said += f"{last['mean']:.2f} at {last['at']:.2f}."
-    alt_text = f"Judgement against {name} for {len(score):,} pairs; {said}"
-    return made(f"agreement-{name}", f"{name} and the judgements", alt_text, dots + line + bars + marks)
+    alt_text = f"{scale[0].capitalize()} against {name} for {len(score):,} pairs; {said}"
+    return made(f"agreement-{name}", f"{name} and {scale[1]}", alt_text, dots + line + bars + marks)
 
 
 def _points(name: str, table: pa.Table, captions: Captions) -> list[dict[str, Any]]:
-    """Pairs of every kind: half of them own where there are enough, so that scarce ones are seen."""
+    """Pairs of every kind: half of them own where there are enough, so that scarce ones are seen, and drawn last. Those
+    that lie on the same place are one dot."""
     own = table["original"].to_numpy(zero_copy_only=False)
-    some = [_spread(np.flatnonzero(kind), DOTS // 2) for kind in (own, ~own)]
+    some = [_spread(np.flatnonzero(kind), DOTS // 2) for kind in (~own, own)]
+    columns = (table.take(np.concatenate(some))[c].to_pylist() for c in ("image", "caption", "original", name, "score"))
     first = captions.refs[captions.ref_ptr[:-1]]
-    return [
-        {
-            "caption": captions.texts[caption], "judged": captions.texts[first[image]],
-            "pair": "own" if original else "other", "value": round(value, 3), "score": round(score, 3),
-        }
-        for image, caption, original, value, score in zip(
-            *(table.take(np.concatenate(some))[c].to_pylist() for c in ("image", "caption", "original", name, "score")),
-            strict=True,
-        )
-    ]  # fmt: skip
+    dots: dict[tuple[bool, float, float], dict[str, Any]] = {}
+    for image, caption, original, value, score in zip(*columns, strict=True):
+        at = (original, round(value, 3), round(score, 3))
+        said = {"caption": captions.texts[caption], "judged": captions.texts[first[image]]}
+        place = {"pair": "own" if original else "other", "value": at[1], "score": at[2], "pairs": 0}
+        dots.setdefault(at, {**said, **place})["pairs"] += 1
+    return list(dots.values())
 
 
 def _spread(at: np.ndarray, most: int) -> np.ndarray:

@@ -24,7 +24,7 @@ def curves(data: Data) -> Section:
     if not parts:
         options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
         parts = [Missing("curves of evaluated runs", data.command("evaluate", options))]
-    return Section("curves", "Against K", INTRO, parts)
+    return Section("curves", "Curves against K", INTRO, parts)
 
 
 def _chart(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:

@@ -16,10 +16,11 @@ from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.relevance import Relevance, read_relevance
+from capgrade.trainer.fit.names import EPOCHS
 
 CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
-RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "runs", "embeddings", "evaluation", "alignment"
+REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embeddings", "evaluation", "alignment"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Data:
     @cached_property
     def runs(self) -> list[str]:
         """Every run that was trained, embedded or evaluated, in one order for all charts."""
-        named = ((RUNS, "epochs.csv"), (EVALUATION, "metrics.json"), (EMBEDDINGS, MANIFEST))
+        named = ((RUNS, EPOCHS), (EVALUATION, "metrics.json"), (EMBEDDINGS, MANIFEST))
         return sorted({name for stage, file in named for name in self.folders(stage, file)})
 
 

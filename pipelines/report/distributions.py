@@ -10,7 +10,7 @@ import numpy as np
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.report.charts import made, rows
 from capgrade.pipelines.report.data import RELEVANCE, Data, columns
-from capgrade.pipelines.report.parts import Chart, Missing, Part, Section, Table, number, text
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, percent, text
 
 INTRO = (
     "Own pairs are an image and a caption written for it; other pairs are all the rest. The more the two overlap, the "
@@ -21,7 +21,7 @@ INTRO = (
 ALONE = "own, itself left out"
 TITLE = (
     "Own pairs one by one, other pairs from the histograms, even within a bin; “own above other” is the chance that an "
-    "own pair, its caption left out of the references, has the higher value (0.5: none)"
+    "own pair, its caption left out of the references, has the higher value (50%: none)"
 )
 HEADS = (
     "measure", "median, own", "median, own left out", "median, other", "99th percentile, other", "own above other"
@@ -36,9 +36,13 @@ def distributions(data: Data) -> Section:
         return Section("distributions", "Distributions", INTRO, parts)
     names = data.relevance_manifest["params"]["measures"]
     tables = {name: columns(data.at(RELEVANCE, f"distribution-{name}.csv")) for name in names}
-    lines = [[text(name), *map(number, _summary(name, table, data.own_pairs))] for name, table in tables.items()]
+    lines = [_line(name, *_summary(name, table, data.own_pairs)) for name, table in tables.items()]
     parts = [Table(TITLE, HEADS, lines), *(_chart(name, table, data.own_pairs) for name, table in tables.items())]
     return Section("distributions", "Distributions", INTRO, parts)
+
+
+def _line(name: str, *values: float) -> list[Cell]:
+    return [text(name), *map(number, values[:-1]), Cell(percent(values[-1]), values[-1])]
 
 
 def _summary(name: str, table: dict[str, np.ndarray], own: dict[str, np.ndarray]) -> tuple[float, ...]:

@@ -9,9 +9,9 @@ from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, RELEVANCE, Data, columns
 from capgrade.pipelines.report.distributions import above
 from capgrade.pipelines.report.parts import Note, Section, percent
+from capgrade.pipelines.report.units import said as told
 from capgrade.schemas.files import read_json
 from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
-from capgrade.trainer.evaluation.tables import shown
 
 WHO = {PEOPLE: "people", TRUTH: "the truth of the scenes", VALUES: "the other matrix"}
 INTRO = "What the numbers below come to."
@@ -70,13 +70,13 @@ def _runs(data: Data) -> Iterator[str]:
     if len(runs) < 2 or binary is None:
         return
     first = _first(runs, binary)
-    said = f"By {binary} {first} is first of {len(runs)} runs ({shown(binary, _value(runs[first], binary))})"
+    said = f"By {binary} {first} is first of {len(runs)} runs ({told(binary, _value(runs[first], binary))})"
     if graded is None:
         yield f"{said}; no graded metric is there."
         return
     second = _first(runs, graded)
     same = "and also" if second == first else f"but {second} is"
-    value = shown(graded, _value(runs[second], graded))
+    value = told(graded, _value(runs[second], graded))
     yield f"{said}, {same} first by {graded}, which counts graded relevance ({value})."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar
 
 
@@ -67,11 +68,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-    """`value` is what a column is sorted by."""
+    """`value` is what a column is sorted by; `note` stands below, small."""
 
     text: str
     value: float | str
     best: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,10 @@ class Examples:
     kind: ClassVar[str] = "examples"
     measure: str
     rankings: Sequence[Ranking]
+
+    def by_query(self) -> list[list[Ranking]]:
+        """Rankings of one query that follow each other, which the page puts side by side."""
+        return [list(some) for _, some in groupby(self.rankings, lambda one: (one.wants, one.query.id))]
 
 
 Part = Facts | Note | Terms | Missing | Chart | Picture | Table | Examples

@@ -12,14 +12,15 @@ from capgrade.pipelines.report.charts import by_run, choice, made, rows
 from capgrade.pipelines.report.data import EVALUATION, Data
 from capgrade.pipelines.report.glossary import glossary
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
+from capgrade.pipelines.report.units import axis, interval, said
 from capgrade.schemas.files import read_json
-from capgrade.trainer.evaluation.tables import SUMS, scale, shown, smaller_is_better
+from capgrade.trainer.evaluation.tables import SUMS, scale, smaller_is_better
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (
-    "Each run on the evaluation split, in percent, except rank correlations and the cosines of lambda. Brackets are "
-    "95% intervals over queries. i2t finds captions for an image, t2i images for a caption."
+    "Each run on the evaluation split, and below each value its 95% interval over queries. i2t finds captions for an "
+    "image, t2i images for a caption. rsum and nsum go from 0 to 600."
 )
 Runs = dict[str, dict[str, Any]]
 
@@ -57,13 +58,12 @@ def _cells(found: Runs, way: str, name: str) -> list[Cell]:
     """A metric of every run; what prints the same as the best is equally good."""
     values = [_value(run, way, name) for run in found.values()]
     known = [value for value in values if not math.isnan(value)]
-    best = shown(name, (min if smaller_is_better(name) else max)(known)) if known else "-"
+    best = said(name, (min if smaller_is_better(name) else max)(known)) if known else None
     cells = []
     for run, value in zip(found.values(), values, strict=True):
-        between = _interval(run, way, name)
-        said = "" if between is None else f" [{shown(name, between[0])}, {shown(name, between[1])}]"
-        at = -math.inf if math.isnan(value) else value
-        cells.append(Cell(shown(name, value) + said, at, best=len(known) > 1 and shown(name, value) == best))
+        text, at = said(name, value), -math.inf if math.isnan(value) else value
+        best_too = len(known) > 1 and text == best
+        cells.append(Cell(text, at, best_too, note=interval(name, _interval(run, way, name))))
     return cells
 
 
@@ -86,22 +86,23 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
     names = [*(name for name in SUMMARY if name in names), *sorted(set(names) - set(SUMMARY))]  # the first is chosen
     values = []
     for label, run in found.items():
-        for way, said in WAYS.items():
+        for way, direction in WAYS.items():
             for name in names:
                 value, between = _value(run, way, name), _interval(run, way, name)
-                value, low, high = (scale(name) * number for number in (value, *(between or (value, value))))
                 if not math.isnan(value):
-                    row = {"run": label, "direction": said, "metric": name, "value": value, "low": low, "high": high}
-                    values.append(row)
+                    low, high = between or (value, value)
+                    numbers = {"value": scale(name) * value, "low": scale(name) * low, "high": scale(name) * high}
+                    texts = {"said": said(name, value), "interval": interval(name, between)}
+                    values.append({"run": label, "direction": direction, "metric": name, **numbers, **texts})
     chart, colour = by_run(alt.Chart(rows(values)), order)
     metric = choice("metric", "metric", names)
     chart = chart.add_params(metric).transform_filter("datum.metric === metric")
     y = alt.Y("run:N", title=None, axis=alt.Axis(labelLimit=140))
     offset = alt.YOffset("direction:N")
-    x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False))
-    told = ["run:N", "direction:N", "metric:N", "value:Q", "low:Q", "high:Q"]
+    x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=axis("metric", names))
+    told = ["run:N", "direction:N", "metric:N", alt.Tooltip("said:N", title="value"), "interval:N"]
     bars = chart.mark_rule(strokeWidth=3, opacity=0.5).encode(
-        alt.X("low:Q", title=None), alt.X2("high:Q"), y, offset, colour
+        alt.X("low:Q", title=None, axis=axis("metric", names)), alt.X2("high:Q"), y, offset, colour
     )
     dots = chart.mark_point(size=70, filled=True, opacity=1).encode(
         x, y, offset, colour.copy(), alt.Shape("direction:N", title=None), tooltip=told

@@ -6,6 +6,7 @@ from typing import Any
 
 LIGHT_SERIES = ["#0063b1", "#c4500a", "#0b7a55", "#a8328a", "#6e5a00", "#57606a", "#b3261e", "#3d4f9f"]
 DARK_SERIES = ["#6cb6ff", "#f69d50", "#4ac596", "#e085c8", "#d8b83a", "#aab4bf", "#ff8a80", "#a5b4fc"]
+MEAN = "mean"  # the style of means over dots: the colour of text, which no series has
 SANS = "system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
@@ -21,7 +22,9 @@ def config(series: list[str], ink: str, soft: str, grid: str, ground: str) -> di
         "axis": {**axis, **font, "titlePadding": 8},
         "legend": {"labelColor": ink, "titleColor": ink, **font, "labelLimit": 220, "orient": "bottom"},
         "title": {"color": ink, "fontSize": 14, "anchor": "start"},
+        "mark": {"color": series[0]},
         "rule": {"color": ink},
+        "style": {MEAN: {"color": ink}},
         "text": {"color": ink},
     }
 

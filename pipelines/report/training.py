@@ -8,8 +8,10 @@ import numpy as np
 from capgrade.pipelines.report.charts import by_run, choice, made, rows
 from capgrade.pipelines.report.data import RUNS, Data, columns
 from capgrade.pipelines.report.parts import Chart, Missing, Section
+from capgrade.pipelines.report.units import axis, said
+from capgrade.trainer.evaluation.tables import scale
+from capgrade.trainer.fit.names import EPOCHS, STEPS
 
-STEPS, EPOCHS = "steps.csv", "epochs.csv"
 POINTS = 100  # of a run's loss: each the mean of so many steps
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 INTRO = (
@@ -56,22 +58,22 @@ def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
     names = list(dict.fromkeys(name for table in epochs.values() for name in table if name not in NO_VALIDATION))
     values = [
-        {"run": run, "epoch": int(epoch), "metric": name, "value": float(value)}
+        {"run": run, "epoch": int(epoch), "metric": name, "value": scale(name) * value, "said": said(name, value)}
         for run, table in epochs.items()
         for name in names
         if name in table
-        for epoch, value in zip(table["epoch"], table[name], strict=True)
+        for epoch, value in zip(table["epoch"], table[name].tolist(), strict=True)
     ]
     chart, colour = by_run(alt.Chart(rows(values)), runs)
     metric = choice("validated", "metric", names or ["-"])
     chart = chart.add_params(metric).transform_filter("datum.metric === validated")
     chart = chart.mark_line(point=True).encode(
         alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
-        alt.Y("value:Q", title="validation", scale=alt.Scale(zero=False)),
+        alt.Y("value:Q", title="validation", scale=alt.Scale(zero=False), axis=axis("validated", names)),
         colour,
-        tooltip=["run:N", "epoch:Q", "metric:N", "value:Q"],
+        tooltip=["run:N", "epoch:Q", "metric:N", alt.Tooltip("said:N", title="value")],
     )
     last = {run: table[names[0]][-1] for run, table in epochs.items() if names and names[0] in table}
-    ends = ", ".join(f"{run} {value:.2f}" for run, value in last.items())
+    ends = ", ".join(f"{run} {said(names[0], value)}" for run, value in last.items())
     told = f"Validation after each epoch; {names[0] if names else 'nothing'} at the end: {ends}."
     return made("training-validation", "Validation", told, chart)

@@ -20,7 +20,7 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
 QUERY, ANSWERED = "two dogs play with a red ball", 2500  # milliseconds until its answer stands there
 LONGEST = 900  # pixels of a section that are shown
-SECTIONS = ("distributions", "agreement", "runs", "map", "examples", "alignments")
+SECTIONS = ("regions", "distributions", "agreement", "runs", "map", "examples", "alignments")
 
 
 @contextmanager
@@ -42,12 +42,21 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
             yield out / f"report-{view}.png"
             page.add_style_tag(content="nav { position: static !important; }")  # else it lies over long sections
             for name in SECTIONS if view == "light" else ():
-                place = page.locator(f"section#{name}")
-                if place.count():
-                    box: Any = place.bounding_box() or {}
-                    clip: Any = {**box, "height": min(box["height"], LONGEST)}
-                    page.screenshot(path=out / f"report-{name}.png", full_page=True, clip=clip)
-                    yield out / f"report-{name}.png"
+                if page.locator(f"section#{name}").count():
+                    yield _section(page, name, out / f"report-{name}.png")
+
+
+def of_coco(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
+    """Agreement with people, of a report on MS-COCO's 5K test captions."""
+    with opened(browser, report.resolve().as_uri(), "light", "html[data-drawn]") as page:
+        page.add_style_tag(content="nav { position: static !important; }")
+        yield _section(page, "agreement", out / "report-coco-agreement.png")
+
+
+def _section(page: Page, name: str, path: Path) -> Path:
+    box: Any = page.locator(f"section#{name}").bounding_box()
+    page.screenshot(path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)})
+    return path
 
 
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
@@ -69,12 +78,15 @@ def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, help="what capgrade report wrote")
+    parser.add_argument("--coco", type=Path, help="a report on MS-COCO's 5K test captions and their judgements")
     parser.add_argument("--dataset", type=Path, help="what capgrade publish wrote")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
         for path in of_report(browser, options.report, options.out) if options.report else ():
+            print(path)
+        for path in of_coco(browser, options.coco, options.out) if options.coco else ():
             print(path)
         for path in of_explorer(browser, options.dataset, options.out) if options.dataset else ():
             print(path)

@@ -36,7 +36,9 @@
     const boxes = [...document.querySelectorAll("#runs input")];
     hidden = boxes.filter((box) => !box.checked).map((box) => box.value);
     for (const { view } of views.values()) hide(view);
-    for (const examples of document.querySelectorAll(".examples")) filter(examples.querySelector("input"));
+    for (const answers of document.querySelectorAll(".answers > [data-run]")) {
+      answers.hidden = hidden.includes(answers.dataset.run);
+    }
   }
 
   function sort(button) {
@@ -58,7 +60,7 @@
     const rows = input.dataset.filter === "tr" ? "tbody tr" : "article";
     for (const row of input.closest("details, .examples").querySelectorAll(rows)) {
       const text = (row.dataset.text ?? row.textContent).toLowerCase();
-      row.hidden = hidden.includes(row.dataset.run) || !words.every((word) => text.includes(word));
+      row.hidden = !words.every((word) => text.includes(word));
     }
   }
 

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.measures import choose
+from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
-from capgrade.pipelines.report.agreement import bins
+from capgrade.pipelines.report.agreement import agreement, bins
 from capgrade.pipelines.report.data import columns, open_data
 from capgrade.pipelines.report.distributions import above, distributions
+from capgrade.pipelines.report.embedding_map import layout
 from capgrade.pipelines.report.glossary import glossary
-from capgrade.pipelines.report.parts import Chart, Note, Table
+from capgrade.pipelines.report.parts import Chart, Facts, Note, Part, Table
+from capgrade.pipelines.report.regions import regions
 from capgrade.pipelines.report.runs import runs
+from capgrade.pipelines.report.theme import MEAN
+from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.pipelines.report.training import means
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.pipelines.features.made import made
 from tests.tools.browser import open_file
 
 HOSTILE = [
@@ -62,7 +72,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / "embeddings" / run / "similarity.npy", scores)
         settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
         evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / run)
+    _regions(folder, captions.image_ids)
     return folder
+
+
+def _regions(folder: Path, ids: Sequence[str]) -> None:
+    """Regions of all images but two that the manifest says were refused, and pictures of the first three."""
+    from capgrade.schemas.files import write_manifest
+
+    found = [made(image_id, n=2 + k % 3, seed=k) for k, image_id in enumerate(ids[2:])]
+    manifest = write_regions(folder / "regions", found)
+    refused = [{"image_id": id, "file": f"{id}.jpg", "problem": "<b>no picture"} for id in ids[:2]]
+    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
+    facts = {key: manifest[key] for key in ("regions", "dim", "rounding")}
+    write_manifest(folder / "regions", "regions", params={}, inputs={}, rows=rows, **facts, left_out=refused)
 
 
 def _rewrite(folder: Path, manifest: dict, **facts: object) -> None:
@@ -101,9 +124,13 @@ def test_the_glossary_has_the_terms_that_are_shown() -> None:
 @pytest.fixture(scope="module")
 def written(data: Path) -> Path:
     out = data.parent / "report.html"
-    done = report(data, out, data.parent / "pictures")
+    pictures = data.parent / "given"
+    pictures.mkdir()
+    for image_id in read_captions(data / "captions").image_ids[:9]:
+        Image.new("RGB", (640, 480), "teal").save(pictures / f"{image_id}.png")
+    done = report(data, out, data.parent / "pictures", images=pictures)
     assert done.bytes == len(out.read_bytes()) < 10e6
-    assert {path.suffix for path in done.pictures} == {".png", ".svg"}
+    assert {path.suffix for path in done.pictures} == {".png", ".svg", ".webp"}
     return out
 
 
@@ -118,7 +145,7 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     """No error, no request; every chart drawn; captions are text, whatever they say; tables sort; rows are filtered."""
     page, heard = opened(browser, written)
     assert heard == [] and page.title() == "capgrade: data"
-    assert page.locator("section").count() == 12
+    assert page.locator("section").count() == 13
     charts = page.locator(".vega")
     assert charts.count() >= 6
     assert page.locator(".vega svg").count() == charts.count()
@@ -128,8 +155,21 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     head.click()
     values = [float(text) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
     assert values == sorted(values, reverse=True) and len(values) == 3
+    side = page.locator(".examples article").first.locator(".answers > div")
+    assert side.count() == 2 and len({box.bounding_box()["y"] for box in side.all()}) == 1  # type: ignore[index]
+    page.locator("#runs input").first.uncheck()
+    assert side.locator("visible=true").all() and page.locator(".answers > div[hidden]").count() == side.count() * 4
     page.locator(".examples input[type=search]").fill("no query has this")
     assert page.locator(".examples article:visible").count() == 0
+    page.close()
+
+
+def test_navigation_and_runs_fit_1280_pixels(written: Path, browser: Browser) -> None:
+    page, _ = opened(browser, written, viewport={"width": 1280, "height": 900})
+    lines = page.evaluate("new Set([...document.querySelectorAll('nav li')].map((one) => one.offsetTop)).size")
+    assert lines == 1, "one line of links"
+    wide = page.locator("#runs-title ~ .parts .scroll").first
+    assert wide.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     page.close()
 
 
@@ -160,6 +200,53 @@ def test_relevance_of_other_captions_is_refused(data: Path, tmp_path: Path) -> N
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
         _ = open_data(tmp_path).relevance
+
+
+def _chart(parts: Sequence[Part], name: str) -> list[dict]:
+    chart = next(part for part in parts if isinstance(part, Chart) and part.name == name)
+    return chart.spec["data"]["values"]
+
+
+def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: Path) -> None:
+    """Against a plain loop over the store."""
+    store = list(RegionStore(data / "regions"))
+    parts = regions(open_data(data), Thumbnails(data / "captions")).parts
+    for row in _chart(parts, "regions-count"):
+        assert row["images"] == sum(len(one) == row["regions"] for one in store)
+    least = min(_chart(parts, "regions-class"), key=lambda row: row["images"])
+    assert least["images"] == sum(f"class {k}" == least["class"] for one in store for k in set(one.classes.tolist()))  # type: ignore[union-attr]
+    areas = [w * h / (640 * 480) for one in store for w, h in (one.boxes[:, 2:] - one.boxes[:, :2]).tolist()]  # type: ignore[index]
+    assert next(row["regions"] for row in _chart(parts, "regions-area") if row["area"] == "up to 10.0%") == sum(
+        0.05 <= area < 0.1 for area in areas
+    )
+    facts = next(part for part in parts if isinstance(part, Facts)).values
+    assert facts["images without"] == "2" and facts["images with regions"] == str(len(store))
+    page = written.read_text(encoding="utf-8")
+    assert "Pictures without regions (2 rows)" in page and "&lt;b&gt;no picture" in page
+    with Image.open(data.parent / "pictures" / "regions.webp") as sheet:  # 7 of the 10 images have a picture
+        assert sheet.width > 2 * SIDE
+
+
+def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
+    charts = {part.name: part for part in agreement(open_data(data)).parts if isinstance(part, Chart)}
+    layers = charts["agreement-rouge_l"].spec["layer"]
+    dots = layers[0]["data"]["values"]
+    kinds = [row["pair"] for row in dots]
+    assert kinds == sorted(kinds) and set(kinds) == {"own", "other"}
+    assert len({(row["pair"], row["value"], row["score"]) for row in dots}) == len(dots)
+    captions = read_captions(data / "captions")
+    assert sum(row["pairs"] for row in dots if row["pair"] == "own") == captions.n_captions
+    assert [layer["mark"].get("style") for layer in layers] == [None, MEAN, None, MEAN]
+    assert layers[0]["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
+
+
+def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
+    """Vectors of images, and the same ones moved far away as captions: both fall on the same places."""
+    images = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    at = layout(images, images + 50)
+    near = np.linalg.norm(at[:40, None] - at[None, 40:], axis=2).argmin(axis=1)
+    assert (near == np.arange(40)).mean() > 0.9
+    assert (layout(images, images + 50) == at).all()
 
 
 def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
