@@ -14,7 +14,7 @@ repro: .venv/installed
 	cat data/comparison/runs.md
 
 test: .venv/installed lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # The wheel with its core dependencies and pytest, and none of the extras.
 core: .venv/installed
@@ -32,7 +32,7 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 
 screenshots: .venv/installed
-	$(BIN)/python -m tests.tools.screenshots --report data/report.html --dataset data/dataset --out docs/screenshots
+	$(BIN)/python -m tests.tools.screenshots --report data/report.html --dataset data/dataset $(if $(COCO),--coco $(COCO)) --out docs/screenshots
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -2,8 +2,8 @@
 
     python -m capgrade.benchmarks.results --captions DIR --regions DIR --out results.md
 
-Each comparison trains a baseline and a challenger on the same data, `--seeds` times, and scores the test split by the
-truth of the scenes.
+Each comparison trains a baseline and its challengers on the same data, `--seeds` times, and scores the test split by
+the truth of the scenes. With `--runs` the runs are kept, and a stopped command goes on where it was.
 """
 
 from __future__ import annotations
@@ -42,34 +42,52 @@ COLUMNS = ("rsum", "nsum", "recall@1", "ndcg@25", "asp", "kendall_tau_b", "point
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two presets of results.yaml and what of `train` is set for both."""
+    """Presets of results.yaml, the baseline first, and what of `train` is set for all."""
 
     title: str
-    baseline: str
-    challenger: str
+    presets: tuple[str, ...]
     sets: tuple[str, ...] = ()
 
 
+SHORT = ("epochs=12", "decay_after=[8]")
 COMPARISONS = (
-    Comparison("SAM, 10 % of the images", "small_vse", "small_vse_sam", ("images=0.1",)),
-    Comparison("BCLS, the hardest negative", "small_saf_hard", "small_saf_bcls"),
-    Comparison("BCLS, all negatives", "small_saf", "small_saf_bcls"),
-    Comparison("DAA, the hardest negative", "small_saf_hard", "small_saf_hard_daa"),
-    Comparison("DAA, all negatives", "small_saf", "small_saf_daa"),
-    Comparison("TERAN", "small_tern", "small_teran"),
-    Comparison("CLIP", "small_clip", "small_clip_graded"),
+    Comparison("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("images=0.1",)),
+    Comparison("BCLS, the hardest negative", ("small_saf_hard", "small_saf_bcls")),
+    Comparison("BCLS, all negatives", ("small_saf", "small_saf_bcls")),
+    Comparison("DAA, the hardest negative", ("small_saf_hard", "small_saf_hard_daa")),
+    Comparison("DAA, all negatives", ("small_saf", "small_saf_daa")),
+    Comparison("TERAN", ("small_tern", "small_teran")),
+    Comparison("CLIP", ("small_clip", "small_clip_graded")),
+    Comparison("on VSE++", ("small_vse", "small_vse_sam", "small_vse_bcls", "small_vse_sum", "small_vse_soft"), SHORT),
+    Comparison("on CVSE", ("small_cvse", "small_cvse_sam", "small_cvse_sum", "small_cvse_soft"), SHORT),
+    Comparison("on VSRN", ("small_vsrn", "small_vsrn_sam", "small_vsrn_sum", "small_vsrn_sum_sam", "small_vsrn_soft")),
+    Comparison("on VSE-infinity", ("small_vse_infinity", "small_vse_infinity_sum", "small_vse_infinity_soft"), SHORT),
+    Comparison("on SAF", ("small_saf_hard", "small_saf_bcls", "small_saf_hard_daa", "small_saf", "small_saf_soft")),
+    Comparison(
+        "on SGR",
+        (
+            "small_sgr_hard",
+            "small_sgr_sam",
+            "small_sgr_bcls",
+            "small_sgr_daa",
+            "small_sgr",
+            "small_sgr_sum_sam",
+            "small_sgr_soft",
+        ),
+    ),
+    Comparison("on SCAN", ("small_scan_hard", "small_scan", "small_scan_soft")),
 )
 
 
-def result(data: Data, params_file: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
-    """Train and score one run: rsum and nsum of 0 to 600, the others as means of both directions, 0..1."""
+def result(data: Data, params_file: Path, runs: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
+    """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both directions."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(params_file, overrides)
     if kind_of(params.train.model.name).transform:  # scenes carry their pictures
         data = Data(data.captions, images=data.captions)
-    with tempfile.TemporaryDirectory() as folder:
-        train(data, Path(folder), params.train, params.measures)
-        return scored(data, Path(folder))
+    run = runs / "-".join([preset, *sets, f"seed={seed}"])
+    train(data, run, params.train, params.measures)
+    return scored(data, run)
 
 
 def scored(data: Data, run: Path) -> dict[str, float]:
@@ -93,17 +111,16 @@ def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]
     return {"pointing": found.centre, "chance": found.centre_chance}
 
 
-def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, seeds: int) -> str:
+def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, runs: Path, seeds: int) -> str:
     """Markdown: a row per run, mean ± standard deviation over seeds, sums of percent and percent."""
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
     lines = [HEAD + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
     for comparison in comparisons:
-        for preset in (comparison.baseline, comparison.challenger):
+        for preset in comparison.presets:
             key = preset, comparison.sets
             if key not in done:
-                done[key] = [result(data, params_file, *key, seed) for seed in range(seeds)]
-            runs = done[key]
-            cells = [_cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in COLUMNS]
+                done[key] = [result(data, params_file, runs, *key, seed) for seed in range(seeds)]
+            cells = [_cell(name, [run[name] for run in done[key]]) if name in done[key][0] else "" for name in COLUMNS]
             lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
@@ -120,13 +137,17 @@ def main() -> None:
     parser.add_argument("--regions", type=Path, required=True)
     parser.add_argument("--params", type=Path, default=PRESETS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", help="a comparison whose title begins so")
+    parser.add_argument("--only", help="comparisons whose title begins so")
+    parser.add_argument("--runs", type=Path, help="keep the trained runs here, and go on with what is here")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.out:
         refuse_file(given.out, "table of results", starting(HEAD.encode()))
     chosen = [c for c in COMPARISONS if given.only is None or c.title.startswith(given.only)]
-    text = table(chosen, Data(given.captions, given.regions), given.params, given.seeds)
+    with tempfile.TemporaryDirectory() as scratch:
+        text = table(
+            chosen, Data(given.captions, given.regions), given.params, given.runs or Path(scratch), given.seeds
+        )
     if given.out:
         write_text(given.out, text)
 

@@ -187,7 +187,7 @@ class Labels:
 
         A grade is how many of the thresholds `grades`, rising, a value reaches: TREC's are whole numbers. `queries` is
         captions or images; what was not sampled is not judged. Raises InputError for an id with a space, and where
-        `path` may not be written: over another file than such judgements.
+        `path` may not be written: over any file but judgements of the same pairs, as TREC's do not say whose they are.
 
         >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
         True

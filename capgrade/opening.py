@@ -35,6 +35,7 @@ class Opened:
     made_with: dict[str, Any] | None = None  # the parameters of each measure
     inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
     computed: tuple[str, str] | None = None  # measure and device of `exact`
+    calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
 
     def exact(self, measure: str, device: str) -> Opened:
         """As `Labels.exact`."""
@@ -45,6 +46,9 @@ class Opened:
             raise InputError(
                 "the rest is computed from the captions, which are not here", file=self.file, remedy=remedy
             )
+        if measure in self.calibrated:
+            remedy = f"ask for {self.calibrated[measure]}, and publish with the pairs that you need"
+            raise InputError(f"{measure} is known of published pairs alone", file=self.file, remedy=remedy)
         params = params_of(self.made_with, Path(self.file))
         counted = params.cider.document_frequency
         if measure == "cider" and counted is not None and not Path(counted.partition("#")[0]).exists():
@@ -101,7 +105,8 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
 
 def _published(folder: Path, measures: Sequence[str] | None, split: str | Path | None) -> Opened:
     manifest, captions = published_captions(folder, None if split is None else str(split))
-    names = _chosen(measures, list(manifest["measures"]), folder)
+    calibrated = manifest.get("calibration", {}).get("columns", {})
+    names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
     pairs = list(published_pairs(folder, manifest, captions, names))
     image = np.concatenate([part.image for part in pairs])
     caption = np.ascontiguousarray(np.concatenate([part.caption for part in pairs]), np.int32)
@@ -111,7 +116,8 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | Path |
     values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
     _finite(values, folder)
     stored = Sampled(names, captions.n_captions, [Part(start, caption, values)])
-    return _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
+    found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
+    return replace(found, calibrated=calibrated)
 
 
 def _finite(values: dict[str, np.ndarray], folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +93,8 @@ class Run:
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-        _write(
-            Path(path), lines, f"TREC run with the tag '{tag}'", lambda f: len(f) == 6 and (f[1], f[5]) == ("Q0", tag)
-        )
+        ours = _each_line(lambda f: len(f) == 6 and (f[1], f[5]) == ("Q0", tag))
+        _write(Path(path), lines, f"TREC run with the tag '{tag}'", ours)
         return len(lines)
 
 
@@ -152,8 +152,27 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
     _no_spaces(set(found[0]), "query")
     _no_spaces(set(found[1]), "document")
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
-    _write(path, lines, "TREC judgements with whole grades", lambda f: len(f) == 4 and f[1] == "0" and f[3].isdecimal())
+    _write(path, lines, "TREC judgements of these labels", _same_pairs(lines))
     return len(values)
+
+
+def _same_pairs(lines: list[str]) -> Recogniser:
+    """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for line,
+    whatever their grades."""
+
+    def same(path: Path) -> bool:
+        with suppress(UnicodeDecodeError), path.open(encoding="utf-8") as file:
+            return all(
+                one is not None and other is not None and _graded(one.split()) == other.split()[:3]
+                for one, other in zip_longest(file, lines)
+            )
+        return False
+
+    return same
+
+
+def _graded(fields: list[str]) -> list[str] | None:
+    return fields[:3] if len(fields) == 4 and fields[3].isdecimal() else None
 
 
 def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
@@ -291,8 +310,8 @@ def _no_spaces(names: Iterable[str], what: str) -> None:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
-def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[str]], bool]) -> None:
-    refuse_file(path, what, _each_line(ours))
+def _write(path: Path, lines: list[str], what: str, ours: Recogniser) -> None:
+    refuse_file(path, what, ours)
     with atomic(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")
 

@@ -19,6 +19,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.files import numpy_type
 from capgrade.schemas.relevance import Relevance
 
 CELLS = 2**20  # of a block, a thread at a time
@@ -218,7 +219,7 @@ def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:
 
 
 def _item(matrix: Relevance) -> np.dtype:
-    return np.dtype(matrix.schema.field("relevance").type.value_type.to_pandas_dtype())
+    return numpy_type(matrix.schema.field("relevance").type.value_type)
 
 
 def _addresses(matrix: Relevance) -> np.ndarray:

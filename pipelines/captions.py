@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
 
-BATCH = 65_536
+BATCH = 65_536  # captions
+BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
 
 
 def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
@@ -113,17 +115,28 @@ def _refuse_split_images(records: Iterable[Caption]) -> None:
 
 
 def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    for at in range(0, len(records), BATCH):
-        part = records[at : at + BATCH]
+    for at, stop in pairwise(_cuts([len(r.text.encode()) for r in records])):
+        part = records[at:stop]
         columns = [
             pa.array([r.image_id for r in part]),
             pa.array([r.caption_id for r in part]),
             pa.array([r.split for r in part]),
             pa.array([r.text for r in part]),
-            pa.array(tokens[at : at + BATCH], pa.list_(pa.string())),
+            pa.array(tokens[at:stop], pa.list_(pa.string())),
             pa.array([r.image_file for r in part], pa.string()),
         ]
         yield pa.record_batch(columns, schema=schema)
+
+
+def _cuts(sizes: Sequence[int]) -> list[int]:
+    """Where batches begin, and the end."""
+    cuts, room = [0], BATCH_BYTES
+    for row, size in enumerate(sizes):
+        if row - cuts[-1] == BATCH or (size > room and row > cuts[-1]):
+            cuts.append(row)
+            room = BATCH_BYTES
+        room -= size
+    return [*cuts, len(sizes)] if sizes else []
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:

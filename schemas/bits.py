@@ -17,8 +17,14 @@ def ones(typing, x):
 
 
 @njit(cache=True)
+def mix_high(x):
+    """`mix` without its last step, which leaves the highest 31 bits as they are."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+
+
+@njit(cache=True)
 def mix(x):
     """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = mix_high(x)
     return x ^ (x >> np.uint64(31))

@@ -17,6 +17,7 @@ from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
 from capgrade.schemas.params import CaptionsParams
 
 FILE = "captions.arrow"
+MOST_ROWS = 2**31 - 1
 SCHEMA = pa.schema(
     [
         pa.field("image_id", pa.string(), nullable=False),
@@ -69,7 +70,7 @@ class Captions:
 
     @cached_property
     def _image_codes(self) -> pa.DictionaryArray:
-        return pc.dictionary_encode(self.table["image_id"].combine_chunks())
+        return self.table["image_id"].dictionary_encode().combine_chunks()  # the ids in one array may be over 2 GiB
 
     @cached_property
     def image_ids(self) -> list[str]:
@@ -111,10 +112,13 @@ class Captions:
         """Rows of the table."""
         return self.table.num_rows
 
-    def words(self) -> tuple[pa.Array, np.ndarray]:
-        """All tokens in one string array, and int64 [n_captions + 1] saying where each caption starts."""
-        tokens = self.table["tokens"].combine_chunks()
-        return tokens.flatten(), np.concatenate([[0], np.cumsum(pc.list_value_length(tokens).to_numpy())])
+    def words(self) -> tuple[pa.DictionaryArray, np.ndarray]:
+        """All tokens in one array, the different ones numbered as they come, and int64 [n_captions + 1] saying where
+        each caption starts."""
+        tokens = self.table["tokens"]
+        sizes = pc.list_value_length(tokens).to_numpy().astype(np.int64)
+        flat = pa.chunked_array([chunk.flatten() for chunk in tokens.chunks], pa.string())
+        return flat.dictionary_encode().combine_chunks(), np.concatenate([[0], np.cumsum(sizes)])
 
 
 def read_captions(folder: Path, split: str | None = None) -> Captions:
@@ -128,7 +132,10 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
         raise InputError(f"its manifest does not list {FILE}", file=folder, remedy="run `capgrade captions` again")
     file = open_arrow(folder / FILE)
     file.need(SCHEMA, ["tokenizer"])
-    table = file.read_all()
+    table = file.read_all()  # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
+    if table.num_rows > MOST_ROWS:
+        problem = f"{table.num_rows:,} captions; their rows are numbers of 32 bits"
+        raise InputError(problem, file=folder / FILE, remedy=f"at most {MOST_ROWS:,} in a table: divide the corpus")
     known = pc.unique(table["split"]).to_pylist()
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
@@ -140,7 +147,7 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     tokenizer = metadata_of(table.schema)["tokenizer"]
-    return Captions(table.combine_chunks(), split, tokenizer, manifest["files"][FILE]["sha256"])
+    return Captions(table, split, tokenizer, manifest["files"][FILE]["sha256"])
 
 
 def splits_of(folder: Path) -> list[str]:

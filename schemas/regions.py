@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import metadata_of, numpy_type, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
 
 KIND = "regions"
@@ -176,7 +176,7 @@ def _list_column(values: Any, kind: pa.DataType, lengths: list[int] | None = Non
     if pa.types.is_fixed_size_list(item):
         flat = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), item.value_type), type=item)
     else:
-        flat = pa.array(values.astype(item.to_pandas_dtype(), copy=False), item)
+        flat = pa.array(values.astype(numpy_type(item), copy=False), item)
     build = pa.LargeListArray if large else pa.ListArray
     return build.from_arrays(pa.array(offsets), flat, type=kind, mask=mask)
 

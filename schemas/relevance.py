@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, with_metadata
+from capgrade.schemas.files import metadata_of, numpy_type, open_arrow, with_metadata
 
 DTYPES = {"float32": pa.float32(), "float16": pa.float16()}
 
@@ -29,7 +29,7 @@ def relevance_schema(n_captions: int, dtype: str, metadata: dict[str, Any]) -> p
 def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
     """One record batch from float32 [len(image_ids), n_captions]."""
     kind = schema.field("relevance").type
-    flat = pa.array(values.astype(kind.value_type.to_pandas_dtype(), copy=False).ravel())
+    flat = pa.array(values.astype(numpy_type(kind.value_type), copy=False).ravel())
     # `type=` keeps the item field's name and nullability
     lists = pa.FixedSizeListArray.from_arrays(flat, type=kind)
     return pa.record_batch([pa.array(image_ids, pa.string()), lists], schema=schema)

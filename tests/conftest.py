@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line sets it, before torch is loaded
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 

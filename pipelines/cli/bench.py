@@ -141,13 +141,17 @@ def bench_scale(
     vectors: Annotated[
         Path | None, typer.Option(help="Stand-in embeddings of `bench corpus`, if encoding would take too long.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep the shards here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the shards of all pairs here.")] = None,
+    among: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the captions that windows draw from, beside exact tops.")
+    ] = 0.01,
     as_json: AsJson = False,
 ) -> None:
-    """Sampled shards of all image-caption pairs: pairs per second, memory, output, and equality with brute force."""
+    """Sampled shards by values of all pairs, and by exact tops and a share of the rest, side by side at three sizes:
+    seconds and their growth, pairs touched, memory, output, and equality with brute force."""
     from capgrade.benchmarks.scale import bench, show
 
-    result = bench(captions, names_of(measures, None), split, check, vectors, out)
+    result = bench(captions, names_of(measures, None), split, check, vectors, out, among)
     say(result, as_json, show(result))
 
 

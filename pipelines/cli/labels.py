@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capgrade.pipelines.cli.options import (
     BEAM,
     AsJson,
+    CaptionsAt,
     CaptionsDir,
     Imports,
     Measures,
@@ -27,6 +29,10 @@ from capgrade.pipelines.cli.options import (
     with_given,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import require
+
+if TYPE_CHECKING:
+    from capgrade.schemas.params import MeasuresParams
 
 app = typer.Typer()
 
@@ -81,10 +87,16 @@ def frequencies(
     typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
+def _require(names: Sequence[str], measures: MeasuresParams) -> None:
+    """One line on all that is not installed, before anything is read."""
+    parts = {part for name in names for part in measures.all_mixtures.get(name, {name: 1.0})}
+    require("apache_beam", *(["sentence_transformers"] if any(part.startswith("sbert") for part in parts) else []))
+
+
 @app.command(context_settings=BEAM)
 def relevance(
     context: typer.Context,
-    captions: CaptionsDir,
+    captions: CaptionsAt,
     out: Out,
     measures: Measures = None,
     imports: Imports = None,
@@ -98,12 +110,14 @@ def relevance(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    from capgrade.pipelines.relevance import relevance as stage
-
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.relevance.measures)
+    _require(names, loaded.measures)
+    from capgrade.pipelines.execution.fetched import here
+    from capgrade.pipelines.relevance import relevance as stage
+
     block = with_given(loaded.relevance, measures=names, split=split, dtype=dtype)
-    done = stage(captions, out, block, loaded.measures, beam_options(context))
+    done = stage(here(captions), out, block, loaded.measures, beam_options(context))
     files = ", ".join(
         f"{name} {entry['rows']:,} x {done['n_captions']:,}"
         for name, entry in done["files"].items()
@@ -115,7 +129,7 @@ def relevance(
 @app.command(context_settings=BEAM)
 def shards(
     context: typer.Context,
-    captions: CaptionsDir,
+    captions: CaptionsAt,
     out: Out,
     measures: Measures = None,
     imports: Imports = None,
@@ -149,11 +163,6 @@ def shards(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    from capgrade.pipelines.execution.parts import Part
-    from capgrade.pipelines.shards import explained, join_shards, shards_part
-    from capgrade.pipelines.shards import shards as stage
-    from capgrade.pipelines.update import saved, update_shards
-
     if (part is not None) + join + (update is not None) > 1:
         remedy = "make the parts first, then join them; update shards that are whole"
         raise InputError("--part, --join or --update together", remedy=remedy)
@@ -163,18 +172,26 @@ def shards(
         )
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.shards.measures)
+    _require(names, loaded.measures)
+    from capgrade.pipelines.execution.fetched import here
+    from capgrade.pipelines.execution.parts import Part
+    from capgrade.pipelines.shards import explained, join_shards, shards_part
+    from capgrade.pipelines.shards import shards as stage
+    from capgrade.pipelines.update import saved, update_shards
+
     block = with_given(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
     options = beam_options(context)
+    folder = here(captions)
     if part is not None:
         mine = Part.parse(part)
-        done = shards_part(captions, out, block, loaded.measures, mine, options)
+        done = shards_part(folder, out, block, loaded.measures, mine, options)
         out = mine.folder(out)
     elif join:
-        done = join_shards(captions, out, block, loaded.measures)
+        done = join_shards(folder, out, block, loaded.measures)
     elif update is not None and old_captions is not None:
-        done = update_shards(captions, update, old_captions, out, block, loaded.measures, options)
+        done = update_shards(folder, update, old_captions, out, block, loaded.measures, options)
     else:
-        done = stage(captions, out, block, loaded.measures, options)
+        done = stage(folder, out, block, loaded.measures, options)
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
@@ -188,7 +205,11 @@ def shards(
 def agree(
     captions: CaptionsDir,
     judgements: Annotated[
-        Path, typer.Option(help="Crisscrossed Captions SITS, Flickr8k's, or image_id,caption_id,score(,rater).")
+        Path,
+        typer.Option(
+            help="Crisscrossed Captions SITS, STS or SIS, Flickr8k's, image_id,caption_id,score(,rater), a review's "
+            "folder, or eccv."
+        ),
     ],
     measures: Measures = "cider,rouge_l,sbert",
     imports: Imports = None,

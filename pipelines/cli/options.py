@@ -20,6 +20,7 @@ Sets = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
+CaptionsAt = Annotated[str, typer.Option("--captions", help="Folder that `capgrade captions` wrote, or its URL.")]
 RegionsDir = Annotated[Path, typer.Option("--regions", help="Folder that `capgrade regions` wrote.")]
 Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
 Measures = Annotated[

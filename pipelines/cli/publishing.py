@@ -31,6 +31,12 @@ def publish(
     relevance: Annotated[
         Path | None, typer.Option(help="Folder of `capgrade relevance`, for the card's picture.")
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."
+        ),
+    ] = None,
     push: Annotated[str | None, typer.Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
     public: Annotated[bool, typer.Option("--public", help="Let everybody see a repository that --push makes.")] = False,
     check: Annotated[
@@ -57,7 +63,7 @@ def publish(
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not push:
         block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
-        _make(captions, shards, out, block, agreement, relevance, as_json)
+        _make(captions, shards, out, block, agreement, relevance, calibration, as_json)
     if push:
         from capgrade.pipelines.publish.push import push as upload
 
@@ -71,6 +77,7 @@ def _make(
     params: PublishParams,
     agreement: Path | None,
     relevance: Path | None,
+    calibration: Path | None,
     as_json: bool,
 ) -> None:
     from capgrade.pipelines.publish.folder import publish as stage
@@ -78,9 +85,16 @@ def _make(
     if captions is None:
         raise InputError("no captions to publish", remedy="give --captions and --shards")
     figures = agreement_of(agreement) if agreement else None
-    done = stage(captions, shards or [], out, params, figures, relevance)
+    done = stage(captions, shards or [], out, params, figures, relevance, _named(calibration))
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
     say(done, as_json, f"{rows} -> {out}")
+
+
+def _named(calibration: Path | None) -> Path | None:
+    """The file, or the one that comes with capgrade by its name."""
+    from capgrade.pipelines.audit import SHIPPED
+
+    return SHIPPED if calibration and str(calibration) == SHIPPED.stem and not calibration.exists() else calibration
 
 
 def _check(target: str, made: Path | None, as_json: bool) -> None:

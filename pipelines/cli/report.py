@@ -46,15 +46,22 @@ def audit(
     calibration: Annotated[
         Path | None, typer.Option(help="What `agree --calibrate` wrote. Default: of Crisscrossed Captions.")
     ] = None,
+    similarity: Annotated[
+        list[Path] | None,
+        typer.Option(help="A model's, as `evaluate` takes it: how many of its R@1 errors people would accept."),
+    ] = None,
+    stand_in: Annotated[int | None, typer.Option(help="As a model: caption k of each image stands for it.")] = None,
     split: Split = None,
     as_json: AsJson = False,
 ) -> None:
     """Which negatives people would accept: how many captions per image and images per caption beyond the given pairs,
-    which ones, near-duplicates, and given pairs that fit nothing."""
+    which ones, near-duplicates, and given pairs that fit nothing; of a model, how many of its R@1 errors."""
     from capgrade.pipelines.audit import audit as stage
 
-    given = {"relevance": relevance, "shards": shards, "calibration": calibration}
-    found = stage(captions, out, **given, images=images, split=split, measure=measure)
+    found = stage(
+        captions, out, relevance=relevance, shards=shards, images=images, split=split, measure=measure,
+        calibration=calibration, similarity=similarity or (), stand_in=stand_in,
+    )  # fmt: skip
     one = found["captions_per_image"]
     beyond = f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
     say(found, as_json, f"{beyond} accepted captions per image beyond {one['given']:.2f} given -> {out}")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.pipelines.cli.console import console
 from capgrade.trainer.metrics.uncertainty import Interval, PairedTest
 
 
@@ -21,7 +21,7 @@ def scores_table(found: Mapping[str, Interval], images: int, known: int) -> None
     table.add_column(f"{next(iter(found.values())).level:.0%} interval", justify="right")
     for name, one in found.items():
         table.add_row(name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}")
-    Console().print(table)
+    console().print(table)
 
 
 def compared_table(found: Mapping[str, PairedTest], first: Path, second: Path, level: float) -> None:
@@ -31,7 +31,7 @@ def compared_table(found: Mapping[str, PairedTest], first: Path, second: Path, l
         table.add_column(column, justify="left" if column == "measure" else "right")
     for name, test in found.items():
         table.add_row(name, f"{test.difference:+.4f}", f"{test.low:+.4f} .. {test.high:+.4f}", f"{test.p_value:.4f}")
-    Console().print(table)
+    console().print(table)
 
 
 def bench_score_table(result: Mapping[str, Mapping[str, Any]]) -> None:
@@ -45,4 +45,4 @@ def bench_score_table(result: Mapping[str, Mapping[str, Any]]) -> None:
             name, f"{row['seconds']:.3f}", f"{row['peer_seconds']:.3f}", f"{row['ratio']:,.1f}",
             f"{row['peer_seconds_started']:.3f}", f"{row['ratio_started']:,.1f}", difference,
         )  # fmt: skip
-    Console().print(table)
+    console().print(table)

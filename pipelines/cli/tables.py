@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.pipelines.cli.console import console
 from capgrade.pipelines.show import Match
 from capgrade.trainer.metrics.uncertainty import PairedTest
 
@@ -30,10 +30,10 @@ def agreement_table(result: dict[str, Any]) -> None:
     for name, row in result.items():
         cells = (row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original"))
         table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
-    Console().print(table)
+    console().print(table)
     if "mixture" in result:
         weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
-        Console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
+        console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
 
 
 def bench_table(result: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ def bench_table(result: dict[str, Any]) -> None:
             name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}",
             f"{row['ratio']:,.2f}", f"{row['max_abs_diff']:.1e}",
         )  # fmt: skip
-    Console().print(table)
+    console().print(table)
 
 
 def matches_table(text: str, found: Sequence[Match]) -> None:
@@ -59,7 +59,7 @@ def matches_table(text: str, found: Sequence[Match]) -> None:
     for match in found:
         values = (f"{value:.2f}" for value in match.relevance.values())
         table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
-    Console().print(table)
+    console().print(table)
 
 
 def hits_table(query: str, found: Sequence[Hit]) -> None:
@@ -70,7 +70,7 @@ def hits_table(query: str, found: Sequence[Hit]) -> None:
     for hit in found:
         mark = " *" if hit.own else ""
         table.add_row(escape(hit.id) + mark, f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", escape(hit.text))
-    Console().print(table)
+    console().print(table)
 
 
 def comparison_table(found: Mapping[str, PairedTest]) -> None:
@@ -81,7 +81,7 @@ def comparison_table(found: Mapping[str, PairedTest]) -> None:
     for name, test in found.items():
         interval = f"{test.low:+.4f} .. {test.high:+.4f}"
         table.add_row(escape(name), f"{test.difference:+.4f}", interval, f"{test.p_value:.4f}", f"{test.queries:,}")
-    Console().print(table)
+    console().print(table)
 
 
 def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
@@ -93,7 +93,7 @@ def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
     for kind, row in found.items():
         shares = (f"{row[name]:.1%}" for name in ("centre", "centre_chance", "iou", "iou_chance"))
         table.add_row(escape(kind), f"{row['phrases']:,}", *shares)
-    Console().print(table)
+    console().print(table)
 
 
 def review_table(found: dict[str, Any]) -> None:
@@ -118,4 +118,4 @@ def review_table(found: dict[str, Any]) -> None:
         for name, value in recall["reviewers"].items():
             table.add_row(f"R@10 by {escape(name)}", f"{value:.1f}")
         table.add_row("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}")
-    Console().print(table)
+    console().print(table)

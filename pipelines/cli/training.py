@@ -196,7 +196,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Score a similarity matrix on every retrieval metric, binary and graded, both directions, with intervals."""
-    from capgrade.schemas.inputs import given_digests
+    from capgrade.schemas.inputs import found_digests
     from capgrade.trainer.evaluation import evaluate as stage
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
@@ -205,12 +205,16 @@ def evaluate(
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
     tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
     labels = {"relevance": relevance, "instances": instances, "positives": positives}
+    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
+
+    def digests() -> dict[str, str]:
+        return found_digests(captions=captions, **labels, **tables, **matrices)
+
+    inputs = digests()
     task, notes = load_task(
         captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
-    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
-    inputs = given_digests(captions=captions, **labels, **tables, **matrices)
-    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs)
+    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True, "") if as_json else show_tables(found, every=every or bool(block.metric))
 
 

@@ -206,6 +206,20 @@ def test_bad_lists_are_refused(tmp_path):
             build()
 
 
+def test_judgements_of_other_tools_are_never_written_over(made, tmp_path):
+    """Whole grades alone do not make them ours: the pairs have to be those of the labels."""
+    labels = Labels.load(made / "dataset", measures=["cider"])
+    path = tmp_path / "mine.qrels"
+    labels.to_qrels(path, grades=[0.5, 1.0])
+    assert labels.to_qrels(path, grades=[0.2]) == len(path.read_text().splitlines())  # our own, with other grades
+    ours = path.read_text().splitlines(keepends=True)
+    for text in (["301 0 FBIS3-10082 1\n", "301 0 FBIS3-10169 0\n"], ours[:-1], [*ours, ours[0]], ours[::-1], []):
+        path.write_text("".join(text))
+        with pytest.raises(InputError, match="is no TREC judgements of these labels"):
+            labels.to_qrels(path, grades=[0.5])
+        assert path.read_text() == "".join(text)
+
+
 def test_what_is_no_trec_file_of_ours_is_never_written_over(made, tmp_path):
     labels, run = Labels.load(made / "dataset", measures=["cider"]), Run.from_dict({"q": {"a": 0.5}})
     kept = {

@@ -13,6 +13,8 @@ from types import ModuleType
 
 from capgrade.schemas.extras import EXTRAS
 
+BESIDE = {"pandas"}  # comes with extras, unasked for: pyarrow uses it where it is
+
 
 class Absent:
     """Finds the modules of the extras first, and says that they are not there."""
@@ -20,7 +22,7 @@ class Absent:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] in EXTRAS and "pycocotools" not in name:  # which pycocoevalcap brings
+        if name.partition(".")[0] in {*EXTRAS, *BESIDE} and "pycocotools" not in name:  # which pycocoevalcap brings
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
         return None
 

@@ -40,11 +40,14 @@ INSTEAD: dict[str, dict[str, str]] = {
         f"{TINY.replace('word: 8', 'word: 8, similarity: 8')} --out run",
     },
     "audit.md": {
-        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance"
+        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
+        "--captions f30k/captions --relevance f30k/relevance": "--captions data/captions --relevance data/relevance",
+        "model.npy": "sims.npy",
     },
     "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
+    "first_hour.md": {"en.token": "Flickr8k.token.txt", "de.token": "Flickr8k.token.txt"},
     "library.md": {
         "--captions coco/captions": "--captions one",
         "--shards DIR --captions DIR": "--shards data/shards --captions data/captions",
@@ -68,7 +71,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco/captions": "--captions one --pairs 20",
         "--images 28322 --out DIR": "--source one --images 40 --out DIR",
         "--images 5000 --out DIR": "--source one --images 40 --out DIR2",
-        "--check 200": "--check 8",
     },
     "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
@@ -86,6 +88,9 @@ INSTEAD: dict[str, dict[str, str]] = {
     "scale.md": {
         "tops --captions DIR": "tops --captions one --images 5",
         '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
+        '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
+        '"file:///tmp/capgrade-captions"': 'f"file://{__import__(\'os\').getcwd()}/one"',
+        "--captions s3://BUCKET/captions --out OUT": "--captions file://one --measures rouge_l --out from_url",
         'captions=Path("DIR"), out=Path("OUT")': 'captions=Path("one"), out=Path("pooled")',
         "OUT --part": "OUT --set shards.block_images=4 --part",
         "OUT --join": "OUT --set shards.block_images=4 --join",
@@ -122,15 +127,33 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "audit.md": {
         "capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them",
         "python": "wants COCO's 5K captions; benchmarks/test_audit.py has a small list",
+        "capgrade captions": "wants captions of Flickr",
+        "capgrade relevance": "wants captions of Flickr",
     },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
+    "first_hour.md": {
+        "capgrade relevance --captions captions": "cold minutes of the encoder; relevance.md has the command",
+        "capgrade show --captions captions": "of the command before",
+        "capgrade shards": "shards.md runs it",
+        "capgrade audit": "audit.md runs it",
+        "capgrade report": "report.md runs it",
+        "capgrade verify": "of the folder before",
+    },
+    "measures.md": {"python": "wants captions of COCO and Flickr8k; benchmarks/test_people.py has a few"},
     "models.md": {
         "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
         "capgrade embed": "wants published weights",
     },
-    "performance.md": {"capgrade shards": "wants a GPU", "python": "wants a GPU"},
-    "publish.md": {"printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so"},
+    "performance.md": {
+        "capgrade bench scale": "scale.md runs it",
+        "capgrade shards": "wants a GPU",
+        "python": "wants a GPU",
+    },
+    "publish.md": {
+        "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",
+        "printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so",
+    },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions convert": "wants published weights",

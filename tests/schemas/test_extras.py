@@ -8,11 +8,15 @@ import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, needs
+from capgrade.pipelines.cli.labels import _require
+from capgrade.schemas import extras
+from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, needs, require
+from capgrade.schemas.params import MeasuresParams
 from tests.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,6 +70,20 @@ def test_a_missing_module_is_named_with_the_extra_that_was_asked_for() -> None:
     assert str(missing_extra(error, "beam")) == str(missing_extra(error))  # beam does not bring it
     assert missing_extra(ModuleNotFoundError("No module named 'nobody'", name="nobody")) is None
     assert missing_extra(ModuleNotFoundError("without a name")) is None
+
+
+def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that lacks two extras names both, not the second after the first was installed."""
+    require("numpy", "apache_beam", "sentence_transformers")
+    gone = {"apache_beam", "sentence_transformers"}
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in gone else find_spec(name))
+    said = r"apache_beam, sentence_transformers are not installed -> pip install 'capgrade\[beam,encoder\]'"
+    with pytest.raises(MissingExtraError, match=said):
+        require("numpy", "apache_beam", "sentence_transformers")
+    with pytest.raises(MissingExtraError, match=said):
+        _require(["people"], MeasuresParams())
+    with pytest.raises(MissingExtraError, match=r"apache_beam is not installed -> pip install 'capgrade\[beam\]'"):
+        _require(["cider"], MeasuresParams())
 
 
 def test_imports_of_an_extra_are_told_apart_from_faults() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest, write_json, write_manifest
+from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.curves import curves
@@ -246,14 +247,17 @@ def evaluate(
     notes: Sequence[str] = (),
     out: Path | None = None,
     inputs: Mapping[str, str] | None = None,
+    now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
     """Score the whole set and then each size of folds; with `out`, write what `write` writes. `inputs` are the digests
-    of what the task was read from.
+    of what the task was read from, before it was read; `now` takes them again when all is scored.
 
-    InputError for an `out` that another stage wrote."""
+    InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
         found = [score(task, settings, notes=notes)]
         found += [score(task, settings, fold=size) for size in settings.folds]
+        if now is not None:
+            require_unchanged(inputs or {}, now())
         if out is not None:
             write(out, task, settings, found, inputs or {})
     return found

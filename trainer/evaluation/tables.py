@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest, write_manifest, write_text
+from capgrade.schemas.files import read_manifest, write_manifest, write_text
+from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import Evaluation, averaged
 from capgrade.trainer.evaluation.task import DIRECTIONS
@@ -193,15 +194,21 @@ def evaluations_in(folder: Path) -> dict[str, Path]:
 
 
 def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, and for an `out` that another
-    stage wrote."""
+    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, for an `out` that another
+    stage wrote, and when a run changes while it is read."""
     if not runs:
         raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
+    inputs = _digests(runs)
     text = side_by_side(runs, metrics, "markdown")
     with output_folder(out, "tables"):
+        latex = side_by_side(runs, metrics, "latex")
+        require_unchanged(inputs, _digests(runs))
         write_text(out / "runs.md", text)
-        write_text(out / "runs.tex", side_by_side(runs, metrics, "latex"))
-        inputs = {label: digest(path / "metrics.json" if path.is_dir() else path) for label, path in runs.items()}
+        write_text(out / "runs.tex", latex)
         rows = {"runs.md": 0, "runs.tex": 0}
         write_manifest(out, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
     return text
+
+
+def _digests(runs: Mapping[str, Path]) -> dict[str, str]:
+    return found_digests(**{label: path / "metrics.json" if path.is_dir() else path for label, path in runs.items()})

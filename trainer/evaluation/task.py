@@ -40,6 +40,7 @@ class Task:
     human: Mapping[str, tuple[Positives, Positives]] = field(default_factory=dict)  # of images, of captions
     codes: Array | None = None  # (n_images, n_classes)
     accepted: tuple[Positives, Positives] | None = None  # estimated by `capgrade audit`, from captions alone
+    kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
 
     def __post_init__(self) -> None:
         images = len(self.similarity)
@@ -142,7 +143,7 @@ def load_task(
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
     human = _human(table.image_ids, table.caption_ids, kept, notes)
     accepted = None if positives is None else _of_kept(read_positives(positives, table), kept)
-    return Task(matrix, table.owner[kept], labels, human, codes, accepted), notes
+    return Task(matrix, table.owner[kept], labels, human, codes, accepted, kept), notes
 
 
 def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:

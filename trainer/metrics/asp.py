@@ -61,8 +61,8 @@ def _kernel(order, end, rel_order, rel_end):
         for p in range(n):
             if p > 0 and end[row, p - 1] == p:
                 start = p
-            item, stop = order[row, p], end[row, p]
-            c, d = span[item, 0], span[item, 1]
+            item, stop = order[row, p], np.int64(end[row, p])  # one type of ranks: what follows is compiled once
+            c, d = np.int64(span[item, 0]), np.int64(span[item, 1])
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)
             else:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.metrics.base import Block, Positives, check_choice, per_query
 from capgrade.trainer.metrics.ranking import Array, Ties
@@ -75,22 +73,14 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
     images = {str(item): index for index, item in enumerate(image_ids)}
     captions = {str(item): index for index, item in enumerate(caption_ids)}
     return (
-        _mapped(_read(f"{name}_image_to_caption.json"), images, captions),
-        _mapped(_read(f"{name}_caption_to_image.json"), captions, images),
+        _mapped(read_lists(f"{name}_image_to_caption.json"), images, captions),
+        _mapped(read_lists(f"{name}_caption_to_image.json"), captions, images),
     )
 
 
 def original_images() -> set[str]:
     """Ids of the images of MS-COCO's 5K test split, from the package. InputError when it is not installed."""
-    return set(_read("original_image_to_caption.json"))
-
-
-def _read(name: str) -> dict[str, list[int]]:
-    spec = find_spec("eccv_caption")
-    if spec is None or spec.origin is None:
-        raise InputError("the ECCV Caption lists are not installed", remedy="pip install eccv-caption")
-    path = Path(spec.origin).parent / "data" / name
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    return set(read_lists("original_image_to_caption.json"))
 
 
 def _mapped(lists: Mapping[str, list[int]], queries: Mapping[str, int], candidates: Mapping[str, int]) -> Positives:
