@@ -12,12 +12,12 @@ import krippendorff
 import numpy as np
 
 from capgrade.explorer.estimates import accepted_per_image
-from capgrade.explorer.plans import POOL, SEMANTIC_MAP, Plan
-from capgrade.explorer.ratings import SCORES, Ratings
+from capgrade.explorer.ratings import Ratings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.lines import number
 from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, Plan
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers")

@@ -175,8 +175,11 @@ def load(path: Path) -> Calibration:
 
 
 def scale_of(people: Judgements) -> Scale:
-    """Told by the scores themselves: shares of yes or truth in 0..1 (accepted from a half on), several ratings of 1..4
-    (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed Captions). InputError for other scores."""
+    """A review's are 0..5 (accepted from 3 on). Others tell it themselves: shares of yes or truth in 0..1 (accepted
+    from a half on), several ratings of 1..4 (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed
+    Captions). InputError for other scores."""
+    if people.graded:
+        return Scale(3.0, 0.0, TOP)
     given = people.score if people.ratings is None else people.ratings.value
     low, high = float(given.min()), float(given.max())
     if low < 0 or high > TOP:

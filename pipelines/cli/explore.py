@@ -23,7 +23,7 @@ from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from capgrade.explorer.corpus import Corpus
-    from capgrade.explorer.plans import Plan
+    from capgrade.schemas.reviews import Plan
 
 app = typer.Typer()
 review = typer.Typer(no_args_is_help=True, help="Pairs for people to rate, and what they said.")
