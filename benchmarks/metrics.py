@@ -248,26 +248,27 @@ def _cell(value: object) -> str:
 
 def show(found: dict[str, Any]) -> None:
     """One readable table of `run`."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from capgrade.schemas.console import console
+
+    out = console()
     lines = Table("metric", "seconds", "peer", "peer seconds", "ratio", "largest difference", title="beside peers")
     for name in ("ndcg", "kendall", "eccv"):
         if name in found:
             line = found[name]
             cells = (f"{line['seconds']:.3f}", line["peer"], f"{line['peer_seconds']:.2f}", f"{line['ratio']:.1f}")
             lines.add_row(name, *cells, f"{line['max_abs_diff']:.1e}")
-    console.print(lines)
+    out.print(lines)
     for name in ("parity", "growth"):
         if found.get(name):
             keys = list(found[name][0])
             rows = Table(*keys, title=name)
             for row in found[name]:
                 rows.add_row(*(_cell(row.get(key, "")) for key in keys))
-            console.print(rows)
+            out.print(rows)
     for name, (ours, theirs) in found.get("eccv", {}).get("parity", {}).items():
-        console.print(f"{name:24s} {ours:.9f} {theirs:.9f} {abs(ours - theirs):.1e}", highlight=False)
+        out.print(f"{name:24s} {ours:.9f} {theirs:.9f} {abs(ours - theirs):.1e}", highlight=False)
     for name in ("total", "sort_limit_ms", "threads"):
         if name in found:
-            console.print(name, found[name])
+            out.print(name, found[name])

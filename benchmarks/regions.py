@@ -262,17 +262,18 @@ def _peer(picture: Picture) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """The steps as a table, then the rest."""
-    from rich.console import Console
     from rich.table import Table
+
+    from capgrade.schemas.console import console
 
     title = f"{result['detector']}, {result['precision']} on {result['device']}, {result['images_per_s']:.3g} images/s"
     table = Table("step", "ms per image", "images/s", "GMAC an image", "share of the limit", title=title)
     for name, row in result["steps"].items():
         counted = (f"{row['gmac']:.1f}", f"{row['share_of_limit']:.0%}") if "gmac" in row else ("", "")
         table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)
-    console = Console()
-    console.print(table)
-    console.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
+    out = console()
+    out.print(table)
+    out.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
     for name in ("bf16", "proposals"):
         if name in result:
-            console.print(name, result[name])
+            out.print(name, result[name])
