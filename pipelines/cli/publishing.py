@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import parts_of, require_all
 from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
 from capgrade.schemas.errors import InputError
 
@@ -80,14 +81,23 @@ def _make(
     calibration: Path | None,
     as_json: bool,
 ) -> None:
-    from capgrade.pipelines.publish.folder import publish as stage
-
     if captions is None:
         raise InputError("no captions to publish", remedy="give --captions and --shards")
+    require_all("datasets", measures=_fitted(shards or [], params))
+    from capgrade.pipelines.publish.folder import publish as stage
+
     figures = agreement_of(agreement) if agreement else None
     done = stage(captions, shards or [], out, params, figures, relevance, _named(calibration))
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
     say(done, as_json, f"{rows} -> {out}")
+
+
+def _fitted(shards: list[Path], params: PublishParams) -> set[str]:
+    """The measures that are computed again, of own pairs without the caption among its references."""
+    from capgrade.schemas.files import read_manifest
+
+    used = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards if params.left_out]
+    return {part for one in used for part in parts_of(one)}
 
 
 def _named(calibration: Path | None) -> Path | None:
