@@ -102,7 +102,7 @@ def _fitted(shards: list[Path], params: PublishParams) -> set[str]:
 
 def _named(calibration: Path | None) -> Path | None:
     """The file, or the one that comes with capgrade by its name."""
-    from capgrade.pipelines.audit import SHIPPED
+    from capgrade.pipelines.agreement.calibration import SHIPPED
 
     return SHIPPED if calibration and str(calibration) == SHIPPED.stem and not calibration.exists() else calibration
 
