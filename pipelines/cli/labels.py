@@ -232,6 +232,10 @@ def agree(
     from capgrade.schemas.files import write_json
     from capgrade.schemas.output import json_with, refuse_file
 
+    if accept is not None and not calibrate:
+        raise InputError("--accept without --calibrate", remedy="give --calibrate FILE, or leave --accept out")
+    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
+        raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
     result = stage(captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept)
