@@ -63,6 +63,8 @@ def explore(
     sets: Sets = None,
 ) -> None:
     """A local app: what each measure and model ranks first, where they disagree, and pairs for people to rate."""
+    if weights and not detector:
+        raise InputError("--weights without --detector", remedy="give both, or leave --weights out")
     loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
     names = names_of(measures, None, loaded.shards.measures)
     fitted = _measures(dataset, shards, relevance, names)

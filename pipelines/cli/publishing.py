@@ -65,10 +65,20 @@ def publish(
     if captions or shards or not push:
         block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
         _make(captions, shards, out, block, agreement, relevance, calibration, as_json)
+    else:
+        _refuse_unused(name=name, version=version, license=licence, agreement=agreement, relevance=relevance,
+                       calibration=calibration)  # fmt: skip
     if push:
         from capgrade.pipelines.publish.push import push as upload
 
         typer.echo(str(upload(out, push, public=public)), err=as_json)
+
+
+def _refuse_unused(**given: object) -> None:
+    """InputError for an option of the folder that is written, where a folder is uploaded as it is."""
+    if unused := [name for name, value in given.items() if value is not None]:
+        remedy = "leave it out: the folder is uploaded as it is"
+        raise InputError(f"--{unused[0]} without --captions and --shards", remedy=remedy)
 
 
 def _make(
