@@ -98,5 +98,5 @@ def _pearsons(x: np.ndarray, y: np.ndarray, row: np.ndarray, draws: np.ndarray) 
     sums = np.stack([np.bincount(row, column, draws.shape[1]) for column in columns], axis=1)
     n, sx, sy, xx, yy, xy = (draws @ sums).T
     vx, vy = n * xx - sx * sx, n * yy - sy * sy
-    varies = (vx > ROUNDING * n * xx) & (vy > ROUNDING * n * yy)
-    return np.where(varies, (n * xy - sx * sy) / np.sqrt(vx * vy), np.nan).clip(-1, 1)
+    spread = (vx > ROUNDING * n * xx) & (vy > ROUNDING * n * yy)
+    return np.where(spread, (n * xy - sx * sy) / np.sqrt(vx * vy), np.nan).clip(-1, 1)
