@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.pipelines.agree import read_judgements
-from capgrade.pipelines.agreement.calibration import load
-from capgrade.pipelines.audit import SHIPPED
+from capgrade.pipelines.agreement.calibration import SHIPPED, load
 from capgrade.pipelines.audit.candidates import open_source
 from capgrade.pipelines.audit.estimate import Counts
 from capgrade.pipelines.audit.lists import likely

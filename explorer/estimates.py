@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from capgrade.explorer.plans import Plan
+from capgrade.schemas.reviews import Plan
 
 Z = 1.959964  # 95 %
 

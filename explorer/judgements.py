@@ -12,12 +12,12 @@ import krippendorff
 import numpy as np
 
 from capgrade.explorer.estimates import accepted_per_image
-from capgrade.explorer.plans import POOL, SEMANTIC_MAP, Plan
-from capgrade.explorer.ratings import SCORES, Ratings
+from capgrade.explorer.ratings import Ratings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.lines import number
+from capgrade.schemas.lines import number, read_table
 from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, Plan
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers")
@@ -116,19 +116,10 @@ def read_judged(path: Path, plan: Plan) -> dict[str, dict[int, float]]:
     for place, item in enumerate(plan.items):
         at.setdefault((item.image_id, item.caption_id), []).append(place)
     found: dict[str, dict[int, float]] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if not {"image_id", "caption_id", "score", "rater"} <= set(reader.fieldnames or ()):
-                raise InputError("no columns image_id, caption_id, score, rater", file=path, row=1)
-            for row in reader:
-                score = number(row["score"], path, reader.line_num)
-                for k in at.get((row["image_id"], row["caption_id"]), []):
-                    found.setdefault(row["rater"], {})[k] = score
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+    for line, row in read_table(path, ("image_id", "caption_id", "score", "rater")):
+        score = number(row["score"], path, line)
+        for k in at.get((row["image_id"], row["caption_id"]), []):
+            found.setdefault(row["rater"], {})[k] = score
     if not found:
         raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
     return found

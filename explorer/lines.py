@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from capgrade.explorer.plans import Plan
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import write_text
+from capgrade.schemas.reviews import Plan
 
 FILE = "pairs.jsonl"
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,59 +12,12 @@ from capgrade.explorer.findings import DEPTH, first_images
 from capgrade.explorer.pairs import Pairs, rank_share, ranked
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import canonical, read_json, write_json
+from capgrade.schemas.files import write_json
 from capgrade.schemas.output import refuse_foreign
+from capgrade.schemas.reviews import INFORMATION, PLAN, SEMANTIC_MAP, Item, Plan, read_plan
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
-
-FILE = "plan.json"
-INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
-
-
-@dataclass(frozen=True)
-class Item:
-    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol;
-    `stratum` is the part of all pairs that it was drawn from, in a pool."""
-
-    image_id: str
-    caption_id: str
-    query: str | None = None
-    stratum: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
-
-    protocol: str
-    corpus: str  # fingerprint
-    seed: int
-    items: tuple[Item, ...]
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """SHA-256 of the whole plan: ratings belong to one plan."""
-        return hashlib.sha256(canonical(self.json()).encode()).hexdigest()
-
-    def json(self) -> dict[str, Any]:
-        """As it is written; a stratum stands where there is one only, so that older plans keep their key."""
-        whole = asdict(self)
-        for item in whole["items"]:
-            if item["stratum"] is None:
-                del item["stratum"]
-        return whole
-
-    def probability(self, item: Item) -> float:
-        """With which a pair of its stratum was chosen."""
-        stratum = self.facts["strata"][item.stratum]
-        return float(stratum["chosen"] / stratum["pairs"])
-
-    def order(self, reviewer: str) -> list[int]:
-        """The items' numbers as this reviewer sees them, shuffled by the seed and the name."""
-        digest = hashlib.sha256(f"{self.seed} {reviewer}".encode()).digest()
-        return np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
 
 
 def information(pairs: Pairs, names: Sequence[str] | None = None) -> np.ndarray:
@@ -118,26 +69,8 @@ def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int,
 
 def write_plan(folder: Path, plan: Plan) -> None:
     """InputError when the folder holds another plan, whose ratings are of other pairs, or anything else."""
-    if not (folder / FILE).exists():
+    if not (folder / PLAN).exists():
         refuse_foreign(folder, "review")
     elif read_plan(folder).key != plan.key:
         raise InputError("holds another review", file=folder, remedy="give another folder")
-    write_json(folder / FILE, {**plan.json(), "kind": "review"})
-
-
-def read_plan(folder: Path) -> Plan:
-    """InputError when there is none, or it is damaged."""
-    if not (folder / FILE).is_file():
-        raise InputError(f"no {FILE}: not a review", file=folder, remedy="start one: capgrade review sample")
-    found = read_json(folder / FILE)
-    try:
-        items = tuple(Item(**item) for item in found["items"])
-        texts = [(i.image_id, i.caption_id) for i in items]
-        plan = Plan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"not a review plan ({error})", file=folder / FILE, remedy="start another review") from error
-    if plan.protocol not in (INFORMATION, SEMANTIC_MAP, POOL) or not all(
-        isinstance(x, str) for pair in texts for x in pair
-    ):
-        raise InputError("not a review plan", file=folder / FILE, remedy="start another review")
-    return plan
+    write_json(folder / PLAN, {**plan.json(), "kind": "review"})

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from capgrade.explorer.pairs import Pairs, ranked
-from capgrade.explorer.plans import POOL, Item, Plan, information
+from capgrade.explorer.plans import information
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.reviews import POOL, Item, Plan
 
 STRATA = ("pool", "uncertain", "random")
 BLOCK = 1024  # rows or columns of a model's matrix ranked at a time

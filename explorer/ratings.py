@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from capgrade.explorer.plans import Plan, read_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import writing
+from capgrade.schemas.reviews import SCORES, Plan, read_all_ratings, read_plan, read_ratings
 
-SCORES = range(6)
 LONGEST_NAME = 64
 LARGEST = 4 * 2**20  # bytes of a reviewer's file, some thirty thousand clicks
 
@@ -39,7 +38,7 @@ class Ratings:
 
     @staticmethod
     def open(folder: Path) -> Ratings:
-        """A folder that `capgrade explore sample` wrote. InputError for another."""
+        """A folder that `capgrade review sample` wrote. InputError for another."""
         return Ratings(folder, read_plan(folder))
 
     def rate(self, reviewer: str, item: int, score: int) -> None:
@@ -65,12 +64,11 @@ class Ratings:
     def of(self, reviewer: str) -> dict[int, int]:
         """Item -> score, the last rating of each."""
         path = self._file(reviewer_name(reviewer))
-        return _read(path, self.plan)[1] if path.exists() else {}
+        return read_ratings(path, self.plan)[1] if path.exists() else {}
 
     def all(self) -> dict[str, dict[int, int]]:
         """Reviewer -> item -> score, of everyone who rated, by name."""
-        found = dict(_read(path, self.plan) for path in self.folder.glob("ratings-*.jsonl"))
-        return {name: found[name] for name in sorted(found) if found[name]}
+        return read_all_ratings(self.folder, self.plan)
 
     def following(self, reviewer: str) -> int | None:
         """The next item that this reviewer has not rated, in the reviewer's own order; None at the end."""
@@ -88,29 +86,3 @@ def _alone(descriptor: int) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _read(path: Path, plan: Plan) -> tuple[str, dict[int, int]]:
-    """Reviewer and ratings. A last line without its end is a click that was never confirmed."""
-    name, found = "", {}
-    lines = path.read_bytes().split(b"\n")
-    for number, text in enumerate(lines, start=1):
-        if not text:
-            continue
-        try:
-            line = json.loads(text)
-            item, score, name = line["item"], line["score"], line["reviewer"]
-            right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
-        except (ValueError, KeyError, TypeError) as error:
-            if _cut_short(text):
-                continue
-            raise InputError("not a rating", file=path, row=number, remedy="remove the line") from error
-        if not right:
-            raise InputError("a rating of another review", file=path, row=number, remedy="keep it in its own folder")
-        found[item] = score
-    return name, found
-
-
-def _cut_short(text: bytes) -> bool:
-    """Whether a crash stopped the writing of this line: it starts as one and does not end as one."""
-    return text.startswith(b'{"plan"'[: len(text)]) and not text.endswith(b"}")

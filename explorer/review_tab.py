@@ -10,9 +10,9 @@ import gradio as gr
 from capgrade.explorer import page
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.judgements import agreement
-from capgrade.explorer.ratings import SCORES
 from capgrade.explorer.reviews import Review
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import SCORES
 
 MEANING = ("0 nothing alike", "1 little", "2 some of it", "3 about half", "4 most of it", "5 exactly")
 INTRODUCTION = (

@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.plans import FILE, Plan, most_informative, write_plan
+from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.explorer.reviewers import admitted
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import PLAN, Plan
 
 PAIRS, SEED = 100, 0  # of a review that nobody planned
 
@@ -25,7 +26,7 @@ class Review:
     @cached_property
     def ratings(self) -> Ratings:
         """InputError when the folder holds a review of other captions."""
-        if not (self.folder / FILE).is_file():
+        if not (self.folder / PLAN).is_file():
             write_plan(self.folder, self._new_plan())
         found = Ratings.open(self.folder)
         if found.plan.corpus != self.explorer.corpus.fingerprint:

@@ -50,8 +50,8 @@ def agree(
     not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images). Of
     pairs of captions or of images (`Within`), "original" are captions of one image, and images have none. With
     several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for original pairs)
-    is constant on the non-original ones, so it has "all" alone. With `folds`, "mixture" is the weighted sum that fits
-    people best, each image scored by weights from the other folds' images, and "weights" those from all of them.
+    is constant on the non-original ones, so its correlations have "all" alone. With `folds`, "mixture" is the weighted
+    sum that fits people best, each image scored by weights from the other folds' images, and "weights" those from all.
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
     Raises InputError for ids or values that do not fit, where something else stands at `pairs` or `calibrate`, for

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
         problem = f"byte 0x{raw[error.start]:02x} at position {column} is not UTF-8"
         remedy = f"convert the file: iconv -f ENCODING -t UTF-8 {path.name} > converted"
         raise InputError(problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy) from None
+
+
+def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a CSV with these columns, and the number of each one's line. InputError as `read_lines`, and for another
+    table."""
+    reader = csv.DictReader(line for _, line in read_lines(path, keep_ends=True))
+    try:
+        if not set(columns) <= set(reader.fieldnames or ()):
+            raise InputError(f"no columns {', '.join(columns)}", file=path, row=1)
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path) from error
 
 
 def _without_end(line: str) -> str:

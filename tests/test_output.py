@@ -274,7 +274,8 @@ def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: P
 
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
-    from capgrade.explorer.plans import Plan, write_plan
+    from capgrade.explorer.plans import write_plan
+    from capgrade.schemas.reviews import Plan
 
     made_by("captions", tmp_path / "c")
     before = everything(tmp_path)

@@ -20,6 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, read_json, write_json
 from capgrade.schemas.output import json_with, refuse_file
 
+SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
 KIND, FORMAT = "calibration", 1
 KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
 DIGITS = 5  # of every number in the file
@@ -175,8 +176,11 @@ def load(path: Path) -> Calibration:
 
 
 def scale_of(people: Judgements) -> Scale:
-    """Told by the scores themselves: shares of yes or truth in 0..1 (accepted from a half on), several ratings of 1..4
-    (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed Captions). InputError for other scores."""
+    """A review's are 0..5 (accepted from 3 on). Others tell it themselves: shares of yes or truth in 0..1 (accepted
+    from a half on), several ratings of 1..4 (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed
+    Captions). InputError for other scores."""
+    if people.graded:
+        return Scale(3.0, 0.0, TOP)
     given = people.score if people.ratings is None else people.ratings.value
     low, high = float(given.min()), float(given.max())
     if low < 0 or high > TOP:

@@ -12,6 +12,7 @@ from capgrade.pipelines.agreement.ratings import Judgements
 
 ACCEPTED = 0.5  # a share of yes above it is a yes
 SAMPLES, FEWEST, MANY = 200, 40, 50_000
+ROUNDING = 1e-12  # of a sum of squares: a variance below it is none
 Row = dict[str, dict[str, float]]
 
 
@@ -91,9 +92,11 @@ def intervals(
 
 
 def _pearsons(x: np.ndarray, y: np.ndarray, row: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """r of each draw from the sums of each image, of centred numbers."""
+    """r of each draw from the sums of each image, of centred numbers; NaN where a side is constant, up to rounding."""
     x, y = x - x.mean(), y - y.mean()
     columns = (np.ones(len(x)), x, y, x * x, y * y, x * y)
     sums = np.stack([np.bincount(row, column, draws.shape[1]) for column in columns], axis=1)
     n, sx, sy, xx, yy, xy = (draws @ sums).T
-    return np.asarray((n * xy - sx * sy) / np.sqrt((n * xx - sx * sx) * (n * yy - sy * sy)))
+    vx, vy = n * xx - sx * sx, n * yy - sy * sy
+    spread = (vx > ROUNDING * n * xx) & (vy > ROUNDING * n * yy)
+    return np.where(spread, (n * xy - sx * sy) / np.sqrt(vx * vy), np.nan).clip(-1, 1)

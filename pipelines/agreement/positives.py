@@ -19,7 +19,7 @@ SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random
 
 def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022, the package's
-    `eccv_*.json`), 0 for OTHERS others of each, drawn uniformly by `seed` from what neither of its lists has.
+    `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by `seed`: what neither of its lists has.
 
     Given pairs are among the positives; two listed captions are not in the split, and are left out. InputError without
     the package, and for captions that are not COCO's 5K.
@@ -33,7 +33,7 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     yes = np.unique(np.concatenate([of_image * n + caption_of, image_of * n + of_caption]))
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
-    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, None, SAMPLED)
+    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED)
 
 
 def lists_digest() -> str:

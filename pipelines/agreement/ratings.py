@@ -36,16 +36,17 @@ class Ratings:
 class Judgements:
     """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]. Where a
     pair has several ratings, `score` is their mean and `ratings` has each. `uncalibrated` says why these cannot tell
-    what a value means to people, where they cannot."""
+    what a value means to people, where they cannot. `graded`: scores are 0 to 5, whichever of them were given."""
 
     image: np.ndarray
     caption: np.ndarray
     score: np.ndarray
     ratings: Ratings | None = None
     uncalibrated: str | None = None
+    graded: bool = False
 
     @property
     def binary(self) -> bool:
         """Whether people said yes or no: every rating is 0 or 1, and both were given."""
         given = self.score if self.ratings is None else self.ratings.value
-        return set(np.unique(given)) == {0.0, 1.0}
+        return not self.graded and set(np.unique(given)) == {0.0, 1.0}

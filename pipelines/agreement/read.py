@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,14 @@ import numpy as np
 
 from capgrade.pipelines.agreement.positives import NAME, eccv_judgements, lists_digest
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
-from capgrade.pipelines.agreement.reviews import PLAN, reviewed
+from capgrade.pipelines.agreement.reviews import reviewed
 from capgrade.pipelines.agreement.within import CAPTION, IMAGE, columns_within, read_within
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.reviews import PLAN, RATINGS
 
 _FLICKR = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
 _GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
@@ -45,9 +47,7 @@ def judged_digest(path: Path) -> str:
         return lists_digest()
     if not path.exists():
         return ""
-    return (
-        folder_digest(path, [*path.glob(PLAN), *path.glob("ratings-*.jsonl")]) if path.is_dir() else file_digest(path)
-    )
+    return folder_digest(path, [*path.glob(PLAN), *path.glob(RATINGS)]) if path.is_dir() else file_digest(path)
 
 
 def _is_eccv(path: Path) -> bool:
@@ -74,7 +74,7 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
         return _dense(path, captions)
     if path.is_dir():
         rows = [_Row(0, *pair, ratings) for pair, ratings in reviewed(path).items()]
-        return _judgements(rows, captions, path)
+        return replace(_judgements(rows, captions, path), graded=True)
     try:
         following = (line for _, line in read_lines(path, keep_ends=True))
         first = next(following, "")

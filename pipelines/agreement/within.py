@@ -87,7 +87,8 @@ def read_within(path: Path, captions: Captions) -> Within | None:
     score = np.array([row[2] for row in rows])
     image = captions.owner[first] if of == CAPTIONS else first
     caption = second if of == CAPTIONS else captions.refs[captions.ref_ptr[second]]
-    return Within(image, caption, score, None, f"they are of pairs of {of}", of, first, second)
+    why = f"they are of pairs of {of}"
+    return Within(image, caption, score, uncalibrated=why, of=of, first=first, second=second)
 
 
 def _rows(reader: csv.DictReader[str], of: str, at: Mapping[str, int], path: Path) -> Iterator[tuple[int, int, float]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Calibration, Curve, load
+from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, Curve, load
 from capgrade.pipelines.audit.candidates import Source, open_source
 from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
 from capgrade.pipelines.audit.estimate import Counts, Estimate, mean_of
@@ -26,7 +26,6 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_text
 
-SHIPPED = Path(__file__).parent / "crisscrossed.json"
 LEAD = "Which of the negatives are positives? Estimated from captions alone, at the level of people's judgements."
 SAMPLED = " Lists have the pairs that the shards kept; the estimate counts these by their weights."
 

@@ -74,9 +74,8 @@ class Errors:
         self.counts = Counts(curve, len(self.image))
         self.known = 0.0
         self.found: list[Pairs] = []
-        own = np.arange(ranked.captions.n_captions)[ranked.kept]
-        _, query, share = ranked.first(way, ranked.captions.owner[own], own)
-        self.hit = np.bincount(query, share, len(self.image))
+        _, query, _ = ranked.first(way, ranked.captions.owner[ranked.kept], ranked.kept)
+        self.hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
 
     def add(self, pairs: Pairs) -> None:
         """Pairs that were not given, each once."""
@@ -98,6 +97,7 @@ class Errors:
         total = table.sum(axis=0)
         queries, hits, accepted = total[:3]
         errors = queries - hits
+        accepted = min(accepted, errors)  # weights may say more
         found = {"recall": hits / queries, "errors": errors, "known": round(self.known / errors, 6) if errors else 1.0}
         share, recall = _draws(table, drawn.shape[1], np.random.default_rng(seed))
         return {

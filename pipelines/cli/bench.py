@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
@@ -149,9 +150,11 @@ def bench_scale(
 ) -> None:
     """Sampled shards by values of all pairs, and by exact tops and a share of the rest, side by side at three sizes:
     seconds and their growth, pairs touched, memory, output, and equality with brute force."""
+    names = names_of(measures, None)
+    require_all("apache_beam", measures=() if vectors else names)
     from capgrade.benchmarks.scale import bench, show
 
-    result = bench(captions, names_of(measures, None), split, check, vectors, out, among)
+    result = bench(captions, names, split, check, vectors, out, among)
     say(result, as_json, show(result))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import parts_of, require_all
 from capgrade.pipelines.cli.options import (
     AsJson,
     Images,
@@ -23,7 +25,7 @@ from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from capgrade.explorer.corpus import Corpus
-    from capgrade.explorer.plans import Plan
+    from capgrade.schemas.reviews import Plan
 
 app = typer.Typer()
 review = typer.Typer(no_args_is_help=True, help="Pairs for people to rate, and what they said.")
@@ -61,18 +63,33 @@ def explore(
     sets: Sets = None,
 ) -> None:
     """A local app: what each measure and model ranks first, where they disagree, and pairs for people to rate."""
+    if weights and not detector:
+        raise InputError("--weights without --detector", remedy="give both, or leave --weights out")
+    loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
+    names = names_of(measures, None, loaded.shards.measures)
+    fitted = _measures(dataset, shards, relevance, names)
+    require_all("gradio", *(["torch"] if runs or detector else []), measures=fitted, params=loaded.measures)
     from capgrade.explorer.reviews import Review
     from capgrade.explorer.server import serve
     from capgrade.explorer.start import Folders, open_explorer
 
-    loaded = load(params, [*(sets or []), *overrides("regions", {"detector": detector, "weights": weights})])
-    names = names_of(measures, None, loaded.shards.measures)
     folders = Folders(
         dataset, captions, shards, relevance, split, names, runs or [], indexes or [], images, judgements,
         loaded.measures, loaded.regions if detector else None,
     )  # fmt: skip
     explorer = open_explorer(folders)
     serve(explorer, Review(explorer, reviews), host, port, lambda address: typer.echo(f"explorer at {address}"))
+
+
+def _measures(dataset: Path | None, shards: Path | None, relevance: Path | None, names: Iterable[str]) -> set[str]:
+    """Those that the explorer fits: of the labels, else those asked for."""
+    from capgrade.schemas.files import read_manifest
+
+    if dataset:
+        return parts_of(read_manifest(dataset, "publish")["measures"])
+    if shards:
+        return parts_of(read_manifest(shards, "shards")["params"]["measures"])
+    return {path.stem for path in relevance.glob("*.arrow")} if relevance else set(names)
 
 
 @review.command()
@@ -103,16 +120,18 @@ def sample(
 
     People rate them with `capgrade explore --reviews`, models with `capgrade judge --pairs`, which reads pairs.jsonl.
     """
-    from capgrade.explorer.lines import write_lines
-    from capgrade.explorer.plans import misses_again, most_informative, write_plan
-    from capgrade.explorer.start import Folders, read_corpus
-
     if (run is not None and pool is not None) or (similarity and pool is None):
         raise InputError(
             "--pool goes with --similarity, not with --run", remedy="give --pool and --similarity, or --run"
         )
     loaded = load(params, sets)
     names = names_of(measures, None, loaded.shards.measures)
+    computed = () if dataset or shards or relevance else names
+    require_all(*(["torch"] if run else []), measures=computed, params=loaded.measures)
+    from capgrade.explorer.lines import write_lines
+    from capgrade.explorer.plans import misses_again, most_informative, write_plan
+    from capgrade.explorer.start import Folders, read_corpus
+
     corpus = read_corpus(Folders(dataset, captions, shards, relevance, split, names, params=loaded.measures))
     if pool is not None:
         plan = _pooled(corpus, similarity or [], pool, count, seed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import (
     BEAM,
     AsJson,
@@ -29,10 +29,6 @@ from capgrade.pipelines.cli.options import (
     with_given,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.extras import require
-
-if TYPE_CHECKING:
-    from capgrade.schemas.params import MeasuresParams
 
 app = typer.Typer()
 
@@ -87,12 +83,6 @@ def frequencies(
     typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
-def _require(names: Sequence[str], measures: MeasuresParams) -> None:
-    """One line on all that is not installed, before anything is read."""
-    parts = {part for name in names for part in measures.all_mixtures.get(name, {name: 1.0})}
-    require("apache_beam", *(["sentence_transformers"] if any(part.startswith("sbert") for part in parts) else []))
-
-
 @app.command(context_settings=BEAM)
 def relevance(
     context: typer.Context,
@@ -112,7 +102,7 @@ def relevance(
     """
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.relevance.measures)
-    _require(names, loaded.measures)
+    require_all("apache_beam", measures=names, params=loaded.measures)
     from capgrade.pipelines.execution.fetched import here
     from capgrade.pipelines.relevance import relevance as stage
 
@@ -172,7 +162,7 @@ def shards(
         )
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.shards.measures)
-    _require(names, loaded.measures)
+    require_all("apache_beam", measures=names, params=loaded.measures)
     from capgrade.pipelines.execution.fetched import here
     from capgrade.pipelines.execution.parts import Part
     from capgrade.pipelines.shards import explained, join_shards, shards_part
@@ -233,6 +223,8 @@ def agree(
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
     person agrees with the others."""
+    loaded, names = load(params, sets, imports), names_of(measures, imports)
+    require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
     from capgrade.pipelines.agreement.ceiling import NO_RATERS
@@ -240,12 +232,13 @@ def agree(
     from capgrade.schemas.files import write_json
     from capgrade.schemas.output import json_with, refuse_file
 
+    if accept is not None and not calibrate:
+        raise InputError("--accept without --calibrate", remedy="give --calibrate FILE, or leave --accept out")
+    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
+        raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
-    loaded = load(params, sets, imports)
-    result = stage(
-        captions, judgements, names_of(measures, imports), loaded.measures, split, folds, pairs, calibrate, accept
-    )
+    result = stage(captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept)
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)

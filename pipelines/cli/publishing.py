@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import parts_of, require_all
 from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_of, load, say, with_given
 from capgrade.schemas.errors import InputError
 
@@ -64,10 +65,20 @@ def publish(
     if captions or shards or not push:
         block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
         _make(captions, shards, out, block, agreement, relevance, calibration, as_json)
+    else:
+        _refuse_unused(name=name, version=version, license=licence, agreement=agreement, relevance=relevance,
+                       calibration=calibration)  # fmt: skip
     if push:
         from capgrade.pipelines.publish.push import push as upload
 
         typer.echo(str(upload(out, push, public=public)), err=as_json)
+
+
+def _refuse_unused(**given: object) -> None:
+    """InputError for an option of the folder that is written, where a folder is uploaded as it is."""
+    if unused := [name for name, value in given.items() if value is not None]:
+        remedy = "leave it out: the folder is uploaded as it is"
+        raise InputError(f"--{unused[0]} without --captions and --shards", remedy=remedy)
 
 
 def _make(
@@ -80,19 +91,28 @@ def _make(
     calibration: Path | None,
     as_json: bool,
 ) -> None:
-    from capgrade.pipelines.publish.folder import publish as stage
-
     if captions is None:
         raise InputError("no captions to publish", remedy="give --captions and --shards")
+    require_all("datasets", measures=_fitted(shards or [], params))
+    from capgrade.pipelines.publish.folder import publish as stage
+
     figures = agreement_of(agreement) if agreement else None
     done = stage(captions, shards or [], out, params, figures, relevance, _named(calibration))
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
     say(done, as_json, f"{rows} -> {out}")
 
 
+def _fitted(shards: list[Path], params: PublishParams) -> set[str]:
+    """The measures that are computed again, of own pairs without the caption among its references."""
+    from capgrade.schemas.files import read_manifest
+
+    used = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards if params.left_out]
+    return {part for one in used for part in parts_of(one)}
+
+
 def _named(calibration: Path | None) -> Path | None:
     """The file, or the one that comes with capgrade by its name."""
-    from capgrade.pipelines.audit import SHIPPED
+    from capgrade.pipelines.agreement.calibration import SHIPPED
 
     return SHIPPED if calibration and str(calibration) == SHIPPED.stem and not calibration.exists() else calibration
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import ENCODER, require_all
 from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Images, Split, say
 
 app = typer.Typer()
@@ -41,7 +42,7 @@ def audit(
         Path | None, typer.Option(help="Folder of `capgrade shards`: estimates by their weights.")
     ] = None,
     images: Images = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write; a CSV and positives beside it.")] = Path("audit.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write, its lists beside it.")] = Path("audit.html"),
     measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="What `agree --calibrate` wrote. Default: of Crisscrossed Captions.")
@@ -56,6 +57,7 @@ def audit(
 ) -> None:
     """Which negatives people would accept: how many captions per image and images per caption beyond the given pairs,
     which ones, near-duplicates, and given pairs that fit nothing; of a model, how many of its R@1 errors."""
+    require_all("altair", *([ENCODER] if stand_in is not None else []))
     from capgrade.pipelines.audit import audit as stage
 
     found = stage(

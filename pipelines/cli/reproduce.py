@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import AsJson, ParamsFile, say
 from capgrade.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from capgrade.pipelines.reproduce.recipe import Recipe
 
 app = typer.Typer()
 
@@ -43,6 +47,7 @@ def reproduce(
     if name is None or captions is None or out is None:
         missing = [text for text, given in (("NAME", name), ("--captions", captions), ("--out", out)) if given is None]
         raise InputError(f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list")
+    _require(load_recipe(name), params, sets or [], small)
     from capgrade.pipelines.reproduce.stage import reproduce as stage
     from capgrade.pipelines.reproduce.table import markdown
 
@@ -51,6 +56,15 @@ def reproduce(
         sets=sets or [], small=small, say=lambda text: typer.echo(text, err=True),
     )  # fmt: skip
     typer.echo(json.dumps(table, indent=2) if as_json else f"{markdown(table)}\n-> {out / name}")
+
+
+def _require(recipe: Recipe, params: Path | None, sets: list[str], small: bool) -> None:
+    from capgrade.pipelines.reproduce.settings import settings_of
+
+    settings = settings_of(recipe, params, sets, small)
+    measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
+    measures |= {row.measure for row in recipe.rows if row.measure}
+    require_all("apache_beam", "torch", measures=measures, params=settings.measures)
 
 
 def _listed(name: str, one: dict) -> str:

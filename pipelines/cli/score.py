@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import AsJson, say
 
 app = typer.Typer()
@@ -36,12 +37,13 @@ def score(
 
     Only the images of the results are scored, and document frequencies are counted on their references.
     """
+    names = [name.strip() for name in measures.split(",")]
+    require_all(measures=names)
     from capgrade.coco_files import read_candidates, read_references, references_of
     from capgrade.pipelines.cli.score_tables import compared_table, scores_table
     from capgrade.pipelines.measures.scores.frequencies import Frequencies
     from capgrade.scoring import score as score_captions
 
-    names = [name.strip() for name in measures.split(",")]
     known, counted = read_references(references), Frequencies.read(frequencies, tokenizer) if frequencies else None
 
     def scored(path: Path) -> Any:

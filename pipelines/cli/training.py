@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capgrade.pipelines.cli.needed import ENCODER, require_all
 from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
@@ -22,6 +23,10 @@ from capgrade.pipelines.cli.options import (
     with_given,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import require
+
+if TYPE_CHECKING:
+    from capgrade.schemas.params import TrainParams
 
 app = typer.Typer()
 ImageRegions = Annotated[
@@ -58,12 +63,13 @@ def train(
 
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
-    from capgrade.trainer.fit.setup import Data
-    from capgrade.trainer.fit.train import train as stage
-
     given = {"preset": preset, "split": split, "validation": validation, "epochs": epochs, "seed": seed}
     options = overrides("train", {**given, "device": device})
     loaded = load(params, [*(sets or []), *options])
+    require_all(*_learning(loaded.train), measures=_labels(loaded.train), params=loaded.measures)
+    from capgrade.trainer.fit.setup import Data
+    from capgrade.trainer.fit.train import train as stage
+
     done = stage(Data(captions, regions, shards, images), out, loaded.train, loaded.measures, restart=restart)
     best = ", ".join(
         f"{name} {value:.{1 if name == 'rsum' else 3}f}"
@@ -71,6 +77,15 @@ def train(
         if name != "pairs_per_s"
     )
     say(done, as_json, f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}")
+
+
+def _learning(params: TrainParams) -> list[str]:
+    return ["torch", *(["tensorboard"] if params.tensorboard else [])]
+
+
+def _labels(params: TrainParams) -> list[str]:
+    """The measure that a run computes: it is validated by it."""
+    return [params.measure] if params.validation else []
 
 
 @app.command()
@@ -112,6 +127,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Show what a trained model ranks first, with similarity and relevance."""
+    require("torch", ENCODER)
     from dataclasses import asdict
 
     from capgrade.pipelines.cli.tables import hits_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import numpy as np
 from capgrade.pipelines.measures.base import ArrayState
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import number
+from capgrade.schemas.lines import number, read_table
 
-COLUMNS = {"image_id", "caption_id", "score"}
+COLUMNS = ("image_id", "caption_id", "score")
 
 
 @dataclass(frozen=True)
@@ -50,16 +49,8 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     images = {key: k for k, key in enumerate(captions.image_ids)}
     texts = {key: k for k, key in enumerate(captions.caption_ids)}
     found: dict[int, list[float]] = {}
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if not set(reader.fieldnames or ()) >= COLUMNS:
-                raise InputError("no columns image_id, caption_id, score", file=path, row=1)
-            for row in reader:
-                code = _code(row, images, texts, path, reader.line_num)
-                found.setdefault(code, []).append(number(row["score"], path, reader.line_num))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"not a UTF-8 CSV file ({error})", file=path) from error
+    for line, row in read_table(path, COLUMNS):
+        found.setdefault(_code(row, images, texts, path, line), []).append(number(row["score"], path, line))
     if not found:
         raise InputError("no judgements", file=path)
     codes = np.array(sorted(found), np.int64)

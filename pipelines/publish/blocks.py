@@ -21,3 +21,8 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
         else:
             block[name] = params
     return block
+
+
+def imported(used: dict[str, Any]) -> bool:
+    """Whether a measure is somebody's matrix, or a mixture with one."""
+    return any("imported" in part for part in (used, *used.get("measures", {}).values()))

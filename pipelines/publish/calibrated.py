@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Calibration, load
+from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.shards import Shards
@@ -24,6 +24,11 @@ class Calibrated:
     sha256: str
     calibration: Calibration
     measures: tuple[str, ...]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it is the one that comes with capgrade."""
+        return self.sha256 == file_digest(SHIPPED)
 
     @property
     def columns(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.left_out import own_left_out
 from capgrade.pipelines.measures.reads import require_read
-from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.pipelines.publish.blocks import imported, measures_block
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams, validated
 from capgrade.schemas.shards import Shards
@@ -23,7 +23,7 @@ def own_without_themselves(captions: Captions, shards: Shards) -> dict[str, np.n
     here, or would read another file than it did for the shards.
     """
     used = shards.metadata["params"]["measures"]
-    wanted = [name for name, params in used.items() if _includes(params) and not _imported(params)]
+    wanted = [name for name, params in used.items() if _includes(params) and not imported(params)]
     params = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
     require_read(wanted, params, shards.manifest["inputs"], shards.folder)
     chosen = choose(wanted, params)
@@ -34,7 +34,3 @@ def own_without_themselves(captions: Captions, shards: Shards) -> dict[str, np.n
 def _includes(used: dict[str, Any]) -> bool:
     parts = used.get("measures", {}).values() if "weights" in used else [used]
     return any(part.get("self_reference") == "included" for part in parts)
-
-
-def _imported(used: dict[str, Any]) -> bool:
-    return "imported" in used or any("imported" in part for part in used.get("measures", {}).values())

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from capgrade.pipelines.publish.blocks import imported, measures_block
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
+from capgrade.schemas.params import MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
 PAIR_COLUMNS = ["image_id", "caption_id", "original"]
@@ -66,21 +67,9 @@ def published_pairs(
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
     """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
     in the pairs."""
-    found: dict[str, Any] = {"mixtures": {}}
-    _collect(measures, found)
-    return validated(MeasuresParams, found, file=folder)
-
-
-def _collect(measures: dict[str, Any], found: dict[str, Any]) -> None:
-    for name, values in measures.items():
-        if "weights" in values:
-            if not any("imported" in part for part in values["measures"].values()):
-                found["mixtures"][name] = values["weights"]
-            _collect(values["measures"], found)
-        elif name in FORMS_OF_SBERT:  # no blocks of their own
-            found.setdefault("sbert", {**values, "references": "max"})
-        elif "imported" not in values:
-            found[name] = values
+    block = measures_block(measures)
+    mixtures = {name: one for name, one in block.get("mixtures", {}).items() if not imported(measures[name])}
+    return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
 
 
 def _chosen(split: str | None, known: list[str], folder: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from capgrade.pipelines.agreement.calibration import SHIPPED
 from capgrade.pipelines.publish.blocks import measures_block
 from capgrade.pipelines.publish.contents import Contents
 from capgrade.pipelines.publish.names import base_names
@@ -42,8 +43,12 @@ def commands(contents: Contents) -> list[str]:
         lines.append("# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements")
         publish += " --agreement agreement.json"
     if contents.calibrated:
-        lines.append(f"# {contents.calibrated.file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above")
-        publish += f" --calibration {shlex.quote(contents.calibrated.file)}"
+        file = contents.calibrated.file
+        if contents.calibrated.shipped:
+            file = SHIPPED.stem
+        else:
+            lines.append(f"# {file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above")
+        publish += f" --calibration {shlex.quote(file)}"
     return [*lines, f"{publish} --out dataset"]
 
 

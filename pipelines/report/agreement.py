@@ -29,7 +29,7 @@ SCALE = {  # an axis, and a title
 SCOPES = {"all": "all pairs", "non_original": "non-original pairs"}
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 INTRO = (
-    "Judged pairs of image and caption. The line is the mean of the pairs in a bin, with 95% intervals; circles are "
+    "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles are "
     "own pairs, triangles other pairs, and the larger a mark, the more pairs lie on it. Binary relevance, which "
     "benchmarks use, is 1 for own pairs; over non-original pairs it is constant and has no correlation."
 )
@@ -38,22 +38,22 @@ INTRO = (
 def agreement(data: Data) -> Section:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
     options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
-    command, title, said = data.command("agree", options), "Agreement with people", ""
+    command, title, said, of = data.command("agree", options), "Agreement with people", "", None
     parts: list[Part] = []
     scale = SCALE[PEOPLE]
     if data.has(AGREEMENT):
         found = read_json(data.at(AGREEMENT))
         facts = found["judgements"]
-        title, scale = TITLES[facts["by"]], SCALE[facts["by"]]
+        title, scale, of = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts.append(_table(found["measures"]))
     else:
         parts.append(Missing("the agreement of the measures with judgements", command))
     if data.has(JUDGED):
         parts += _charts(data, scale)
-    elif data.has(AGREEMENT):
+    elif data.has(AGREEMENT) and not of:  # pairs of one kind have no such table
         parts.append(Missing("the judged pairs one by one", command))
-    return Section("agreement", title, INTRO + said, parts)
+    return Section("agreement", title, INTRO.format(of=of or "image and caption") + said, parts)
 
 
 def _table(found: dict[str, Any]) -> Table:

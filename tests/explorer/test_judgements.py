@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.judgements import agreement, alpha, export, judged_recall, judgements_csv, rating_matrix
-from capgrade.explorer.plans import INFORMATION, SEMANTIC_MAP, Item, Plan, write_plan
+from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.agree import read_judgements
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, Plan
 from tests.conftest import make_captions
 
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])

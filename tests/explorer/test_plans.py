@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.pairs import Pairs
-from capgrade.explorer.plans import FILE, Plan, information, misses_again, most_informative, read_plan, write_plan
+from capgrade.explorer.plans import information, misses_again, most_informative, write_plan
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import PLAN, Plan, read_plan
 from tests.conftest import make_captions
 
 SETS = [[f"image {i} caption {k}" for k in range(2)] for i in range(12)]
@@ -111,10 +112,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["{}", "[1]", "", '{"items": [{"image": 1}]}', "{not json"])
 def test_a_damaged_plan_is_refused(tmp_path: Path, damage: str) -> None:
     write_plan(tmp_path, Plan("information", "corpus", 0, ()))
-    (tmp_path / FILE).write_text(damage)
+    (tmp_path / PLAN).write_text(damage)
     with pytest.raises(InputError):
         read_plan(tmp_path)
-    (tmp_path / FILE).write_text(json.dumps({"protocol": "x", "corpus": "", "seed": 0, "items": [], "facts": {}}))
+    (tmp_path / PLAN).write_text(json.dumps({"protocol": "x", "corpus": "", "seed": 0, "items": [], "facts": {}}))
     with pytest.raises(InputError, match="not a review plan"):
         read_plan(tmp_path)
 

@@ -11,9 +11,10 @@ import pytest
 
 from capgrade.explorer.estimates import accepted_per_image, wilson
 from capgrade.explorer.pairs import Pairs
-from capgrade.explorer.plans import Item, Plan, read_plan, write_plan
+from capgrade.explorer.plans import write_plan
 from capgrade.explorer.pool import SMALL, _drawn, pooled
 from capgrade.explorer.ratings import Ratings
+from capgrade.schemas.reviews import Item, Plan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.explorer.plans import INFORMATION, Item, Plan, write_plan
+from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings, reviewer_name
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import INFORMATION, Item, Plan
 
 PLAN = Plan(INFORMATION, "corpus", 3, tuple(Item(f"i{k}", f"i{k + 1}#0") for k in range(20)))
 

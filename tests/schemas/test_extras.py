@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.pipelines.cli.labels import _require
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.schemas import extras
 from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, needs, require
 from capgrade.schemas.params import MeasuresParams
@@ -81,9 +81,9 @@ def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(MissingExtraError, match=said):
         require("numpy", "apache_beam", "sentence_transformers")
     with pytest.raises(MissingExtraError, match=said):
-        _require(["people"], MeasuresParams())
+        require_all("apache_beam", measures=["people"], params=MeasuresParams())
     with pytest.raises(MissingExtraError, match=r"apache_beam is not installed -> pip install 'capgrade\[beam\]'"):
-        _require(["cider"], MeasuresParams())
+        require_all("apache_beam", measures=["cider", "sbert_of_mine"], params=MeasuresParams())
 
 
 def test_imports_of_an_extra_are_told_apart_from_faults() -> None:

@@ -18,7 +18,7 @@ from tests.tools.browser import chromium
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
-QUERY, ANSWERED = "two dogs play with a red ball", 2500  # milliseconds until its answer stands there
+QUERY = "two dogs play with a red ball"
 LONGEST = 900  # pixels of a section that are shown
 SECTIONS = ("regions", "distributions", "agreement", "runs", "map", "examples", "alignments")
 
@@ -70,7 +70,7 @@ def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
         for view in VIEWS:
             with opened(browser, address, view, "body[data-ready]") as page:
                 page.get_by_label("Caption", exact=True).fill(QUERY)
-                page.wait_for_timeout(ANSWERED)
+                page.get_by_text(f"Images for “{QUERY}”").wait_for()
                 page.screenshot(path=out / f"explorer-{view}.png")
                 yield out / f"explorer-{view}.png"
 

@@ -75,6 +75,17 @@ def test_intervals_draw_images_with_all_their_pairs() -> None:
         assert found[name]["all"] == pytest.approx(list(want))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_draws_of_one_image_say_nothing(seed: int) -> None:
+    """Of three images with a pair each, a draw may take one thrice: it has no correlation, whatever rounding leaves."""
+    random = np.random.default_rng(seed)
+    value, score = random.random(3), random.permutation(6)[:3].astype(float)
+    found = intervals(value, Judgements(np.arange(3), np.arange(3), score), np.zeros(3, bool))["pearson"]["all"]
+    drawn = [np.repeat(np.arange(3), draw.astype(int)) for draw in image_draws(np.arange(3), 200, 0)[1]]
+    want = [stats.pearsonr(value[rows], score[rows]).statistic for rows in drawn if len(set(rows.tolist())) > 1]
+    assert found == pytest.approx(list(np.quantile(want, (0.025, 0.975)))) and np.abs(found).max() <= 1
+
+
 def test_the_ceiling_of_raters_who_agree_is_one_and_of_coins_zero() -> None:
     random = np.random.default_rng(0)
     same = Ratings.of([[float(v)] * 3 for v in random.integers(5, size=60)])

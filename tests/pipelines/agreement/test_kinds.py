@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from capgrade.explorer.plans import INFORMATION, Item, Plan, write_plan
+from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines import agree as stage
 from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.agreement.calibration import Scale, scale_of
 from capgrade.pipelines.agreement.positives import OTHERS, eccv_judgements
 from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
 from capgrade.pipelines.agreement.within import Within, read_within
@@ -21,6 +22,7 @@ from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RougeParams
+from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, Plan
 from capgrade.trainer.metrics.eccv import human_lists
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
@@ -158,14 +160,34 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     assert found.ratings is not None and sorted(found.ratings.value.tolist()) == [2, 3.5, 5]
     assert found.score.tolist() == [2.75, 5]
     before = judged_digest(folder)
-    file = next(folder.glob("ratings-*.jsonl"))
+    file = next(folder.glob(RATINGS))
     file.write_text(file.read_text() + '{"plan": "cut sh')
     assert read_judgements(folder, captions).score.tolist() == [2.75, 5] and judged_digest(folder) != before
+    for name in ("ann", "bob"):
+        ratings.rate(name, 4, 0)  # the explorer goes on behind it
+    assert read_judgements(folder, captions).score.tolist() == [2.75, 5, 0]
     file.write_text(json.dumps({"plan": "other", "reviewer": "ann", "item": 0, "score": 1}) + "\n")
     with pytest.raises(InputError, match="row 1: a rating of another review"):
         read_judgements(folder, captions)
     with pytest.raises(InputError, match=r"no plan.json: not a review"):
         read_judgements(tmp_path, captions)
+    (folder / "plan.json").write_text("[1]")
+    with pytest.raises(InputError, match="not a review plan"):
+        read_judgements(folder, captions)
+
+
+def test_a_reviews_scores_are_of_five_whichever_were_given(tmp_path: Path) -> None:
+    """Two who gave 1 to 4 alone are no experts of Flickr8k, and 0 and 1 alone are no yes and no."""
+    captions = make_captions(SETS)
+    for given in ((1, 4), (0, 1)):
+        folder = tmp_path / str(given)
+        folder.mkdir()
+        write_plan(folder, Plan(INFORMATION, "corpus", 0, tuple(Item("i0", id) for id in captions.caption_ids[:2])))
+        for item, score in enumerate(given):
+            for name in ("ann", "bob"):
+                Ratings.open(folder).rate(name, item, score)
+        found = read_judgements(folder, captions)
+        assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary
 
 
 def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch: Any) -> None:

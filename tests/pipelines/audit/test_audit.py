@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.audit import SHIPPED, audit
+from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.estimate import Counts, mean_of
 from capgrade.pipelines.audit.files import write_duplicates
@@ -233,7 +233,7 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
 
 
 def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
-    from capgrade.pipelines.agreement.calibration import load
+    from capgrade.pipelines.agreement.calibration import SHIPPED, load
 
     shipped = load(SHIPPED)
     assert list(shipped.curves) == ["people", "sbert"] and shipped.facts["accept"] == 4.5

@@ -79,6 +79,23 @@ def test_a_perfect_model_has_no_errors() -> None:
     assert told["recall_accepted"] == {"recall": 1, "low": 1, "high": 1}
 
 
+def test_shares_of_a_first_place_that_only_own_items_have_are_no_error() -> None:
+    """Six sixths are 1, and 0.9999999999999999 as a sum."""
+    captions = make_captions([[f"image {i} caption {k}" for k in range(6)] for i in range(3)])
+    similarity = (captions.owner[None] == np.arange(3)[:, None]).astype(np.float32)
+    told = errors_of(similarity, np.arange(18), captions, LINE, all_pairs(np.ones((3, 18)), captions))["i2t"].told()
+    assert told["errors"] == 0 and told["recall"] == told["known"] == 1
+
+
+def test_weights_do_not_make_more_of_the_errors_accepted_than_there_are() -> None:
+    """A pair that stands for three others, which this model does not rank first."""
+    captions = make_captions([["a"], ["b"], ["c"]])
+    similarity = np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1]], np.float32)
+    pairs = Pairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
+    told = errors_of(similarity, np.arange(3), captions, LINE, pairs)["i2t"].told()
+    assert told["errors"] == 1 and told["accepted"]["share"] == told["recall_accepted"]["recall"] == 1
+
+
 def _curve_of_others(seed: int) -> Curve:
     random = np.random.default_rng(100 + seed)
     seen = random.random(3000)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.explorer.judgements import read_judged
 from capgrade.pipelines.measures.imported import Imported
 from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.reviews import POOL, Item, Plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
 SETS = random_sets(6, seed=2, least=2, most=3)
@@ -34,6 +36,15 @@ def test_the_mean_of_each_pair_and_nothing_for_others(tmp_path: Path) -> None:
     assert FittedJudged.load(tmp_path / "state").score(np.array([0]), np.array([1])).tolist() == [[1]]
     with pytest.raises(InputError, match="1 of 2 pairs were not judged, image 'i3', caption 'i0#0'"):
         fitted.score(np.array([3]), np.array([0, 2]))
+
+
+def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    """As Excel writes UTF-8: with a byte order mark and Windows' line ends."""
+    path = write(tmp_path / "j.csv", [(3, 2, 4), (0, 1, 1)])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    fitted = Imported("people", str(path)).fit(CAPTIONS)
+    assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4]]
+    assert read_judged(path, Plan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == {"m": {0: 4}}
 
 
 def test_agree_compares_a_judge_with_people_and_with_measures(

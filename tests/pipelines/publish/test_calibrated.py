@@ -14,6 +14,7 @@ from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import load
 from capgrade.pipelines.cli.publishing import _named
+from capgrade.pipelines.publish import calibrated, recipe
 from capgrade.pipelines.publish import folder as module
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
@@ -67,6 +68,17 @@ def test_the_manifest_and_the_card_say_which_calibration(world: Path) -> None:
              for field in one["field"]}  # fmt: skip
     assert {"rouge_l_score", "rouge_l_accepted"} <= found
     assert not check(str(world / "out"), None).problems
+
+
+def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
+    for one in (calibrated, recipe):
+        monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
+    publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "--calibration calibration --out dataset" in card and "# calibration" not in card
 
 
 def test_labels_load_them_beside_the_measures(world: Path) -> None:

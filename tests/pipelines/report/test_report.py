@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from capgrade.pipelines.report.data import columns, open_data
 from capgrade.pipelines.report.distributions import above, distributions
 from capgrade.pipelines.report.embedding_map import layout
 from capgrade.pipelines.report.glossary import glossary
-from capgrade.pipelines.report.parts import Chart, Facts, Note, Part, Table
+from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, Part, Table
 from capgrade.pipelines.report.regions import regions
 from capgrade.pipelines.report.runs import runs
 from capgrade.pipelines.report.theme import MEAN
@@ -290,6 +291,16 @@ def test_the_section_says_who_judged(written: Path) -> None:
     page = written.read_text(encoding="utf-8")
     assert "Agreement with another matrix" in page and "cider.arrow, " in page
     assert "Agreement with people" not in page
+
+
+def test_pairs_of_one_kind_are_said_and_no_table_of_them_is_missed(data: Path, tmp_path: Path) -> None:
+    found = json.loads((data / "agreement.json").read_text())
+    found["judgements"] |= {"by": "people", "of": "captions", "file": "sts.csv"}
+    shutil.copytree(data / "captions", tmp_path / "captions")
+    (tmp_path / "agreement.json").write_text(json.dumps(found))
+    section = agreement(open_data(tmp_path))
+    assert section.intro.startswith("Judged pairs of captions.") and "sts.csv" in section.intro
+    assert not [part for part in section.parts if isinstance(part, Missing)]
 
 
 def test_means_of_bins() -> None:

@@ -1,0 +1,112 @@
+"""A review on disk: the plan of what people rate, and the ratings that each reviewer gave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import canonical, read_json
+
+PLAN, RATINGS = "plan.json", "ratings-*.jsonl"  # in a review's folder
+INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
+SCORES = range(6)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol;
+    `stratum` is the part of all pairs that it was drawn from, in a pool."""
+
+    image_id: str
+    caption_id: str
+    query: str | None = None
+    stratum: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
+
+    protocol: str
+    corpus: str  # fingerprint
+    seed: int
+    items: tuple[Item, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the whole plan: ratings belong to one plan."""
+        return hashlib.sha256(canonical(self.json()).encode()).hexdigest()
+
+    def json(self) -> dict[str, Any]:
+        """As it is written; a stratum stands where there is one only, so that older plans keep their key."""
+        whole = asdict(self)
+        for item in whole["items"]:
+            if item["stratum"] is None:
+                del item["stratum"]
+        return whole
+
+    def probability(self, item: Item) -> float:
+        """With which a pair of its stratum was chosen."""
+        stratum = self.facts["strata"][item.stratum]
+        return float(stratum["chosen"] / stratum["pairs"])
+
+    def order(self, reviewer: str) -> list[int]:
+        """The items' numbers as this reviewer sees them, shuffled by the seed and the name."""
+        digest = hashlib.sha256(f"{self.seed} {reviewer}".encode()).digest()
+        return np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
+
+
+def read_plan(folder: Path) -> Plan:
+    """InputError when there is none, or it is damaged."""
+    path, remedy = folder / PLAN, "start another review"
+    if not path.is_file():
+        raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade review sample")
+    found = read_json(path)
+    try:
+        items = tuple(Item(**item) for item in found["items"])
+        plan = Plan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"not a review plan ({error})", file=path, remedy=remedy) from error
+    texts = all(isinstance(id, str) for item in items for id in (item.image_id, item.caption_id))
+    if plan.protocol not in (INFORMATION, SEMANTIC_MAP, POOL) or not texts:
+        raise InputError("not a review plan", file=path, remedy=remedy)
+    return plan
+
+
+def read_all_ratings(folder: Path, plan: Plan) -> dict[str, dict[int, int]]:
+    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`."""
+    found = dict(read_ratings(path, plan) for path in folder.glob(RATINGS))
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def read_ratings(path: Path, plan: Plan) -> tuple[str, dict[int, int]]:
+    """Reviewer, and item -> score, the last rating of each. A line without its end is a click that was never confirmed.
+    InputError for another line, and for a rating of another plan."""
+    name, found = "", {}
+    for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text:
+            continue
+        try:
+            line = json.loads(text)
+            item, score, name = line["item"], line["score"], line["reviewer"]
+            right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
+        except (ValueError, KeyError, TypeError) as error:
+            if _cut_short(text):
+                continue
+            raise InputError("not a rating", file=path, row=row, remedy="remove the line") from error
+        if not right:
+            raise InputError("a rating of another review", file=path, row=row, remedy="keep it in its own folder")
+        found[item] = score
+    return name, found
+
+
+def _cut_short(text: bytes) -> bool:
+    """Whether a crash stopped the writing of this line: it starts as one and does not end as one."""
+    return text.startswith(b'{"plan"'[: len(text)]) and not text.endswith(b"}")
