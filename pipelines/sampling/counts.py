@@ -49,7 +49,7 @@ def _passed(values, edges, k, reached, passed):
 
 
 @njit(cache=True)
-def below(edges, m, value):
+def edges_reached(edges, m, value):
     """How many of the ascending edges[m], the last of them left out, a value has reached."""
     first, behind = 0, edges.shape[1] - 1
     while first < behind:
@@ -73,9 +73,9 @@ def count_ended(values, ends, edges, m, total, reached, ended):
         common += 1
     ended[:] = 0
     reached[common:] = 0
-    if below(edges, m, ends[1]) - common > MANY:
+    if edges_reached(edges, m, ends[1]) - common > MANY:
         for c in range(n):
-            passed = below(edges, m, values[c])
+            passed = edges_reached(edges, m, values[c])
             ended[c] = np.uint32(passed - common)
             reached[common:passed] += 1
     else:
