@@ -54,13 +54,12 @@ class Model:
 
 
 def model_of(captions: Captions) -> Model:
-    flat, start = captions.words()
-    codes = flat.dictionary_encode()
+    codes, start = captions.words()
     words, sizes = codes.dictionary.to_pylist(), np.diff(start)
     mark = len(words)
     gap = 3 * np.arange(len(sizes))
-    out = np.full(len(flat) + 3 * len(sizes), mark, np.int32)
-    at = np.repeat(start[:-1] + gap + 2, sizes) + np.arange(len(flat)) - np.repeat(start[:-1], sizes)
+    out = np.full(len(codes) + 3 * len(sizes), mark, np.int32)
+    at = np.repeat(start[:-1] + gap + 2, sizes) + np.arange(len(codes)) - np.repeat(start[:-1], sizes)
     out[at] = codes.indices.to_numpy(zero_copy_only=False)
     pair = np.concatenate([[-1], out[:-1].astype(np.int64) * (mark + 1) + out[1:]])
     place = np.argsort(pair, kind="stable")
@@ -218,10 +217,9 @@ def _in_memory(source: Captions, images: int, seed: int) -> Captions:
 def stand_ins(captions: Captions) -> np.ndarray:
     """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words, the rarer the longer.
     Captions of like words are near, the same text has the same vector; they are no sentence embeddings."""
-    flat, start = captions.words()
-    codes = flat.dictionary_encode()
+    codes, start = captions.words()
     word = codes.indices.to_numpy(zero_copy_only=False)
-    weight = np.log(len(flat) / np.bincount(word))[:, None]
+    weight = np.log(len(codes) / np.bincount(word))[:, None]
     table = (np.random.default_rng(0).standard_normal((len(weight), DIM)) * weight).astype(np.float32)
     out = np.empty((captions.n_captions, DIM), np.float32)
     for at in range(0, len(out), 8192):

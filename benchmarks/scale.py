@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.benchmarks.brute_force import samples_of
-from capgrade.benchmarks.tops import part_of
+from capgrade.benchmarks.tops import exponent, part_of, rows_of
 from capgrade.pipelines.measures import Fitted, choose
 from capgrade.pipelines.measures.embeddings import (
     CHUNK,
@@ -72,7 +72,7 @@ def bench(
             folder = captions_dir if share == 1 else _written(part_of(captions, share), Path(scratch) / f"captions{k}")
             part = read_captions(folder, captions.split)
             if table is not None:
-                _store(part.texts, table if share == 1 else table[_rows(captions, part)])
+                _store(part.texts, table if share == 1 else table[rows_of(captions, part)])
             kept = out if share == 1 and out else Path(scratch) / f"all{k}"
             full = _measured(folder, part, names, kept, checked)
             some = _measured(folder, part, names, Path(scratch) / f"some{k}", checked, among)
@@ -80,8 +80,9 @@ def bench(
             ratio = full["seconds"] / some["seconds"]
             sizes.append({**facts, "all_pairs": full, "tops_and_share": some, "ratio": ratio})
     largest = {key: value for key, value in sizes[-1].items() if key in ("images", "captions", "pairs")}
-    exponent = {way: _exponent(sizes, way) for way in ("all_pairs", "tops_and_share")}
-    return {**largest, **sizes[-1]["all_pairs"], **encoding, "among": among, "sizes": sizes, "exponent": exponent}
+    images = [size["images"] for size in sizes]
+    grows = {way: exponent(images, [size[way]["seconds"] for size in sizes]) for way in ("all_pairs", "tops_and_share")}
+    return {**largest, **sizes[-1]["all_pairs"], **encoding, "among": among, "sizes": sizes, "exponent": grows}
 
 
 def _measured(
@@ -101,12 +102,6 @@ def _measured(
     }
 
 
-def _exponent(sizes: Sequence[dict[str, Any]], way: str) -> float:
-    """The slope of log seconds over log images, by least squares."""
-    images, seconds = [size["images"] for size in sizes], [size[way]["seconds"] for size in sizes]
-    return float(np.polyfit(np.log(images), np.log(seconds), 1)[0]) if len(set(images)) > 1 else float("nan")
-
-
 def _written(captions: Captions, folder: Path) -> Path:
     """A captions folder of these."""
     schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": captions.tokenizer, "inputs": {}})
@@ -115,12 +110,6 @@ def _written(captions: Captions, folder: Path) -> Path:
     splits = {captions.split: captions.n_captions}
     write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=captions.n_images, splits=splits)
     return folder
-
-
-def _rows(captions: Captions, part: Captions) -> np.ndarray:
-    """int64: where the captions of a part stand."""
-    row = {caption: k for k, caption in enumerate(captions.caption_ids)}
-    return np.array([row[caption] for caption in part.caption_ids])
 
 
 def _run(captions_dir: Path, names: Sequence[str], split: str, out: Path, among: float | None) -> tuple[float, float]:

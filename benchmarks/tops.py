@@ -8,6 +8,7 @@ quarter, half and all of the images: 2 where every pair is scored.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,20 @@ def part_of(captions: Captions, share: float) -> Captions:
     return Captions(table.combine_chunks(), captions.split, captions.tokenizer, f"{share} of {captions.digest}")
 
 
+def rows_of(captions: Captions, part: Captions) -> np.ndarray:
+    """int64: where the captions of a part stand."""
+    row = {caption: k for k, caption in enumerate(captions.caption_ids)}
+    return np.array([row[caption] for caption in part.caption_ids])
+
+
 def _fitted(measure: Measure, whole: Fitted, captions: Captions, part: Captions) -> Fitted:
     """The measure fitted on a part of the captions; nothing is encoded again."""
     if part is captions:
         return whole
     if not isinstance(whole, FittedSbert):
         return measure.fit(part)
-    row = {caption: k for k, caption in enumerate(captions.caption_ids)}
-    kept = np.array([row[caption] for caption in part.caption_ids])
-    return FittedSbert(
-        part.ref_ptr, part.refs, whole.embeddings[kept], first_of_text(part.texts), whole.references, whole.leave_out
-    )
+    kept = whole.embeddings[rows_of(captions, part)]
+    return FittedSbert(part.ref_ptr, part.refs, kept, first_of_text(part.texts), whole.references, whole.leave_out)
 
 
 def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[str, Any]:
@@ -101,9 +105,13 @@ def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[st
 
 
 def _exponent(sizes: list[dict[str, Any]], key: str) -> float:
-    """The slope of log seconds of all images over log images, by least squares."""
-    images = np.array([found["of_images"] for found in sizes], float)
-    seconds = np.array([found[key] * found["of_images"] / found["images"] for found in sizes])
+    """Of the seconds of all images."""
+    images = [found["of_images"] for found in sizes]
+    return exponent(images, [found[key] * found["of_images"] / found["images"] for found in sizes])
+
+
+def exponent(images: Sequence[int], seconds: Sequence[float]) -> float:
+    """The slope of log seconds over log images, by least squares; NaN for one number of images."""
     return float(np.polyfit(np.log(images), np.log(seconds), 1)[0]) if len(set(images)) > 1 else float("nan")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from capgrade.pipelines.measures import Fitted, choose
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.devices import require_device
 from capgrade.schemas.extras import needs
 from capgrade.schemas.params import MeasuresParams
 
@@ -35,10 +36,7 @@ class Computed:
     @classmethod
     def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
         """Fit the measure with these parameters. InputError for one that they do not have."""
-        if device != "cpu":  # the core has no torch
-            from capgrade.schemas.devices import device_of
-
-            device_of(device)
+        require_device(device)
         fitted = choose([measure], params)[measure].fit(captions)
         return cls(measure, fitted, captions.n_images, captions.n_captions, device)
 

@@ -17,7 +17,16 @@ from capgrade.pipelines.execution.exchange import Remote, whole_json
 from capgrade.pipelines.execution.nearest import SCORED
 from capgrade.pipelines.execution.sampled import TABLE
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, canonical, digest, manifest_of, parse_manifest, write_arrow, write_json
+from capgrade.schemas.files import (
+    MANIFEST,
+    canonical,
+    digest,
+    manifest_of,
+    package_version,
+    parse_manifest,
+    write_arrow,
+    write_json,
+)
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name
 
@@ -93,8 +102,10 @@ class Claim(beam.DoFn):
             with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
                 remote.get(MANIFEST, Path(folder), whole_json)
                 found = parse_manifest(Path(folder) / MANIFEST)
-            if any(canonical(found.get(name)) != canonical(fact) for name, fact in run.facts.items()):
-                raise InputError(f"{remote}: holds shards of other captions or parameters", remedy=remedy)
+            made = {**run.facts, "package": package_version()}
+            if any(canonical(found.get(name)) != canonical(fact) for name, fact in made.items()):
+                problem = "holds shards of other captions or parameters, or of another version"
+                raise InputError(f"{remote}: {problem}", remedy=remedy)
         yield run
 
 

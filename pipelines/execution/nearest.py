@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from capgrade.pipelines.execution.sampled import Found, Sampled
 from capgrade.pipelines.execution.tables import Batches, Opened
+from capgrade.pipelines.measures.tops.every import Tops, no_tops
+from capgrade.pipelines.measures.tops.find import Finder
 from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
 
@@ -29,7 +31,7 @@ class Nearest(Sampled):
         samples, keys = self._samples(images, opened.folder)
         assert isinstance(samples, SomeSamples)
         finders = [opened.finder(name, len(keys)) for name in self.measures]
-        tops = [find.tops(images, self.plan.top) for find in finders]
+        tops = [_tops(find, images, self.plan.top) for find in finders]
         listed = samples.listed(keys, [one.rows for one in tops])
         values = np.stack([listed_values(find, images, listed.ptr, listed.rows) for find in finders])
         for m, one in enumerate(tops):
@@ -37,6 +39,11 @@ class Nearest(Sampled):
         samples.offer_listed(keys, listed, values)
         scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}
         return Found(samples.kept_of(keys), samples.members, scored)
+
+
+def _tops(find: Finder, images: np.ndarray, k: int) -> Tops:
+    """No pair is scored where none is wanted."""
+    return find.tops(images, k) if k else no_tops(len(images))
 
 
 def counted(scored: Mapping[str, int]) -> pa.RecordBatch:

@@ -59,12 +59,11 @@ def run_url(url: str | None, work: Path) -> str | None:
 
 def share(job: Job) -> None:
     """Copy what workers read to the URL, if there is one, and last a list of digests: where that is, all is."""
-    if job.remote:
+    if job.remote and not (remote := Remote(job.remote)).has(LIST):
         files = [file for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
-        remote, found = Remote(job.remote), {job.name(file): digest(file) for file in sorted(files)}
-        if not remote.has(LIST):
-            write_json(job.work / LIST, found)
-            remote.put(job.work, [*found, LIST])
+        found = {job.name(file): digest(file) for file in sorted(files)}
+        write_json(job.work / LIST, found)
+        remote.put(job.work, [*found, LIST])
 
 
 def as_worker(job: Job) -> Job:

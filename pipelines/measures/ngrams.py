@@ -41,11 +41,10 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool =
     Words are numbered as they come, or in alphabetical order: then of two n-grams the same one has the lower id in any
     table of captions that has both.
     """
-    flat, start = captions.words()
+    codes, start = captions.words()
     words = np.diff(start)
     row = np.repeat(np.arange(len(words)), words)
-    left = start[row + 1] - np.arange(len(flat))  # words from here to the caption's end
-    codes = pc.dictionary_encode(flat)
+    left = start[row + 1] - np.arange(len(codes))  # words from here to the caption's end
     word_text = codes.dictionary.cast(pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
     word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if alphabetical:

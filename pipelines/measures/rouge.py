@@ -340,8 +340,7 @@ class RougeL:
 
 def _word_numbers(captions: Captions) -> tuple[np.ndarray, np.ndarray, int]:
     """Starts int64 [n_captions + 1], word numbers int32, and how many words there are."""
-    flat, start = captions.words()
-    codes = flat.dictionary_encode()
+    codes, start = captions.words()
     word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     empty = np.flatnonzero(np.diff(start) == 0)
     nothing = len(codes.dictionary)

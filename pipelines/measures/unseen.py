@@ -120,7 +120,7 @@ class UnseenRougeL:
     """ROUGE-L, one subsequence after the other: few as they are, bit-parallel lanes would not pay."""
 
     def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
-        vocabulary = captions.words()[0].dictionary_encode().dictionary.to_pylist()
+        vocabulary = captions.words()[0].dictionary.to_pylist()
         self._number = {word: k for k, word in enumerate(vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 

@@ -42,7 +42,7 @@ def _sbert(used: Used) -> str:
 
 
 def _sbert_shared(used: Used) -> str:
-    shared = f"Sentence-BERT embeddings (`{used['model']}`), mapped to what captions of one image share"
+    shared = f"Sentence-BERT embeddings (`{used['model']}`), mapped to what captions of one image share in this split"
     return f"cosine of {shared}, -1..1: {OVER[used['references']]}"
 
 

@@ -79,7 +79,9 @@ class SomeSamples(Samples):
         return Listed(ptr, rows, inside | UNIFORM | (TOP << self.measures) - TOP)
 
     def offer_some(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
-        """As `offer_listed`, whether own captions are listed or not."""
+        """As `offer_listed`, whether own captions are listed or not. ValueError for a NaN, as `Samples.offer`."""
+        if np.isnan(values).any():
+            raise ValueError("NaN among the values of listed captions")
         kernel.offer_listed(
             self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._windows.lower,
             self._windows.upper, self._start, self._layout.salt, self.state["heap"], self.state["payload"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from capgrade.pipelines.sampling.counts import edges_reached
 from capgrade.pipelines.sampling.kernel import descending, take
 from capgrade.schemas.bits import mix
 from capgrade.schemas.compiled import njit
@@ -57,21 +58,12 @@ def below(base, caption_keys, salted, salt, limit, rows, counts):
         counts[b] = found
 
 
-@njit(cache=True)
-def _passed(value, edges):
-    """How many of the ascending edges, the last of them infinite, a value has reached."""
-    k = 0
-    while k < edges.shape[0] - 1 and value >= edges[k]:
-        k += 1
-    return k
-
-
 @njit(parallel=True, cache=True)
 def offer_listed(
     base, keys, ptr, rows, marks, values, value_bits, lower, upper, start, salt, heap, payload, size, limit, begun,
     ended,
 ):  # fmt: skip
-    """As `kernel.offer`, of listed captions: each to the samples that it is marked for, inside the share to windows."""
+    """As `offering.offer`, of listed captions: each to the samples it is marked for, inside the share to windows."""
     n_measures, n_windows = lower.shape[0], lower.shape[1] - 1
     for b in prange(base.shape[0]):
         for k in range(ptr[b], ptr[b + 1]):
@@ -86,7 +78,7 @@ def offer_listed(
                     if key < limit[b, 1 + m]:
                         payload[b, take(1 + m, key, row, start, heap[b], size[b], limit[b])] = mine
                 if marks[k] & INSIDE:
-                    after, first = _passed(mine[m], lower[m]), _passed(mine[m], upper[m])
+                    after, first = edges_reached(lower, m, mine[m]), edges_reached(upper, m, mine[m])
                     begun[b, m, after] += 1
                     ended[b, m, first] += 1
                     for w in range(first, after):

@@ -49,7 +49,7 @@ def _passed(values, edges, k, reached, passed):
 
 
 @njit(cache=True)
-def below(edges, m, value):
+def edges_reached(edges, m, value):
     """How many of the ascending edges[m], the last of them left out, a value has reached."""
     first, behind = 0, edges.shape[1] - 1
     while first < behind:
@@ -73,9 +73,9 @@ def count_ended(values, ends, edges, m, total, reached, ended):
         common += 1
     ended[:] = 0
     reached[common:] = 0
-    if below(edges, m, ends[1]) - common > MANY:
+    if edges_reached(edges, m, ends[1]) - common > MANY:
         for c in range(n):
-            passed = below(edges, m, values[c])
+            passed = edges_reached(edges, m, values[c])
             ended[c] = np.uint32(passed - common)
             reached[common:passed] += 1
     else:
@@ -94,7 +94,7 @@ def count_ended(values, ends, edges, m, total, reached, ended):
 def count_begun(values, ends, lower, total, upper, reached):
     """As `count_ended`, of lower edges; many of them are upper ones too, which `reached` counts. A NaN has reached no
     edge, not even the first, at which all others have begun. Returns in how many windows a value is at most."""
-    n_edges, at, open_, most, before = lower.shape[0] - 1, 0, 0, 0, values.shape[0]
+    n_edges, at, most, before = lower.shape[0] - 1, 0, 0, values.shape[0]
     for k in range(n_edges + 1):
         last = at
         while at < n_edges and upper[at] <= lower[k]:
@@ -108,7 +108,9 @@ def count_begun(values, ends, lower, total, upper, reached):
         else:
             now = _reached(values, lower[k])
         total[k] += before - now
-        if before > max(now, reached[last]):
-            most = max(most, open_)
-        before, open_ = now, k + 1 - at
+        if before > now:  # values in the last k windows begun, less those that all of them are behind
+            while last < n_edges and reached[last] >= before:
+                last += 1
+            most = max(most, k - last)
+        before = now
     return most

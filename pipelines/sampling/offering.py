@@ -11,7 +11,7 @@ import numpy as np
 from numba import prange
 
 from capgrade.pipelines.sampling import gates
-from capgrade.pipelines.sampling.counts import TOGETHER, below, count_begun, count_ended, extremes
+from capgrade.pipelines.sampling.counts import TOGETHER, count_begun, count_ended, edges_reached, extremes
 from capgrade.pipelines.sampling.kernel import SLOT, State, descending, take
 from capgrade.schemas.bits import mix
 from capgrade.schemas.compiled import njit
@@ -99,7 +99,7 @@ def _take_marked(b, at, first_row, values, value_bits, lower, upper, start, salt
                     key = descending(value_bits[m, b, at + c], row)
                     if key < limit[1 + m]:
                         _keep(take(1 + m, key, row, start, heap, size, limit), values, b, at + c, payload)
-                    value, w = values[m, b, at + c], below(upper, m, values[m, b, at + c])
+                    value, w = values[m, b, at + c], edges_reached(upper, m, values[m, b, at + c])
                     while w < n_windows and value >= lower[m, w]:
                         x = 1 + n_measures + m * n_windows + w
                         key = mix(pair[c] + salt[x])

@@ -150,7 +150,8 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "performance.md": {
         "capgrade bench scale": "scale.md runs it",
         "capgrade shards": "wants a GPU",
-        "python": "wants a GPU",
+        "python -m capgrade.benchmarks.gpu": "wants a GPU",
+        "python -m capgrade.benchmarks.sampling": "benchmarks/test_sampling.py has a few captions",
     },
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",

@@ -46,14 +46,16 @@ def work(folder: Path) -> None:
 
 def killed(folder: Path, after: int) -> bool:
     """Was it, before it had done so many file operations?"""
-    child = os.fork()
+    child, status = os.fork(), 1
     if not child:
         try:
             counted(folder, after)
+            status = 0
         finally:
-            os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            os._exit(status)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert ended in (0, -signal.SIGKILL), ended
+    return ended != 0
 
 
 def counted(folder: Path, after: int = 0) -> int:

@@ -23,7 +23,7 @@ from capgrade.pipelines.beam_shards import SampledShards
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest
+from capgrade.schemas.files import digest, manifest_of, write_json
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
@@ -160,6 +160,20 @@ def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -
     (tmp_path / "out" / "manifest.json").write_text((captions_dir / "manifest.json").read_text())
     with pytest.raises(Exception, match="holds shards of other captions or parameters"):
         run(write(captions_dir, tmp_path))
+
+
+def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = write(captions_dir, tmp_path)
+    (one,) = transform.sampled.fit.process((0, []))
+    entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
+    (tmp_path / "out").mkdir()
+    write_json(
+        tmp_path / "out" / "manifest.json", manifest_of("shards", {"shard-00000-of-00010.arrow": entry}, **one.facts)
+    )
+    list(Claim(transform.out, "arrow").process(one))
+    monkeypatch.setattr("capgrade.pipelines.beam_files.package_version", lambda: "0.0.1")
+    with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):
+        list(Claim(transform.out, "arrow").process(one))
 
 
 def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:

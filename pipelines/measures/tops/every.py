@@ -21,6 +21,11 @@ class Tops(NamedTuple):
     pairs: np.ndarray  # int64 [images]: captions whose whole value was computed
 
 
+def no_tops(images: int) -> Tops:
+    """Of so many images, none of which wants any."""
+    return Tops(np.empty((images, 0), np.int64), np.empty((images, 0), np.float32), np.zeros(images, np.int64))
+
+
 def every_pair(fitted: Fitted, images: np.ndarray, n_captions: int, k: int) -> Tops:
     """The `k` best of all captions, all of them where there are fewer."""
     room = min(k, n_captions)

@@ -51,6 +51,12 @@ def test_tops_uniform_and_own_are_those_of_all_pairs(
     assert made["pairs"] < full["pairs"]
 
 
+def test_without_tops_only_what_was_drawn_is_scored(captions_dir: Path, tmp_path: Path) -> None:
+    made = shards(captions_dir, tmp_path / "out", SOME.model_copy(update={"top": 0}), MeasuresParams())
+    n = read_captions(captions_dir).n_captions
+    assert made["scored"]["cider"] == made["scored"]["rouge_l"] < 60 * n / 4
+
+
 def test_weights_count_the_captions(captions_dir: Path, tmp_path: Path) -> None:
     """Over all images the sums of weights average to the number of captions."""
     shards(captions_dir, tmp_path / "out", SOME, MeasuresParams())

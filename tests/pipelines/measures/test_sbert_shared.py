@@ -116,5 +116,5 @@ def test_names_parameters_and_words() -> None:
     assert "learnt from the captions" in str(hangs_on_others("people_shared", params))
     used = params.used(["people_shared"])
     assert measures_block(used)["sbert"] == params.sbert.model_dump() and "sbert_shared" not in measures_block(used)
-    assert "what captions of one image share" in meaning("sbert_shared", params.used(["sbert_shared"]))
+    assert "what captions of one image share in this split" in meaning("sbert_shared", params.used(["sbert_shared"]))
     assert sum(params.all_mixtures["people_shared"].values()) == pytest.approx(1)

@@ -53,6 +53,13 @@ def test_the_uniform_sample_is_that_of_all_captions() -> None:
     assert np.array_equal(full.caption[full.reasons & 2 > 0], found.caption[found.reasons & 2 > 0])
 
 
+def test_nan_is_refused() -> None:
+    images, captions, own, values = setting(n=200)
+    values[1, 2, own[2][0]] = np.nan
+    with pytest.raises(ValueError, match="NaN among the values of listed captions"):
+        keep_some(PLAN, images, captions, own, values)
+
+
 def test_what_is_listed() -> None:
     images, captions, own, values = setting(n=5000)
     samples = SomeSamples(PLAN, images, own, 2)

@@ -83,9 +83,25 @@ def test_what_is_kept_is_what_the_definition_says(
     random, measures = np.random.default_rng(seed), len(kinds)
     low, high = (-1.0, 0.0, 0.0)[:measures], (1.0, 1.0, 10.0)[:measures]
     plan = Plan(low, high, rooms[0], *windows, rooms[1], rooms[2], seed=seed)
-    values = np.stack([drawn(random, kind, plan, m, n) for m, kind in enumerate(kinds)])[:, None]
+    values = np.stack([drawn(random, kind, plan, m, n) for m, kind in enumerate(kinds)])
     own, cut = sorted(random.choice(n, min(n, 3), replace=False).tolist()), int(random.integers(0, n))
-    samples, keys = Samples(plan, id_keys(["image"]), [np.array(own)], measures), id_keys(IDS[:n])
+    check(plan, values, own, cut)
+
+
+@pytest.mark.parametrize(("width", "stride"), [(0.35, 0.1), (0.6, 0.4), (0.25, 0.1), (0.2, 0.1)])
+def test_values_of_a_slice_in_a_small_part_of_the_range(width: float, stride: float) -> None:
+    """Such as lie between the end of a window and the next beginning of one."""
+    random = np.random.default_rng(0)
+    plan = Plan((-1.0,), (1.0,), 2, width, stride, 3, 2, seed=0)
+    for middle in np.arange(-0.95, 1, 0.1):
+        values = np.concatenate([random.uniform(-1, 1, 1024), random.normal(middle, 0.01, 1576)])
+        check(plan, values.astype(np.float32)[None], [0], 1024)
+
+
+def check(plan: Plan, values: np.ndarray, own: list[int], cut: int) -> None:
+    """values [measures, captions] of one image, offered in two chunks."""
+    n, values = values.shape[1], values[:, None]
+    samples, keys = Samples(plan, id_keys(["image"]), [np.array(own)], len(values)), id_keys(IDS[:n])
     for a, b in ((0, cut), (cut, n)):
         if a < b:
             samples.offer(a, keys[a:b], np.ascontiguousarray(values[:, :, a:b]))
