@@ -66,7 +66,8 @@ def random_batch(batch: int) -> tuple[Images, Texts]:
 
 def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     """Pairs per second of a step, the GFLOP of its products as plainly written, and the peer's, where there is one:
-    medians of rounds in turn. A spread is the slowest round over the fastest; `processor_ratio` is of processor time.
+    medians of rounds in turn. A spread is the slowest round over the fastest; `processor_s` is a step's processor time,
+    and `processor_ratio` the peer's over ours.
     """
     torch.manual_seed(0)
     model = build(name, configure(name, MODELS[name], FEATURES, 1), FEATURES, VOCABULARY).train()
@@ -77,7 +78,7 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     batch, ours = len(words.tokens), rounds[0]
     line = {
         "pairs_per_s": batch / median(r.seconds for r in ours), "gflop": counter.get_total_flops() / 1e9,
-        "rounds": len(ours), "spread": spread(ours),
+        "processor_s": median(r.processor for r in ours), "rounds": len(ours), "spread": spread(ours),
     }  # fmt: skip
     if name not in PEERS:
         return line
