@@ -31,6 +31,7 @@ from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.detectors.preprocess import preprocess
 from capgrade.pipelines.detectors.resnet import fold_norms
 from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
+from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import read_image
 
@@ -161,19 +162,18 @@ def compare(images: Sequence[np.ndarray], *, depth: int = 50, proposals: int = 3
 
 
 def show(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     title = f"R-{found['depth']} C4, {found['images']} pictures, {found['proposals']} proposals each"
     table = Table("stage", "largest difference", "relative", title=title)
     for stage, values in found["differences"].items():
         table.add_row(stage, f"{values['abs']:.1e}", f"{values['rel']:.1e}")
-    console = Console()
-    console.print(table)
+    on = console()
+    on.print(table)
     times = f"ours {found['seconds']:.2f} s a picture, detectron2 {found['peer_seconds']:.2f} s"
     equal = "equal" if found["equal"] else "NOT equal"
-    console.print(f"{times}, ratio {found['ratio']:.2f}, {found['threads']} threads", highlight=False)
-    console.print(f"{equal} within {TOLERANCE:g} relative", highlight=False)
+    on.print(f"{times}, ratio {found['ratio']:.2f}, {found['threads']} threads", highlight=False)
+    on.print(f"{equal} within {TOLERANCE:g} relative", highlight=False)
 
 
 def main() -> None:

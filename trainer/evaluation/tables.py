@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
@@ -23,7 +23,6 @@ from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over queries"
 SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
-PIPED = 120  # columns where there is no terminal: a name cut off is of no use
 FORMATS = ("markdown", "latex")
 SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
 
@@ -98,30 +97,30 @@ def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
     return made
 
 
-def show(evaluations: Sequence[Evaluation], console: Console | None = None, *, every: bool = True) -> None:
+def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every: bool = True) -> None:
     """Print each protocol's table (without `every` the short one), the collapse check beside lambda@K, and what was
     left out and why."""
-    console = console or Console(width=None if sys.stdout.isatty() else PIPED)
+    on = on or console()
     for evaluation in evaluations:
         metrics = evaluation.scored["i2t"].metrics
         chosen = metrics if every else short(metrics)
-        console.print(table(evaluation, chosen))
+        on.print(table(evaluation, chosen))
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
-            console.print(left, highlight=False)
+            on.print(left, highlight=False)
         if any(_base(item.name).startswith("lambda") for item in chosen):
-            _say_collapse(evaluation, console)
+            _say_collapse(evaluation, on)
         for relevance, empty in evaluation.counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
-                console.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
+                on.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
         for note in evaluation.notes:
-            console.print(f"note: {escape(note)}", highlight=False)
+            on.print(f"note: {escape(note)}", highlight=False)
 
 
-def _say_collapse(evaluation: Evaluation, console: Console) -> None:
+def _say_collapse(evaluation: Evaluation, on: Console) -> None:
     for way, state in evaluation.collapse.items():
-        console.print(f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False)
+        on.print(f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False)
 
 
 def _read_run(path: Path) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """The captions of highest Sentence-BERT cosine to each image, as all pairs have them to the last bit.
 
-Rotated to their principal axes, embeddings have most of their length in the first coordinates. A product of those, with
-the norm of the rest as one coordinate more, is at least the cosine (Cauchy and Schwarz), and costs a quarter of it.
-Captions that this bound cannot rule out are multiplied singly, first some coordinates more; those that are then near
-the best, as all pairs multiply them.
+A bound on every cosine costs less than the cosines. Captions that it cannot rule out are multiplied singly; those that
+are then near the best, as all pairs multiply them.
 """
 
 from __future__ import annotations
@@ -12,27 +10,29 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
 from capgrade.pipelines.measures.sbert import TILE, FittedSbert, fold_products, one_blas_thread_each
 from capgrade.pipelines.measures.tops import sbert_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.sbert_rotated import LONG, Rotated, rotate
+from capgrade.pipelines.measures.tops.sbert_rounded import Rounded, has_amx, round_captions
 
-SHORT = 95  # coordinates that the bound of all captions multiplies; with the norm of the rest 64
-LONG = 190  # and that of those which it cannot rule out
 CAPTIONS = 512  # for each that is wanted; fewer are scored in full: the best are then too large a share of all
-SAMPLE = 16384  # captions that the axes are found on; any axes give the same tops
-STEP = 65536  # captions rotated at a time
 
 
-class Rotation(NamedTuple):
-    """Orthogonal axes, and what the bound multiplies of every caption."""
+class Beside(Protocol):
+    """A bound of all captions for some images."""
 
-    axes: np.ndarray  # float64 [d, d], columns by falling length of the captions along them
-    short: np.ndarray  # float32 [n_captions, SHORT + 1]
-    long: np.ndarray  # float32 [n_captions, LONG - SHORT + 1]: what comes after those
+    def bounds(self, threads: Executor) -> np.ndarray:
+        """float32 [images, n_captions]: no cosine is above, but for `kernel.slack`."""
+        ...
+
+    def multiplied(self, bounds: np.ndarray, gate: np.ndarray, ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Captions whose bound reaches the image's gate, rows int64 from ptr[image] on, and their single products."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,34 +64,22 @@ class SbertTops:
         return sorted_tops(rows, best, touched, k)
 
     @cached_property
-    def rotation(self) -> Rotation:
-        """Along the eigenvectors of the second moments of some captions."""
-        vectors = self.fitted.embeddings
-        some = vectors[:: -(-len(vectors) // SAMPLE)].astype(np.float64)
-        axes = np.linalg.eigh(some.T @ some)[1][:, ::-1]
-        short = np.empty((len(vectors), SHORT + 1), np.float32)
-        long = np.empty((len(vectors), LONG - SHORT + 1), np.float32)
-        for at in range(0, len(vectors), STEP):
-            short[at : at + STEP], long[at : at + STEP] = _rotated(vectors[at : at + STEP], axes)
-        return Rotation(np.ascontiguousarray(axes), short, long)
+    def bound(self) -> Rounded | Rotated:
+        """Whichever this processor is faster at; both give the same tops."""
+        return round_captions(self.fitted.embeddings) if has_amx() else rotate(self.fitted.embeddings)
 
     def _near(
         self, queries: np.ndarray, start: np.ndarray, k: int, threads: Executor
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each image the captions that may be among its `k` best: ptr int64 [images + 1], rows int64; and how many
         captions were multiplied singly, int64 [images]."""
-        vectors, rotation = self.fitted.embeddings, self.rotation
-        slack = kernel.slack(vectors.shape[1])
-        short, long = _rotated(queries, rotation.axes)
-        bounds = np.empty((len(start) - 1, len(vectors)), np.float32)
-        fold_products(short, start, rotation.short, threads, bounds)
+        vectors, beside = self.fitted.embeddings, self.bound.beside(queries, start)
+        slack, bounds = kernel.slack(vectors.shape[1]), beside.bounds(threads)
         leaders = kernel.leaders(queries, start, vectors, bounds, k + k // 2)
         gate = np.partition(leaders, -k, axis=1)[:, -k] - 2 * slack
         counts = kernel.count_reaching(bounds, gate)
         ptr = np.concatenate([[0], np.cumsum(counts)])
-        rows, values = np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.float32)
-        pair = kernel.Pair(queries, short, long, vectors, rotation.short, rotation.long)
-        kernel.multiply_reaching(pair, start, bounds, gate, ptr, rows, values)
+        rows, values = beside.multiplied(bounds, gate, ptr)
         image = np.repeat(np.arange(len(counts)), counts)
         near = values >= (kernel.kth(ptr, values, k) - 2 * slack)[image]
         ends = np.concatenate([[0], np.cumsum(np.bincount(image[near], minlength=len(counts)))])
@@ -140,14 +128,3 @@ def _tiles(columns: np.ndarray, total: int) -> Iterator[tuple[np.ndarray, np.nda
         yield tile, members
     if len(whole) < len(columns):
         yield np.arange(last, total), np.arange(len(whole), len(columns))
-
-
-def _rotated(vectors: np.ndarray, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first SHORT coordinates along the axes and the norm of the others; those from there to LONG and the norm of
-    the others: float32."""
-    rotated = vectors.astype(np.float64) @ axes
-    parts = []
-    for first, last in ((0, SHORT), (SHORT, LONG)):
-        rest = np.sqrt((rotated[:, last:] ** 2).sum(1, keepdims=True))
-        parts.append(np.hstack([rotated[:, first:last], rest]).astype(np.float32))
-    return parts[0], parts[1]

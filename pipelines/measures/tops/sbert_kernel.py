@@ -28,7 +28,7 @@ def slack(d: int) -> np.float32:
 
 
 class Pair(NamedTuple):
-    """What single products are of: the images' queries and the captions, float32 [n, d], with both parts of `_rotated`
+    """What single products are of: the images' queries and the captions, float32 [n, d], with both parts of `rotated`
     of each."""
 
     queries: np.ndarray
@@ -103,6 +103,35 @@ def count_reaching(bounds, least):
             n += one[c] >= gate
         out[b] = n
     return out
+
+
+@njit(parallel=True, cache=True)
+def fold_rounded(products, start, slack, out):
+    """`slack` and the largest of each image's products, the bits of bfloat16 as uint16 [queries, n], float32
+    [images, n]."""
+    for b in prange(out.shape[0]):
+        bits, one = np.empty(out.shape[1], np.uint32), out[b]
+        value = bits.view(np.float32)
+        one[:] = -np.inf
+        for q in range(start[b], start[b + 1]):
+            some = products[q]
+            for j in range(some.shape[0]):
+                bits[j] = np.uint32(some[j]) << np.uint32(16)
+            for j in range(some.shape[0]):
+                one[j] = max(one[j], value[j])
+        for j in range(one.shape[0]):
+            one[j] += slack
+
+
+@njit(parallel=True, cache=True)
+def rows_reaching(bounds, least, ptr, rows):
+    """Fill the rows of the captions that `count_reaching` counts, an image's from ptr[image] on."""
+    for b in prange(bounds.shape[0]):
+        one, gate, k = bounds[b], least[b], ptr[b]
+        for c in range(one.shape[0]):
+            if one[c] >= gate:
+                rows[k] = c
+                k += 1
 
 
 @njit(parallel=True, cache=True)

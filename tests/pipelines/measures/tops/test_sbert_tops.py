@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.measures.sbert import TILE, FittedSbert
+from capgrade.pipelines.measures.sbert import TILE, FittedSbert, one_blas_thread_each
+from capgrade.pipelines.measures.tops import sbert as module
 from capgrade.pipelines.measures.tops import sbert_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
 from capgrade.pipelines.measures.tops.find import EveryPair, finder
-from capgrade.pipelines.measures.tops.sbert import LONG, SHORT, SbertTops, _rotated
+from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.sbert_rotated import LONG, SHORT, rotate, rotated
+from capgrade.pipelines.measures.tops.sbert_rounded import has_amx, round_captions
 
 D = 256
 
@@ -43,21 +47,26 @@ def assert_same(found: Tops, full: Tops) -> None:
     assert found.values.tobytes() == full.values.tobytes()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    st.integers(20, 700), st.integers(0, 10_000), st.integers(1, 20), st.booleans(),
+    st.booleans(), st.integers(20, 700), st.integers(0, 10_000), st.integers(1, 20), st.booleans(),
     st.sampled_from(["max", "mean", "first"]), st.sampled_from([1.0, 1e-3, 0.0]),
 )  # fmt: skip
 def test_tops_are_those_of_all_pairs(
-    images: int, seed: int, k: int, left_out: bool, references: str, spread: float
+    amx: bool, images: int, seed: int, k: int, left_out: bool, references: str, spread: float
 ) -> None:
     fitted = embedded(images, seed, references, left_out, spread)
     some = np.arange(seed % 3, images, 1 + seed % 5)
     n = len(fitted.same)
-    assert_same(SbertTops(fitted, least=1).tops(some, min(k, n - 5)), every_pair(fitted, some, n, min(k, n - 5)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "has_amx", lambda: amx)
+        found = SbertTops(fitted, least=1).tops(some, min(k, n - 5))
+    assert_same(found, every_pair(fitted, some, n, min(k, n - 5)))
 
 
-def test_several_tiles_and_texts_of_many_captions() -> None:
+@pytest.mark.parametrize("amx", [False, True])
+def test_several_tiles_and_texts_of_many_captions(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "has_amx", lambda: amx)
     fitted = embedded(2500, seed=3)
     same = fitted.same.copy()
     same[[5, 700, 701, 4000, 8001]] = 5
@@ -71,10 +80,9 @@ def test_several_tiles_and_texts_of_many_captions() -> None:
     assert found.pairs.mean() < len(same) / 4
 
 
-def test_the_bounds_hold() -> None:
-    fitted = embedded(300, seed=5)
-    vectors = fitted.embeddings
-    short, long = _rotated(vectors, SbertTops(fitted).rotation.axes)
+def test_the_bounds_of_some_coordinates_hold() -> None:
+    vectors = embedded(300, seed=5).embeddings
+    short, long = rotated(vectors, rotate(vectors).axes)
     cosines = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
     bound = short @ short.T
     longer = short[:, :SHORT] @ short[:, :SHORT].T + long @ long.T
@@ -84,15 +92,40 @@ def test_the_bounds_hold() -> None:
     assert bound.mean() < cosines.mean() + 1
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1.0, 1e-3, 40.0]))
+def test_the_bounds_of_rounded_products_hold(seed: int, length: float) -> None:
+    """Of vectors of any length, mixed with zeros; and they are not far above."""
+    rng = np.random.default_rng(seed)
+    captions = (length * embedded(60, seed).embeddings).astype(np.float32)
+    captions[rng.integers(len(captions), size=5)] = 0
+    queries, start = embedded(12, seed + 1).embeddings[:24], np.array([0, 1, 6, 24])
+    with one_blas_thread_each() as threads:
+        bounds = round_captions(captions).beside(queries, start).bounds(threads)
+    cosines = queries.astype(np.float64) @ captions.T.astype(np.float64)
+    largest = np.maximum.reduceat(cosines, start[:-1])
+    assert (bounds >= largest - length * kernel.slack(D)).all()
+    assert (bounds <= largest + 0.03 * length).all()
+
+
 def test_bounds_that_are_too_low_would_be_seen() -> None:
     """The comparison can fail: with the rests forgotten, some tops differ."""
     fitted = embedded(700, seed=6)
     images = np.arange(0, 700, 7)
     broken = SbertTops(fitted, least=1)
-    rotation = broken.rotation
-    rotation.short[:, SHORT] = -1
+    broken.__dict__["bound"] = rotate(fitted.embeddings)
+    broken.bound.short[:, SHORT] = -1
     found = broken.tops(images, 20)
     assert not np.array_equal(found.rows, every_pair(fitted, images, len(fitted.same), 20).rows)
+
+
+def test_amx_is_what_linux_says(tmp_path: Path) -> None:
+    cpu = tmp_path / "cpuinfo"
+    assert not has_amx(cpu)
+    cpu.write_text("flags : fpu avx512f amx_tile amx_int8")
+    assert not has_amx(cpu)
+    cpu.write_text("flags : fpu avx512f amx_tile amx_bf16")
+    assert has_amx(cpu)
 
 
 def test_the_way_is_chosen() -> None:
