@@ -113,7 +113,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
     on_cpu = training.random_batch(sizes.batch)
     found: dict[str, Any] = {}
     for name in sizes.models:
-        config = configure(name, training.MODELS[name], training.FEATURES, 0)
+        config = configure(name, training.MODELS[name], training.FEATURES, 1)
         model = build(name, config, training.FEATURES, training.VOCABULARY).train().to(device)
         batch = to_device(on_cpu[0], device), to_device(on_cpu[1], device)
         found[name] = {

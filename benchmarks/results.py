@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.params import load_params
@@ -137,13 +138,16 @@ def main() -> None:
     parser.add_argument("--regions", type=Path, required=True)
     parser.add_argument("--params", type=Path, default=PRESETS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", help="comparisons whose title begins so")
+    parser.add_argument("--only", default="", help="comparisons whose title begins so")
     parser.add_argument("--runs", type=Path, help="keep the trained runs here, and go on with what is here")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.out:
         refuse_file(given.out, "table of results", starting(HEAD.encode()))
-    chosen = [c for c in COMPARISONS if given.only is None or c.title.startswith(given.only)]
+    chosen = [c for c in COMPARISONS if c.title.startswith(given.only)]
+    if not chosen:
+        remedy = f"the start of one of: {', '.join(c.title for c in COMPARISONS)}"
+        raise InputError(f"no comparison begins with '{given.only}'", remedy=remedy)
     with tempfile.TemporaryDirectory() as scratch:
         text = table(
             chosen, Data(given.captions, given.regions), given.params, given.runs or Path(scratch), given.seeds

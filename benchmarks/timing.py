@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
+TURNS, BUDGET = 5, 30.0  # rounds of what takes turns, at most; seconds that they may take
 _T = TypeVar("_T")
 
 
@@ -29,15 +30,15 @@ class Round(NamedTuple):
 
 
 def in_turn(
-    works: Sequence[Callable[[], _T]], warm_up: Sequence[Callable[[], _T]], rounds: int = 5, budget: float = 30.0
+    works: Sequence[Callable[[], _T]], warm_up: Sequence[Callable[[], _T]]
 ) -> tuple[list[list[Round]], list[_T]]:
     """Rounds of each piece of work, and the results. The works take turns, so that a slow minute of the machine is
-    everyone's; after `warm_up`, which does the same work, there are as many as `budget` seconds hold, 1 to `rounds`."""
+    everyone's; after `warm_up`, which does the same work, there are as many as `BUDGET` holds, 1 to `TURNS`."""
     start = time.perf_counter()
     results = [work() for work in warm_up]
     warm = time.perf_counter() - start
     found: list[list[Round]] = [[] for _ in works]
-    for _ in range(max(1, min(rounds, int(budget / warm)))):
+    for _ in range(max(1, min(TURNS, int(BUDGET / warm)))):
         for work, mine in zip(works, found, strict=True):
             start, busy = time.perf_counter(), time.process_time()
             work()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line sets it, before torch is loaded
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line sets it, before torch is loaded
 collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 

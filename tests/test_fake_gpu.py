@@ -15,18 +15,12 @@ from tests.fake_gpu.build import LIBRARY, build, missing
 FOLDER = ROOT / "tests" / "fake_gpu"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_on_the_fake_gpu(tmp_path: Path) -> None:
     if reason := missing():
         pytest.skip(reason)
-    return build(tmp_path_factory.mktemp("guard"))
-
-
-@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("test_*.py")))
-def test_on_the_fake_gpu(file: str, library: Path) -> None:
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, LIBRARY: str(library), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "tests.fake_gpu.device", str(FOLDER / file)]
+    environment = {**os.environ, LIBRARY: str(build(tmp_path)), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.fake_gpu.device", str(FOLDER)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and "failed" not in done.stdout

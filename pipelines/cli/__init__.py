@@ -73,7 +73,8 @@ def main() -> None:
     """Run the command line; wrong input ends it with one line and exit status 2."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # uploads by git LFS, which the tests speak
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # torch's threads wait asleep: spinning starves beside other work
+    if "OMP_WAIT_POLICY" not in os.environ:  # a wish of the user's own, which the other would overrule
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # torch's threads wait asleep: awake they starve beside others
     logging.basicConfig(format="%(message)s")
     logging.getLogger("capgrade.pipelines").setLevel(logging.INFO)  # captions left out
     for handler in logging.getLogger().handlers:

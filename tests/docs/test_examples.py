@@ -17,6 +17,7 @@ import typer
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.cli import app
 from capgrade.schemas.params import load_params
+from tests.benchmarks.test_scale import run_here
 from tests.conftest import ROOT, call
 from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
@@ -197,6 +198,7 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    monkeypatch.setattr("capgrade.benchmarks.scale._run", run_here)  # six processes take most of a minute to start
     monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100, raising=False)

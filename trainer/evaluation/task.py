@@ -72,6 +72,7 @@ class Task:
             self.owner[captions] - first,
             {name: matrix[images, columns] for name, matrix in self.relevance.items()},
             codes=None if self.codes is None else self.codes[images],
+            kept=captions if self.kept is None else self.kept[captions],
         )
 
 

@@ -28,6 +28,7 @@ __all__ = ["LOSSES", "ScoredBatch", "check_scale", "checked", "make_loss", "need
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 ROUNDING = 1e-5  # by which a measure may leave its range
+DIVIDED = ("info_nce", "sigmoid")  # their scores, by `temperature`: that of daa and smooth_ap is of ranks
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,7 @@ def checked(term: Mapping[str, Any]) -> dict[str, Any]:
     Raises InputError for an unknown loss or option, listing the known ones, and for a value that does not fit."""
     loss = _known(term)
     hints = get_type_hints(loss.function, include_extras=True)
-    parameters = inspect.signature(loss.function).parameters
-    known = [name for name in parameters if name != "batch"]
+    known = [name for name in inspect.signature(loss.function).parameters if name != "batch"]
     options = {}
     for key in term.keys() - {"name", "weight", "of"}:
         if key not in known:
@@ -125,9 +125,8 @@ def checked(term: Mapping[str, Any]) -> dict[str, Any]:
         options[key] = _converted(key, hints[key], term[key], term)
     if loss.check is not None:
         loss.check(**options)
-    temperature = options.get("temperature", getattr(parameters.get("temperature"), "default", 1.0))
-    if term.get("of") == "logits" and temperature != 1:
-        problem = f"loss '{term['name']}' of the logits has temperature {temperature:g}, and they have a learned one"
+    if term.get("of") == "logits" and term["name"] in DIVIDED and options.get("temperature") != 1:
+        problem = f"loss '{term['name']}' of the logits divides them by a temperature, and they have a learned one"
         raise InputError(problem, remedy="give this term temperature: 1.0")
     return options
 

@@ -131,6 +131,6 @@ def _cannot_load(what: str, checkpoint: str, error: Exception) -> InputError:
     said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
     remedy = "use the folder of a transformers dual encoder (config, weights, tokenizer, preprocessor_config.json), or "
     remedy += "a hub id when online"
-    if isinstance(error, ImportError):  # SigLIP's tokenizer asks for sentencepiece and protobuf
-        remedy = "pip install 'capgrade[train]', which has sentencepiece and protobuf, and start anew"
+    if isinstance(error, ImportError):
+        remedy = "install that package; SigLIP's sentencepiece and protobuf come with pip install 'capgrade[train]'"
     return InputError(f"cannot load {what} '{checkpoint}': {said}", remedy=remedy)

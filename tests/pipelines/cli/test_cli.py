@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -457,3 +458,19 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_search_for_nothing_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("search", "--run", str(tmp_path), "--query", " ") == 2
     assert "the query has no words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("own", "left"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_how_threads_wait_is_the_users_to_say(
+    own: dict[str, str], left: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # what the command sets goes with it
+        monkeypatch.delenv(name)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    assert call("--help") == 0
+    assert os.environ.get("GOMP_SPINCOUNT") == left

@@ -293,11 +293,12 @@ def test_a_term_looks_at_the_scores_of_a_part():
 
 def test_logits_take_no_second_temperature():
     for term in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
-        with pytest.raises(InputError, match=r"has temperature 0\.\d+, .*give this term temperature: 1.0"):
+        with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
             make_loss([{**term, "of": "logits"}])
         make_loss([{**term, "of": "logits", "temperature": 1.0}])
         make_loss([{**term, "of": "instance"}])
-    make_loss([{"name": "triplet", "of": "logits"}])
+    for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
+        make_loss([{"name": name, "of": "logits"}])
 
 
 def test_losses_of_a_model_are_taken_as_it_made_them():

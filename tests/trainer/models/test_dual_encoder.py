@@ -251,19 +251,20 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
         made("clip", **SMALL).encode_captions(pad_texts([np.arange(25)]))  # type: ignore[attr-defined]
 
 
-def test_a_tokenizer_whose_package_is_missing_says_what_to_install(monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize("package", ["SentencePiece", "ftfy"])
+def test_a_tokenizer_whose_package_is_missing_says_what_to_install(package: str, monkeypatch, tmp_path) -> None:
     from transformers import AutoTokenizer
 
     def missing(*_: object) -> None:
-        raise ImportError("\nSiglipTokenizer requires the SentencePiece library but it was not found.")
+        raise ImportError(f"\nThis tokenizer requires the {package} library but it was not found.")
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", missing)
-    with pytest.raises(InputError, match=r"requires the SentencePiece .*pip install 'capgrade\[train\]'"):
+    with pytest.raises(InputError, match=rf"requires the {package} .*install that package.*'capgrade\[train\]'"):
         CheckpointTokens(str(tmp_path)).encode_texts(["a dog"])
 
 
 def test_the_tokenizer_of_siglip_reads_captions(tmp_path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece", reason="SigLIP's tokenizer needs sentencepiece")
+    import sentencepiece
     from transformers import SiglipConfig, SiglipTextConfig
 
     prefix = tmp_path / "spiece"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,17 @@ def test_only_pairs_with_a_gradient_are_scored_again(monkeypatch) -> None:
     for count in (0, 3, few, few + 1, PAIRS):
         through(model, scores, (torch.arange(PAIRS) < count).double().view_as(scores))
     assert asked == [3, few]  # the graph of the whole matrix for more
+
+
+def test_few_pairs_under_autocast_and_with_checkpoints() -> None:
+    model = made()
+    model.float().config = replace(model.config, checkpoint=True)
+    few = (torch.arange(PAIRS) % 9 == 0).float().view(len(REGIONS), len(WORDS))
+    expected = through(model, sgr_loop(model, *encoded(model)), few)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model.scores(*encoded(model))
+    for mine, wanted in zip(through(model, scores, few), expected, strict=True):
+        close(mine, wanted, 0.05 * max(1e-3, float(wanted.abs().max())))
 
 
 def test_gradcheck_of_either_way(monkeypatch) -> None:
