@@ -23,10 +23,10 @@ LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford e
 @dataclass(frozen=True)
 class DualEncoderConfig:
     """Sizes of a random model, those of OpenAI's ViT-B/32; a checkpoint has its own. Perceptrons are four times as
-    upcast as their layers."""
+    wide as their layers."""
 
     pretrained: str | None = None  # a transformers dual encoder: folder or hub id; None: random weights
-    embed: Positive | None = None  # None: 512 of CLIP; SigLIP's vectors are as upcast as its image layers
+    embed: Positive | None = None  # None: 512 of CLIP; SigLIP's vectors are as wide as its image layers
     image: Positive = 224  # pixels of a side
     patch: Positive = 32
     image_width: Positive = 768

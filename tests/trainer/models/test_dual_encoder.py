@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -100,17 +101,18 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     tokens = CheckpointTokens(folder)
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
-    model = build(name, config, 0, tokens.size).train()
+    model = build(name, config, 0, tokens.size).train().double()  # rounding in float32 is another on every processor
     transform = image_transform(config, biased=name == "siglip")
     texts = pad_texts(tokens.encode_texts(CAPTIONS))
-    images, captions = model(_batch([transform(one) for one in _pictures()]), texts)
+    batch = _batch([transform(one) for one in _pictures()])
+    images, captions = model(replace(batch, features=batch.features.double()), texts)
     logits = model.more_scores(images, captions)["logits"]
     own = torch.eye(len(CAPTIONS), dtype=torch.bool)
     scores = model.scores(images, captions)
     loss = make_loss([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
     loss.backward()
 
-    theirs = AutoModel.from_pretrained(folder).train()
+    theirs = AutoModel.from_pretrained(folder).train().double()
     processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
     # The documents of SigLIP in transformers: padding="max_length", and no attention mask.
     padding = {"padding": "max_length", "max_length": POSITIONS} if name == "siglip" else {"padding": True}
@@ -118,12 +120,12 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     if name == "siglip":
         del cut["attention_mask"]
     pixels = processor([Image.fromarray(one) for one in _pictures()], return_tensors="pt")["pixel_values"]
-    found = theirs(**cut, pixel_values=pixels, return_loss=True)
+    found = theirs(**cut, pixel_values=pixels.double(), return_loss=True)
     found.loss.backward()
 
-    close(logits, found.logits_per_image, 4e-6)  # of up to 10
-    close(scores, found.image_embeds @ found.text_embeds.T)
-    close(loss, found.loss)
+    close(logits, found.logits_per_image, 1e-12)
+    close(scores, found.image_embeds @ found.text_embeds.T, 1e-12)
+    close(loss, found.loss)  # ours is of float32
     expected = dict(theirs.named_parameters())
     for key, parameter in model.encoder.named_parameters():
         grad = expected[key].grad
