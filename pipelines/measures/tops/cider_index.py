@@ -21,7 +21,8 @@ RANGES = 8  # of ranks whose sums are made together: a small corpus has fewer, a
 RANGE = 2**15  # ranks at least are one, and a large one more, as
 LARGEST = 2**17  # ranks at most are one, so that their sums stay in a core's cache
 LONG = 256  # postings of a term of which is known where each range starts
-FIRST = 36  # postings by the root of the number of captions, walked before the first threshold
+FIRST = 2**15  # postings walked before the first threshold, but
+SHARE = 1 / 5  # of the number of captions at most
 PAYS = 1 / 8  # of the captions: of more beside leaders, all pairs are faster
 UNITS = 2**15  # of the value of equal captions, in which gains are added up
 
@@ -75,7 +76,7 @@ def index(f: FittedCider) -> Index:
     return Index(
         f.ptr, term, f.length_class, f.inv_norm, f.gain, gram_of, f.term_count, f.dense_row, f.post_ptr, post, long,
         starts, row_of_rank, class_start, common.view(np.uint32)[:, :, 0], _most(common, BLOCK), _most(common, size),
-        size // BLOCK, FIRST * n_captions**0.5, PAYS * n_captions, levels,
+        size // BLOCK, min(FIRST, SHARE * n_captions), PAYS * n_captions, levels,
     )  # fmt: skip
 
 

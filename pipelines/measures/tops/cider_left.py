@@ -9,6 +9,8 @@ from capgrade.pipelines.measures.tops.cider_index import BLOCK, BY, LEVELS
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.fetched import fetch
 
+GROUP = 16  # ranks of a block looked at together
+
 
 @njit(cache=True, forceinline=True)
 def _highest(j, level, lists, ix):
@@ -81,11 +83,15 @@ def _bounded(blocks, begin, sums, lowest, parts, rest, d, least, out, n):
     start, end = n, n
     for x in blocks:
         block = begin + x
-        for j in range(0, BLOCK, 16):
-            fetch(parts, block * BLOCK + j)
-        for r in range(block * BLOCK, (block + 1) * BLOCK):
-            out[end] = r
-            end += sums[r] >= lowest[block]
+        for first in range(block * BLOCK, (block + 1) * BLOCK, GROUP):
+            some, low, hits = sums[first : first + GROUP], lowest[block], np.uint16(0)
+            for j in range(GROUP):
+                hits |= np.uint16(some[j] >= low)
+            if hits:
+                fetch(parts, first)
+                for r in range(first, first + GROUP):
+                    out[end] = r
+                    end += sums[r] >= low
     for r in out[start:end]:
         out[n] = r
         n += sums[r] + bound(parts[r], rest, d) >= least

@@ -12,11 +12,21 @@ from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.fetched import fetch
 
+AHEAD = 16  # postings whose sums are on their way
+POSTINGS = 8  # that a line of the cache holds
+
 
 @njit(cache=True, inline="always")
 def _gain(table, k, post, norms, p):
     """In units, rounded up."""
     return np.uint16(np.int32(table[k, post[p, 1] & np.uint32(255)] * norms[p, 1]) + np.int32(1))
+
+
+@njit(cache=True, forceinline=True)
+def _fetch(post, begin, end):
+    """Ask for these postings."""
+    for p in range(begin, end, POSTINGS):
+        fetch(post, p)
 
 
 @njit(cache=True)
@@ -34,8 +44,12 @@ def walk_first(n_lists, lists, post, norms, im, sums, touched):
     table, begin, end, first_term, last_term, n = im.table, im.begin, im.end, lists.begin, lists.end, 0
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
+            _fetch(post, begin[k], end[k])
+    for x in range(n_lists):
+        for k in range(first_term[x], last_term[x]):
             for p in range(begin[k], end[k]):
                 r = post[p, 0]
+                fetch(sums, post[min(p + AHEAD, end[k] - 1), 0])
                 touched[n] = r
                 n += sums[r] == 0
                 sums[r] += _gain(table, k, post, norms, p)
@@ -68,8 +82,7 @@ def walk_range(some, lists, j, ix, norms, im, sums):
             else:
                 starts[k] = _from(post, starts[k], ends[k], first)
                 ends[k] = _from(post, starts[k], ends[k], last)
-            for p in range(starts[k], min(ends[k], starts[k] + 24), 8):
-                fetch(post, p)
+            _fetch(post, starts[k], ends[k])
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             for p in range(starts[k], ends[k]):
