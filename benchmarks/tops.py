@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,7 @@ def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[st
         all_pairs += time.perf_counter() - middle
         seconds += middle - start
         on_one += on_one_thread(
-            lambda block=block: find.tops(block, top),
-            lambda block=block: every_pair(fitted, block, captions.n_captions, top),
+            partial(find.tops, block, top), partial(every_pair, fitted, block, captions.n_captions, top)
         )
         touched += int(mine.pairs.sum())
         same &= np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
