@@ -1,19 +1,23 @@
 """`capgrade bench tops`: the captions of highest relevance by bounds, beside all pairs, block by block in one run.
 
 Random blocks of images are taken, and each is done both ways, one after the other: other work on the machine slows
-both. Seconds are those of the images taken. The exponent is of the seconds of all images, over corpora of an eighth, a
+both. Then it is done both ways on one thread, whose processor time says what the work is, whoever else works there.
+Seconds are those of the images taken. The exponent is of the seconds of all images, over corpora of an eighth, a
 quarter, half and all of the images: 2 where every pair is scored.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import get_num_threads, set_num_threads
+from threadpoolctl import threadpool_limits
 
 from capgrade.pipelines.measures import Fitted, Measure, choose
 from capgrade.pipelines.measures.sbert import FittedSbert, first_of_text
@@ -30,8 +34,8 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 1)  # of the images, for the exponent
 def bench(
     captions_dir: Path, names: tuple[str, ...], params: MeasuresParams, split: str | None, top: int, images: int
 ) -> dict[str, Any]:
-    """By measure: images, seconds, all_pairs_seconds, ratio, pairs (of these images), pairs_touched, same,
-    all_pairs_exponent. `exponent`: of each measure, of the time by bounds."""
+    """By measure: images, seconds, all_pairs_seconds, ratio, the same of one thread, pairs (of these images),
+    pairs_touched, same, all_pairs_exponent. `exponent`: of each measure, of the time by bounds."""
     captions = read_captions(captions_dir, split)
     found: dict[str, Any] = {}
     exponents: dict[str, float] = {}
@@ -80,7 +84,7 @@ def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[st
     some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[:images])
     warm = some[:2]
     find.tops(warm, top), every_pair(fitted, warm, captions.n_captions, top)  # kernels are compiled, indexes made
-    seconds, all_pairs, touched, same = 0.0, 0.0, 0, True
+    seconds, all_pairs, touched, same, on_one = 0.0, 0.0, 0, True, np.zeros(2)
     for at in range(0, len(some), BLOCK):
         block = some[at : at + BLOCK]
         start = time.perf_counter()
@@ -89,6 +93,9 @@ def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[st
         full = every_pair(fitted, block, captions.n_captions, top)
         all_pairs += time.perf_counter() - middle
         seconds += middle - start
+        on_one += on_one_thread(
+            partial(find.tops, block, top), partial(every_pair, fitted, block, captions.n_captions, top)
+        )
         touched += int(mine.pairs.sum())
         same &= np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
     return {
@@ -98,10 +105,28 @@ def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[st
         "seconds": seconds,
         "all_pairs_seconds": all_pairs,
         "ratio": all_pairs / seconds,
+        "thread_seconds": on_one[0],
+        "all_pairs_thread_seconds": on_one[1],
+        "thread_ratio": on_one[1] / on_one[0],
         "pairs": len(some) * captions.n_captions,
         "pairs_touched": touched,
         "same": same,
     }
+
+
+def on_one_thread(*ways: Callable[[], Any]) -> np.ndarray:
+    """Processor seconds of each, float64 [ways]."""
+    threads, seconds = get_num_threads(), np.empty(len(ways))
+    set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            for k, way in enumerate(ways):
+                start = time.thread_time()
+                way()
+                seconds[k] = time.thread_time() - start
+    finally:
+        set_num_threads(threads)
+    return seconds
 
 
 def _exponent(sizes: list[dict[str, Any]], key: str) -> float:
@@ -119,7 +144,8 @@ def show(result: dict[str, Any]) -> str:
     """A line a measure."""
     return "\n".join(
         f"{name}: {found['images']:,} images x {found['captions']:,} captions in {found['seconds']:.2f} s, all pairs "
-        f"{found['all_pairs_seconds']:.2f} s ({found['ratio']:.1f} times); {found['pairs_touched']:,} of "
+        f"{found['all_pairs_seconds']:.2f} s ({found['ratio']:.1f} times, in processor time of one thread "
+        f"{found['thread_ratio']:.1f}); {found['pairs_touched']:,} of "
         f"{found['pairs']:,} pairs touched; {'the same' if found['same'] else 'NOT THE SAME'}; grows with the power "
         f"{result['exponent'][name]:.2f}, all pairs {found['all_pairs_exponent']:.2f}"
         for name, found in result.items()

@@ -75,7 +75,7 @@ class FittedCider(ArrayState):
             for first in range(0, len(self.rank), CHUNK):
                 score_chunk(first, first, out)
         else:
-            kernel.score_some(images, captions, self._sorted_ngrams(captions), self._rows, out)
+            kernel.score_some(images, captions, self._sorted_ngrams(captions), self.rows, out)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
@@ -92,8 +92,8 @@ class FittedCider(ArrayState):
     def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
         """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
-        postings = self._postings
-        folded, cursor, following = kernel.fold_references(images, first, self._rows, postings)
+        postings = self.postings
+        folded, cursor, following = kernel.fold_references(images, first, self.rows, postings)
 
         def score_chunk(first: int, column: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
@@ -105,7 +105,7 @@ class FittedCider(ArrayState):
     def fold(self, images: np.ndarray, first: int) -> Folded:
         """The terms of these images' references that captions from row `first` on have, and what a caption gains by
         each."""
-        folded: Folded = kernel.fold_references(images, first, self._rows, self._postings)[0]
+        folded: Folded = kernel.fold_references(images, first, self.rows, self.postings)[0]
         return folded
 
     @property
@@ -114,14 +114,14 @@ class FittedCider(ArrayState):
         return float(self.scale * (1 + self.order.max(initial=0)))
 
     @property
-    def _rows(self) -> Rows:
+    def rows(self) -> Rows:
         return Rows(
             self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
             self.length_class, self.penalty, self.clip, self.scale, self.full,
         )  # fmt: skip
 
     @property
-    def _postings(self) -> Postings:
+    def postings(self) -> Postings:
         return Postings(
             self.term_ptr, self.term_count, self.post_ptr, self.post_rank, self.dense_row, self.dense
         )  # fmt: skip
@@ -137,7 +137,7 @@ class FittedCider(ArrayState):
         """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(images[rows], own, self._rows, values)
+        kernel.leave_out_self(images[rows], own, self.rows, values)
         put_own(out, rows, own, values, captions)
 
 

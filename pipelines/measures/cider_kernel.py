@@ -106,7 +106,7 @@ def _first_from(values, begin, end, wanted):
 
 
 @njit(fastmath=_FAST, cache=True)
-def _fold_image(i, first, rows, postings, row, term, cursor, following, ending, orders, table):
+def fold_image(i, first, rows, postings, row, term, cursor, following, ending, orders, table):
     """The terms of image i from `row` on; returns the row behind them."""
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
@@ -163,7 +163,7 @@ def fold_references(images, first, rows, postings):
     following, ending = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
     orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, rows.penalty.shape[0]), np.float32)
     for b in prange(images.shape[0]):
-        end = _fold_image(
+        end = fold_image(
             images[b], first, rows, postings, start[b], term, cursor, following, ending, orders, table
         )  # fmt: skip
         used[b] = end - start[b]

@@ -27,6 +27,7 @@ def test_json(captions_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"seconds", "all_pairs_seconds", "ratio", "pairs_touched", "same"} <= set(cider)
     assert cider["same"] is True
     assert cider["ratio"] == pytest.approx(cider["all_pairs_seconds"] / cider["seconds"])
+    assert cider["thread_ratio"] == pytest.approx(cider["all_pairs_thread_seconds"] / cider["thread_seconds"])
     assert 0 < cider["pairs_touched"] <= cider["pairs"]
     assert np.isfinite(found["exponent"]["cider"])
 

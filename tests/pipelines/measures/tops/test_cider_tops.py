@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from capgrade.pipelines.captions import captions as stage
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.tops import cider_index
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
 from capgrade.pipelines.measures.tops.find import EveryPair, finder
@@ -55,6 +59,57 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
     fitted = fit(name, make_captions(sets_with_ties(images, seed)), left_out)
     some = np.arange(0, images, 2)
     assert_same(finder(fitted, images).tops(some, k), *best(fitted, some, k))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(40, 120), st.integers(0, 10_000), st.integers(1, 12), st.booleans(),
+    st.sampled_from(["cider", "cider_plain", "tfidf_cosine"]), st.sampled_from([64, 192]), st.sampled_from([0.1, 5]),
+)  # fmt: skip
+def test_many_small_ranges_have_the_same_tops(
+    images: int, seed: int, k: int, left_out: bool, name: str, size: int, first: float
+) -> None:
+    """However many captions are scored: real corpora give up on an image that few are ruled out of."""
+    fitted = fit(name, make_captions(sets_with_ties(images, seed)), left_out)
+    some = np.arange(0, images, 2)
+    with patch.multiple(cider_index, RANGE=size, LARGEST=size, LONG=4, FIRST=first, PAYS=1):
+        found = finder(fitted, images).tops(some, k)
+    assert_same(found, *best(fitted, some, k))
+
+
+def test_norms_of_common_parts_are_rounded_up() -> None:
+    """From the words: of each order, the norm of the tf-idf of n-grams above a level, beside that of all."""
+    sets = sets_with_ties(40, seed=4)
+    captions = make_captions(sets)
+    index = CiderTops(fit("cider", captions)).index  # type: ignore[arg-type]
+    words = [text.split() for text in captions.texts]
+    counts = [[Counter(zip(*(w[k:] for k in range(n)), strict=False)) for n in range(1, 5)] for w in words]
+    held = [Counter(gram for found in counts for gram in found[o]) for o in range(4)]
+    df: list[Counter[tuple[str, ...]]] = [Counter() for _ in range(4)]
+    for o, image in ((o, image) for o in range(4) for image in range(40)):
+        df[o].update({gram for c in np.flatnonzero(captions.owner == image) for gram in counts[c][o]})
+    parts = index.common.view(np.uint8).reshape(len(cider_index.LEVELS), -1, 4)
+    for rank in np.flatnonzero(index.row_of_rank >= 0):
+        for o in range(4):
+            weights = {g: (t * np.log(40 / df[o][g])) ** 2 for g, t in counts[index.row_of_rank[rank]][o].items()}
+            for level, share in enumerate(cider_index.LEVELS):
+                above = sum(w for g, w in weights.items() if held[o][g] > share * captions.n_captions)
+                norm = 255 * np.sqrt(above / sum(weights.values())) if sum(weights.values()) > 0 else 0
+                assert norm - 1e-6 <= parts[level, rank, o] <= norm + 1 + 1e-6
+
+
+def test_postings_are_the_captions_of_a_term_by_range() -> None:
+    with patch.multiple(cider_index, RANGE=64, LARGEST=64, LONG=4):
+        index = CiderTops(fit("cider", make_captions(sets_with_ties(60, seed=5)))).index  # type: ignore[arg-type]
+    for t in range(len(index.post_ptr) - 1):
+        ranks = index.post[index.post_ptr[t] : index.post_ptr[t + 1], 0].astype(np.int64)
+        rows = np.repeat(np.arange(len(index.ptr) - 1), np.diff(index.ptr))[index.term == t]
+        assert (np.diff(ranks) > 0).all() and set(index.row_of_rank[ranks]) == set(rows)
+    for x, t in enumerate(index.long):
+        ranks = index.post[index.post_ptr[t] : index.post_ptr[t + 1], 0]
+        expected = index.post_ptr[t] + np.searchsorted(ranks, 64 * np.arange(index.starts.shape[1]))
+        np.testing.assert_array_equal(index.starts[x], expected)
+    assert len(index.long) and index.starts.shape[1] > 2
 
 
 @pytest.mark.parametrize("name", ["cider", "rouge_l"])
@@ -111,7 +166,8 @@ def test_bounds_that_are_too_low_would_be_seen(coco: Captions) -> None:
     images = np.arange(0, coco.n_images, 40)
     broken = CiderTops(fitted)  # type: ignore[arg-type]
     index = broken.index
-    nothing = index._replace(common=np.zeros_like(index.common), most_common=np.zeros_like(index.most_common))
+    empty = {name: np.zeros_like(getattr(index, name)) for name in ("common", "most", "most_of_range")}
+    nothing = index._replace(**empty)
     object.__setattr__(broken, "__dict__", {**broken.__dict__, "index": nothing})
     found = broken.tops(images, 64)
     assert not np.array_equal(found.rows, best(fitted, images, 64)[0])

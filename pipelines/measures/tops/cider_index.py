@@ -1,0 +1,151 @@
+"""What the exact tops of CIDEr-D need of the captions: postings by rank, and how much of each caption is common.
+
+Ranks go by length class, and in a class by how much of a caption's unit vectors is in common n-grams: so a run of ranks
+has bounds that are true of most of it. Each class starts a block of ranks, so some ranks are of no caption.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.schemas.compiled import njit
+
+ORDERS = 4
+LEVELS = (1 / 512, 1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1.0)  # of the captions: n-grams above are common
+BY = 3  # the level whose common n-grams captions of a length are sorted by
+BLOCK = 64  # ranks looked at together
+RANGES = 8  # of ranks whose sums are made together: a small corpus has fewer, as
+RANGE = 2**15  # ranks at least are one, and a large one more, as
+LARGEST = 2**17  # ranks at most are one, so that their sums stay in a core's cache
+LONG = 256  # postings of a term of which is known where each range starts
+FIRST = 2**15  # postings walked before the first threshold, but
+SHARE = 1 / 5  # of the number of captions at most
+PAYS = 1 / 8  # of the captions: of more beside leaders, all pairs are faster
+UNITS = 2**15  # of the value of equal captions, in which gains are added up
+
+
+class Index(NamedTuple):
+    """Of the captions."""
+
+    ptr: np.ndarray  # int64 [n_captions + 1], of `term`
+    term: np.ndarray  # int32 [nonzeros]: the (n-gram, count) terms of each caption
+    length_class: np.ndarray  # int32 [n_captions]
+    inv_norm: np.ndarray  # float64 [n_captions, ORDERS]
+    gain: np.ndarray  # float64 [n_grams]
+    gram_of: np.ndarray  # int32 [terms]
+    count_of: np.ndarray  # int32 [terms]
+    dense_row: np.ndarray  # int32 [terms]
+    post_ptr: np.ndarray  # int64 [terms + 1]
+    post: np.ndarray  # uint32 [postings, 2]: rank; the inverse norm in units as float32, the last 8 bits the class
+    long: np.ndarray  # int64: terms of more than LONG postings, ascending
+    starts: np.ndarray  # int64 [long terms, ranges + 1]: where in their postings each range starts
+    row_of_rank: np.ndarray  # int32 [ranks]: -1 for none
+    class_start: np.ndarray  # int64 [classes + 1]: blocks
+    common: np.ndarray  # uint32 [levels, ranks]: a byte an order, the norm of a caption's part in common n-grams
+    most: np.ndarray  # uint32 [levels, blocks]: the largest of each byte
+    most_of_range: np.ndarray  # uint32 [levels, ranges]: likewise
+    range_blocks: int  # blocks of a range
+    first: float  # postings walked before the first threshold
+    pays: float  # captions: of more beside leaders, all pairs are faster
+    most_of_level: np.ndarray  # float64 [levels]: captions with an n-gram that is not above the level
+
+
+def index(f: FittedCider) -> Index:
+    """Of a fitted CIDEr-D."""
+    n_captions = len(f.rank)
+    gram_of = np.repeat(np.arange(len(f.term_ptr) - 1, dtype=np.int32), np.diff(f.term_ptr))
+    term = np.empty(len(f.gram), np.int32)
+    _terms(f.gram, f.count, f.term_ptr, f.term_count, term)
+    levels = np.array(LEVELS) * n_captions
+    above = np.searchsorted(levels, np.bincount(f.gram, minlength=len(f.gain)))
+    parts = np.empty((len(LEVELS), n_captions, ORDERS), np.uint8)
+    _parts(f.ptr, f.gram, f.count, f.gain, f.order, f.inv_norm, above, parts)
+    row_of_rank, class_start = _ranked(f.length_class, parts[BY].sum(1, dtype=np.int64), len(f.penalty))
+    post = np.empty((len(term), 2), np.uint32)
+    units = np.float32(UNITS / f.full)
+    _posted(row_of_rank, f.ptr, term, f.post_ptr, f.order[gram_of], f.inv_norm, units, f.length_class, post)
+    common = np.zeros((len(LEVELS), len(row_of_rank), ORDERS), np.uint8)
+    common[:, row_of_rank >= 0] = parts[:, row_of_rank[row_of_rank >= 0]]
+    size = int(np.clip(len(row_of_rank) // RANGES, RANGE, LARGEST)) // BLOCK * BLOCK
+    long = np.flatnonzero(np.diff(f.post_ptr) > LONG)
+    starts = np.empty((len(long), -(-len(row_of_rank) // size) + 1), np.int64)
+    _starts(long, f.post_ptr, post, size, starts)
+    return Index(
+        f.ptr, term, f.length_class, f.inv_norm, f.gain, gram_of, f.term_count, f.dense_row, f.post_ptr, post, long,
+        starts, row_of_rank, class_start, common.view(np.uint32)[:, :, 0], _most(common, BLOCK), _most(common, size),
+        size // BLOCK, min(FIRST, SHARE * n_captions), PAYS * n_captions, levels,
+    )  # fmt: skip
+
+
+def _ranked(length_class: np.ndarray, commonness: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """row_of_rank and class_start."""
+    by_class = np.lexsort((commonness, length_class))
+    sizes = np.bincount(length_class, minlength=n_classes)
+    blocks = -(-sizes // BLOCK)
+    shift = np.cumsum(blocks * BLOCK - sizes) - (blocks * BLOCK - sizes)
+    row_of_rank = np.full(blocks.sum() * BLOCK, -1, np.int32)
+    row_of_rank[np.arange(len(by_class)) + shift[length_class[by_class]]] = by_class
+    return row_of_rank, np.concatenate([[0], np.cumsum(blocks)])
+
+
+def _most(common: np.ndarray, size: int) -> np.ndarray:
+    """uint32 [levels, ranks / size]: the largest of each byte of so many ranks."""
+    most = np.maximum.reduceat(common, np.arange(0, common.shape[1], size), axis=1)
+    return np.ascontiguousarray(most).view(np.uint32)[:, :, 0]
+
+
+@njit(cache=True)
+def _terms(gram, count, term_ptr, term_count, out):
+    """The term of each n-gram of each caption."""
+    for p in range(gram.shape[0]):
+        t = term_ptr[gram[p]]
+        while term_count[t] != count[p]:
+            t += 1
+        out[p] = t
+
+
+@njit(cache=True)
+def _parts(ptr, gram, count, gain, order, inv_norm, above, out):
+    """The norm of a caption's part in the n-grams above each level, in 255ths, rounded up: uint8 [levels, n_captions,
+    ORDERS]. `above` int64 [n_grams]: how many levels an n-gram is above."""
+    n_levels = out.shape[0]
+    squares = np.empty((n_levels + 1, ORDERS))
+    for c in range(ptr.shape[0] - 1):
+        squares[:] = 0
+        for p in range(ptr[c], ptr[c + 1]):
+            g = gram[p]
+            squares[above[g], order[g]] += (count[p] * inv_norm[c, order[g]]) ** 2 * gain[g]
+        for level in range(n_levels - 1, -1, -1):
+            for o in range(ORDERS):
+                part = np.sqrt(squares[level + 1, o]) * 255 * (1 + 1e-9)
+                out[level, c, o] = np.uint8(min(np.ceil(part), 255))
+                squares[level, o] += squares[level + 1, o]
+
+
+@njit(cache=True)
+def _posted(row_of_rank, ptr, term, post_ptr, order_of, inv_norm, units, length_class, post):
+    """The postings of each term by rising rank. Inverse norms are rounded up to 24 bits."""
+    at, packed = post_ptr[:-1].copy(), np.empty(1, np.float32)
+    bits = packed.view(np.uint32)
+    for r in range(row_of_rank.shape[0]):
+        c = row_of_rank[r]
+        for p in range(ptr[c], ptr[c + 1]) if c >= 0 else range(0):
+            t = term[p]
+            packed[0] = np.float32(inv_norm[c, order_of[t]]) * units
+            post[at[t], 0] = r
+            post[at[t], 1] = (bits[0] + np.uint32(255)) & np.uint32(0xFFFFFF00) | np.uint32(length_class[c])
+            at[t] += 1
+
+
+@njit(cache=True)
+def _starts(long, post_ptr, post, size, out):
+    """Where the postings of each range start, of so many ranks."""
+    for x in range(long.shape[0]):
+        p, end = post_ptr[long[x]], post_ptr[long[x] + 1]
+        for j in range(out.shape[1]):
+            while p < end and post[p, 0] < j * size:
+                p += 1
+            out[x, j] = p

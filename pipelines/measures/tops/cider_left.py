@@ -1,0 +1,98 @@
+"""What sums and bounds do not rule out (CIDEr-D's exact tops): by range of ranks, by block, by caption."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capgrade.pipelines.measures.tops.cider_bounds import bound
+from capgrade.pipelines.measures.tops.cider_index import BLOCK, BY, LEVELS
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.fetched import fetch
+
+GROUP = 16  # ranks of a block looked at together
+
+
+@njit(cache=True, forceinline=True)
+def _highest(j, level, lists, ix):
+    """What the n-grams above a level give a caption of range j at most."""
+    first, last, highest = j * ix.range_blocks, (j + 1) * ix.range_blocks, np.float32(0)
+    for d in range(ix.class_start.shape[0] - 1):
+        if ix.class_start[d] < last and ix.class_start[d + 1] > first:
+            highest = max(highest, bound(ix.most_of_range[level, j], lists.rest[level], d))
+    return highest
+
+
+@njit(cache=True)
+def promising(lists, ix):
+    """The ranges, those first where common n-grams may give most."""
+    highest = np.empty(ix.most_of_range.shape[1], np.float32)
+    for j in range(highest.shape[0]):
+        highest[j] = -_highest(j, BY, lists, ix)
+    return np.argsort(highest)
+
+
+@njit(cache=True)
+def level_of(j, lists, least, ix):
+    """The first level whose n-grams above it give no caption of range j so much."""
+    level = 0
+    while level < len(LEVELS) - 1 and _highest(j, level, lists, ix) >= least:
+        level += 1
+    return level
+
+
+@njit(cache=True)
+def _lowest(most, rest, d, least, out):
+    """The sum that reaches `least` units with the bound of each of these blocks, which are of class d."""
+    m0, m1, m2, m3 = rest[0, d], rest[1, d], rest[2, d], rest[3, d]
+    for x in range(most.shape[0]):
+        b0, b1 = np.float32(most[x] & np.uint32(255)), np.float32(most[x] >> np.uint32(8) & np.uint32(255))
+        b2, b3 = np.float32(most[x] >> np.uint32(16) & np.uint32(255)), np.float32(most[x] >> np.uint32(24))
+        low = least - (m0 * b0 + m1 * b1 + m2 * b2 + m3 * b3) * np.float32(1 / 255)
+        out[x] = np.uint16(np.int32(max(np.float32(0), low)))
+
+
+@njit(cache=True)
+def _reaching(sums, lowest, out):
+    """Which blocks have a sum as large as their lowest; how many."""
+    n = 0
+    for block in range(sums.shape[0]):
+        some, low, hits = sums[block], lowest[block], np.uint16(0)
+        for j in range(BLOCK):
+            hits |= np.uint16(some[j] >= low)
+        out[n] = block
+        n += hits != 0
+    return n
+
+
+@njit(cache=True)
+def left(first, last, level, least, lists, ix, sums, room):
+    """Put the ranks of blocks first..last that the bound leaves into `room.touched`; how many."""
+    n, parts, rest, lowest, blocks = 0, ix.common[level], lists.rest[level], room.lowest, room.blocks
+    for d in range(ix.class_start.shape[0] - 1):
+        begin, end = max(first, ix.class_start[d]), min(last, ix.class_start[d + 1])
+        if begin < end:
+            _lowest(ix.most[level, begin:end], rest, d, least, lowest[begin:end])
+            hits = _reaching(sums[begin * BLOCK : end * BLOCK].reshape(-1, BLOCK), lowest[begin:end], blocks)
+            n = _bounded(blocks[:hits], begin, sums, lowest, parts, rest, d, least, room.touched, n)
+    return n
+
+
+@njit(cache=True)
+def _bounded(blocks, begin, sums, lowest, parts, rest, d, least, out, n):
+    """Put the ranks of blocks of class d that the bound leaves behind the n in `out`; how many."""
+    start, end = n, n
+    for x in blocks:
+        block = begin + x
+        for first in range(block * BLOCK, (block + 1) * BLOCK, GROUP):
+            some, low, hits = sums[first : first + GROUP], lowest[block], np.uint16(0)
+            for j in range(GROUP):
+                hits |= np.uint16(some[j] >= low)
+            if hits:
+                fetch(parts, first)
+                for r in range(first, first + GROUP):
+                    out[end] = r
+                    end += sums[r] >= low
+    for r in out[start:end]:
+        out[n] = r
+        n += sums[r] + bound(parts[r], rest, d) >= least
+    return n
