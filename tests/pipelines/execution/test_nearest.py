@@ -85,7 +85,8 @@ def test_groups_of_captions_are_refused() -> None:
 def test_by_hand(
     captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cider_index, "PAYS", 1)  # so few captions are otherwise scored in full
+    for name in ("PAYS", "SHARE"):  # so few captions are otherwise scored in full
+        monkeypatch.setattr(cider_index, name, 1)
     command = ["shards", "--captions", str(captions_dir), "--out", str(tmp_path / "out"), "--measures", "cider,bleu"]
     assert call(*command, "--set", "shards.windows.among=0.05", "--top", "2", "--explain") == 0
     said = capsys.readouterr().out
