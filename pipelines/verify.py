@@ -21,6 +21,7 @@ from capgrade.schemas.files import (
     WORK,
     check_size,
     digest,
+    made_again,
     metadata_of,
     open_arrow,
     parse_manifest,
@@ -191,7 +192,7 @@ def _check_manifest(folder: Path) -> tuple[list[Path], list[Problem]]:
     except InputError as error:
         return sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [_problem(path, error)]
     kind = manifest["kind"]
-    remedy = f"run `capgrade {COMMAND.get(kind, kind)}` again with --out {folder}"
+    remedy = made_again(kind, folder)
     problems = []
     for name, entry in manifest["files"].items():
         try:

@@ -263,13 +263,20 @@ def self_digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def made_again(kind: str, folder: Path) -> str:
+    """What makes such a folder anew."""
+    if kind == "shards_parquet":
+        return "empty the folder, and run the pipeline with `WriteShards` again"
+    return f"run `capgrade {COMMAND.get(kind, kind)}` again with --out {folder}"
+
+
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """The manifest of a finished stage's folder, after checking it and that its files are there at their full size.
 
     Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
     when a file is missing or has another size.
     """
-    remedy = f"run `capgrade {COMMAND.get(kind, kind)}` again with --out {folder}"
+    remedy = made_again(kind, folder)
     if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)

@@ -25,6 +25,7 @@ from capgrade.pipelines.audit.lists import equal_captions, groups, joined, likel
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_text
+from capgrade.schemas.inputs import found_digests, require_unchanged
 
 LEAD = "Which of the negatives are positives? Estimated from captions alone, at the level of people's judgements."
 SAMPLED = " Lists have the pairs that the shards kept; the estimate counts these by their weights."
@@ -64,6 +65,9 @@ def audit(
     source, known = open_source(relevance, shards), load(calibration or SHIPPED)
     name = _measure(source, known, measure, calibration or SHIPPED)
     split = split or _split_of(relevance, shards)
+    given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": calibration}
+    matrices = {f"similarity {k}": path for k, path in enumerate(similarity, start=1)}
+    inputs = found_digests(**given, **matrices)
     captions, curve = read_captions(captions_dir, split), known.curves[name]
     counts, parts = Counts(curve, captions.n_images), []
     errors = _errors(captions_dir, captions, curve, similarity, stand_in)
@@ -87,6 +91,7 @@ def audit(
         "measure": name,
         **({"model": {way: one.told() for way, one in errors.items()}} if errors else {}),
     }
+    require_unchanged(inputs, found_digests(**given, **matrices))
     files = Files.of(out)
     write_likely(files.likely, pairs, curve, captions)
     write_suspects(files.suspects, low, own, curve, captions)

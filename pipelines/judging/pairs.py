@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from capgrade.pipelines.pictures.found import Found
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
+from capgrade.schemas.lines import read_lines
 
 ALL = "all"
 LINES = "pairs.jsonl"  # in the folder of a review
@@ -46,7 +46,9 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
     image_at = {key: k for k, key in enumerate(captions.image_ids)}
     caption_at = {key: k for k, key in enumerate(captions.caption_ids)}
     found = []
-    for row, line in _rows(path):
+    for row, line in read_lines(path):
+        if not line.strip():
+            continue
         try:
             pair = json.loads(line)
             found.append((image_at[pair["image_id"]], caption_at[pair["caption_id"]]))
@@ -57,16 +59,6 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("no pairs", file=path)
     image, caption = np.array(found, np.int64).T
     return image, caption
-
-
-def _rows(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError("no such file", file=path, remedy="choose pairs: capgrade review sample") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 ({error.reason})", file=path) from error
-    yield from ((row, line) for row, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from capgrade.pipelines.beam_shards import SampledShards
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, manifest_of, write_json
+from capgrade.schemas.files import digest, made_again, manifest_of, write_json
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
@@ -124,6 +124,7 @@ def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], 
     run(write(captions_dir, tmp_path, format="parquet"))
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["kind"] == "shards_parquet" and len(manifest["files"]) == 10
+    assert "`WriteShards` again" in made_again(manifest["kind"], tmp_path)  # it is no command
     for name, entry in manifest["files"].items():
         assert digest(tmp_path / "out" / name) == entry["sha256"]
         with pa.ipc.open_file(expected[name.replace("parquet", "arrow")]) as arrow:

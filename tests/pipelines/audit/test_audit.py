@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
+from capgrade.pipelines import audit as stage
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
@@ -266,3 +268,21 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     assert curves(task, (1,), "expected")["mined"] == []  # estimated from captions: no measure is judged by them
     with pytest.raises(InputError, match="not a file of positives"):
         load_task(world / "captions", similarity=tmp_path / "s.npy", positives=world / "calibration.json")
+
+
+def test_labels_that_change_meanwhile(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that names them, and no page."""
+    copied = tmp_path / "relevance"
+    shutil.copytree(world / "relevance", copied)
+
+    def meanwhile(*args: Any) -> Any:
+        manifest = copied / "manifest.json"
+        manifest.write_text(manifest.read_text() + " ")
+        return joined(*args)
+
+    joined = stage.joined
+    monkeypatch.setattr(stage, "joined", meanwhile)
+    given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    with pytest.raises(InputError, match="relevance: changed while this run read it"):
+        audit(world / "captions", tmp_path / "a.html", relevance=copied, **given)
+    assert list(tmp_path.iterdir()) == [copied]

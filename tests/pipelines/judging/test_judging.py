@@ -266,7 +266,7 @@ def test_a_dead_endpoint_is_not_asked_for_ever(
 def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "bad.yaml").write_text("answer: 5 to 1\nuser: '{caption} {captions}'\n")
     (here / "blind.yaml").write_text("answer: 0 to 5\nuser: '{caption}'\n")
-    (here / "pairs.jsonl").write_text('{"image_id": "i0", "caption_id": "nobody"}\n')
+    (here / "pairs.jsonl").write_text('\ufeff{"image_id": "i0", "caption_id": "nobody"}\n')
     (here / "mine.csv").write_text("my table\n")
     people = "image_id,caption_id,score,rater\ni0,i0#0,4,ann\n"
     (here / "people.csv").write_text(people)  # the same columns as ours
@@ -274,7 +274,7 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
         for more, said in {
             f"--prompt {here}/bad.yaml": "bad.yaml: answer: 5 to 1",
             f"--prompt {here}/blind.yaml": "shows nothing of the image",
-            f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions",
+            f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions ('nobody')",
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
             "--endpoint http://user:pass@127.0.0.1/v1": "more than a place",
