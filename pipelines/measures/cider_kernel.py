@@ -105,7 +105,7 @@ def _first_from(values, begin, end, wanted):
     return begin
 
 
-@njit(fastmath=_FAST, cache=True)
+@njit(fastmath={"contract", "nsz"}, cache=True)  # no sum in another order, whoever it is compiled into
 def fold_image(i, first, rows, postings, row, term, cursor, following, ending, orders, table):
     """The terms of image i from `row` on; returns the row behind them."""
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
