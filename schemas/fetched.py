@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+ir = cgutils.ir  # llvmlite's, which numba brings
 HINT = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer()] + 3 * [ir.IntType(32)])
 
 

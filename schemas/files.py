@@ -38,6 +38,7 @@ COMMAND = {
     "npz": "regions export --format npz",
     "shards_part": "shards --part",
 }  # kinds that are not called as their command is
+KEY = "key"  # of an unfinished run, in WORK
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -246,9 +247,24 @@ def write_manifest(
     with only_run(folder):
         write_json(folder / MANIFEST, manifest)
         finish_claims(folder, set(files))
-        if (folder / WORK).exists():
-            shutil.rmtree(folder / WORK)
+        remove_work(folder)
     return manifest
+
+
+def remove_work(folder: Path) -> None:
+    """Delete what an unfinished run kept for itself: receipts before the parts they stand for, and the key of the run
+    last. Killed meanwhile, what is left is as an earlier stop would have left it."""
+    work = folder / WORK
+    if not work.exists():
+        return
+    for receipt in (work / "parts").rglob("*.json"):
+        receipt.unlink()
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != KEY:
+            path.unlink()
+    shutil.rmtree(work)
 
 
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -132,6 +133,40 @@ def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> No
         assert not list((work / "parts").iterdir())
         with pytest.raises(InputError, match="not a finished shards folder"):
             read_manifest(tmp_path, "shards")  # its files may be replaced from now on
+
+
+class Killed(BaseException):
+    """As kill -9: nothing cleans up."""
+
+
+def test_a_run_killed_while_it_removes_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each deletion: receipts that are left stand on their parts, and the run's key is there."""
+    unlink, left = os.unlink, 0
+
+    def counted(*args: object, **named: object) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        unlink(*args, **named)  # type: ignore[arg-type]
+
+    for deletions in range(30):
+        work = tmp_path / str(deletions) / ".work"
+        for name in ("key", "fit/a.npy", *(f"parts/{k}-pairs.arrow" for k in range(6)), "parts/groups/7-.json"):
+            write_text(work / name, "x")
+        for k in range(6):
+            write_text(work / "parts" / f"{k}-.json", "{}")
+        left = deletions
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(os, "unlink", counted)
+            files.remove_work(work.parent)
+        receipts = list(work.rglob("*.json"))
+        assert (work / "key").is_file() or not receipts
+        for receipt in (work / "parts").glob("*.json"):
+            assert receipt.with_name(f"{receipt.stem}pairs.arrow").is_file()
+        files.remove_work(work.parent)
+        assert not work.exists()
+    assert left > 0  # the last was not killed
 
 
 @pytest.fixture

@@ -114,11 +114,8 @@ def _same_texts(captions: Captions, equal: list[list[int]]) -> Part:
         ids = list(dict.fromkeys(captions.image_ids[captions.owner[row]] for row in same))
         lines.append([count(len(ids)), _words(captions.texts[same[0]]), text(_few(ids))])
     heads = ("images", "caption", "ids")
-    return (
-        Table("Captions of several images", heads, lines, folded=len(lines) > FEW)
-        if lines
-        else Note("No two images share a caption.")
-    )
+    title = f"Captions of several images ({len(equal):,} texts)"
+    return Table(title, heads, lines, folded=len(lines) > FEW) if lines else Note("No two images share a caption.")
 
 
 def _words(caption: str) -> Cell:

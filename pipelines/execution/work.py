@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from capgrade.pipelines.execution.beam_workers import said_once, workers_watched
-from capgrade.schemas.files import WORK, canonical, package_version, remove_temporaries, writing
+from capgrade.schemas.files import KEY, WORK, canonical, package_version, remove_temporaries, remove_work, writing
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import begin, output_folder
 
@@ -26,12 +25,12 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
     """
     work = out / WORK
     name = hashlib.sha256(canonical([package_version(), _code(), key]).encode()).hexdigest()
-    marker = work / "key"
+    marker = work / KEY
     with writing(out), output_folder(out, stage), workers_watched(out), said_once():
         remove_temporaries(out)
         begin(out)
         if not marker.is_file() or marker.read_bytes() != name.encode():
-            shutil.rmtree(work, ignore_errors=True)
+            remove_work(out)
             (work / "parts").mkdir(parents=True)
             marker.write_text(name, encoding="utf-8")
         yield work
