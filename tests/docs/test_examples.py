@@ -150,6 +150,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "performance.md": {
         "capgrade bench scale": "scale.md runs it",
+        "capgrade captions --source flickr": "first_hour.md runs it",
         "capgrade shards": "wants a GPU",
         "python -m capgrade.benchmarks.gpu": "wants a GPU",
         "python -m capgrade.benchmarks.sampling": "benchmarks/test_sampling.py has a few captions",

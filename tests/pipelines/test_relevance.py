@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.pipelines.execution import blocks, work, workers
+from capgrade.pipelines.execution import blocks, workers
 from capgrade.pipelines.measures.cider import Cider
 from capgrade.pipelines.measures.ngrams import document_frequencies
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.schemas import files
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow
@@ -156,7 +157,7 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers.ScoreBlock, "process", watched)
-        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(files, "remove_work", lambda folder: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     shards(captions_dir, tmp_path / "undisturbed", SAMPLED, MeasuresParams())
@@ -167,7 +168,7 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
 def test_a_damaged_part_is_computed_again(captions_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(files, "remove_work", lambda folder: None)
         shards(captions_dir, out, SAMPLED, MeasuresParams())
     expected = contents_of_shards(out)
     part = next((out / ".work" / "parts").glob("*.arrow"))
@@ -182,7 +183,7 @@ def contents_of_shards(folder: Path) -> dict[str, bytes]:
 
 def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work.shutil, "rmtree", lambda *a, **k: None)
+        patch.setattr(files, "remove_work", lambda folder: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     mean = MeasuresParams(rouge_l=RougeParams(references="mean"))
     shards(captions_dir, tmp_path / "out", SAMPLED, mean)
