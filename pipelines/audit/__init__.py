@@ -60,13 +60,14 @@ def audit(
     from capgrade.pipelines.audit.page import sections
     from capgrade.pipelines.report.page import render
     from capgrade.pipelines.report.thumbnails import Thumbnails
+    from capgrade.trainer.evaluation.evaluate import similarity_names
 
     refuse_others(out)
     source, known = open_source(relevance, shards), load(calibration or SHIPPED)
     name = _measure(source, known, measure, calibration or SHIPPED)
     split = split or _split_of(relevance, shards)
     given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": calibration}
-    matrices = {f"similarity {k}": path for k, path in enumerate(similarity, start=1)}
+    matrices = dict(zip(similarity_names(similarity), similarity, strict=False))
     inputs = found_digests(**given, **matrices)
     captions, curve = read_captions(captions_dir, split), known.curves[name]
     counts, parts = Counts(curve, captions.n_images), []

@@ -94,7 +94,7 @@ def _room(images, rows, term_ptr):
 
 
 @njit(cache=True)
-def _first_from(values, begin, end, wanted):
+def first_from(values, begin, end, wanted):
     """Where the first of the sorted values[begin:end] stands that is not below `wanted`; `end` when all are."""
     while begin < end:
         middle = (begin + end) // 2
@@ -134,7 +134,7 @@ def fold_image(i, first, rows, postings, row, term, cursor, following, ending, o
         for t in range(term_ptr[g], term_ptr[g + 1]):
             at = post_ptr[t]
             if first:
-                at = _first_from(post_rank, at, post_ptr[t + 1], first)
+                at = first_from(post_rank, at, post_ptr[t + 1], first)
             if dense_row[t] < 0 and at == post_ptr[t + 1]:
                 continue
             for d in range(n_classes):
@@ -271,7 +271,7 @@ def _some_of_image(i, captions, found, rows, out):
         for p in range(ptr[r], ptr[r + 1]):
             g = gram[p]
             o = order[g]
-            k = _first_from(found_gram, 0, n_found, g)
+            k = first_from(found_gram, 0, n_found, g)
             while k < n_found and found_gram[k] == g:
                 column = found_column[k]
                 norms = inv_norm[captions[column], o] * inv_norm[r, o]

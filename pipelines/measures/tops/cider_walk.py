@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from capgrade.pipelines.measures.cider_kernel import first_from
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, LEVELS, LONG
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
@@ -72,7 +73,7 @@ def leaders_of(sums, ranks, lead_sums, leaders):
 def walk_range(some, lists, j, ix, norms, im, sums):
     """Add up what `some` n-grams gain in range j."""
     post, table, first, last = ix.post, im.table, j * ix.range_blocks * BLOCK, (j + 1) * ix.range_blocks * BLOCK
-    starts, ends = np.empty(im.term.shape[0], np.int64), np.empty(im.term.shape[0], np.int64)
+    starts, ends, ranks = np.empty(im.term.shape[0], np.int64), np.empty(im.term.shape[0], np.int64), post[:, 0]
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             starts[k], ends[k] = im.begin[k], im.end[k]
@@ -80,22 +81,10 @@ def walk_range(some, lists, j, ix, norms, im, sums):
                 row = np.searchsorted(ix.long, im.term[k])
                 starts[k], ends[k] = ix.starts[row, j], ix.starts[row, j + 1]
             else:
-                starts[k] = _from(post, starts[k], ends[k], first)
-                ends[k] = _from(post, starts[k], ends[k], last)
+                starts[k] = first_from(ranks, starts[k], ends[k], first)
+                ends[k] = first_from(ranks, starts[k], ends[k], last)
             _fetch(post, starts[k], ends[k])
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             for p in range(starts[k], ends[k]):
                 sums[post[p, 0]] += _gain(table, k, post, norms, p)
-
-
-@njit(cache=True, forceinline=True)
-def _from(post, begin, end, rank):
-    """Where from `begin` on the first posting of this rank or a higher one stands."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if post[middle, 0] < rank:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin

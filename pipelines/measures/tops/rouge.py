@@ -34,8 +34,8 @@ class RougeTops:
         if wanted >= n_captions // 4:
             return every_pair(f, images, n_captions, k)
         rows, values = np.empty((len(images), wanted), np.int64), np.empty((len(images), wanted), np.float32)
-        pairs, postings = np.zeros(len(images), np.int64), np.zeros(len(images), np.int64)
-        kernel.tops(get_num_threads(), images, f.ref_ptr, f.refs, self.index, rows, values, pairs, postings)
+        pairs = np.zeros(len(images), np.int64)
+        kernel.tops(get_num_threads(), images, f.ref_ptr, f.refs, self.index, rows, values, pairs)
         if f.leave_out:
             put_left_out(f, images, rows, values)
         return sorted_tops(rows, values, pairs, k)

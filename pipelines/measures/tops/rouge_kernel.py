@@ -105,15 +105,12 @@ def _forget(rows, ix, local):
 
 @njit(cache=True)
 def _count_shared(im, ix, shared):
-    """Fill `shared`; how many postings were walked."""
+    """Fill `shared`."""
     for r in range(shared.shape[0]):
         shared[r] = np.uint8(ones(ix.bits[r] & im.union))
-    walked = 0
     for t in im.tokens:
         for p in range(ix.post_ptr[t], ix.post_ptr[t + 1]):
             shared[ix.post[p]] += np.uint8(1)
-        walked += ix.post_ptr[t + 1] - ix.post_ptr[t]
-    return walked
 
 
 @njit(cache=True)
@@ -252,7 +249,7 @@ def _best(im, ix, room, heap, rows):
 
 
 @njit(cache=True)
-def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings):
+def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
     """Every `workers`-th image from w on."""
     n = len(ix.bits)
     room = Room(
@@ -262,19 +259,19 @@ def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, 
     for b in range(w, images.shape[0], workers):
         rows = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
         im = _image(rows, ix, room.local)
-        postings[b] = _count_shared(im, ix, room.shared)
+        _count_shared(im, ix, room.shared)
         pairs[b] = _best(im, ix, room, out_values[b], out_rows[b])
         _forget(rows, ix, room.local)
 
 
 @njit(parallel=True, cache=True)
-def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings):
+def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
     """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
 
-    pairs int64 [images]: captions whose whole value was computed. postings int64 [images]: walked for the bound.
+    pairs int64 [images]: captions whose whole value was computed.
     """
     for w in prange(workers):
-        _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs, postings)
+        _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs)
 
 
 @njit(cache=True)
