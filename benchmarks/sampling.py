@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.sampling.plan import Plan, Samples, id_keys
 from capgrade.pipelines.shards import Source
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 
 IMAGES = 32
@@ -60,7 +62,11 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=6, help="How often the values are offered.")
     args = parser.parse_args()
     numba.set_num_threads(1)
-    print(json.dumps(bench(args.captions, args.split, args.times), indent=1))
+    try:
+        found = bench(args.captions, args.split, args.times)
+    except InputError as error:
+        sys.exit(str(error))
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 from capgrade.pipelines.measures.tops.cider_bounds import bound
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, BY, LEVELS
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.fetched import fetch
+from capgrade.schemas.prefetch import prefetch
 
 GROUP = 16  # ranks of a block looked at together
 
@@ -88,7 +88,7 @@ def _bounded(blocks, begin, sums, lowest, parts, rest, d, least, out, n):
             for j in range(GROUP):
                 hits |= np.uint16(some[j] >= low)
             if hits:
-                fetch(parts, first)
+                prefetch(parts, first)
                 for r in range(first, first + GROUP):
                     out[end] = r
                     end += sums[r] >= low

@@ -8,8 +8,8 @@ import numpy as np
 
 from capgrade.pipelines.measures.cider_kernel import fold_image, whole
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.fetched import fetch
 from capgrade.schemas.fused import fma
+from capgrade.schemas.prefetch import prefetch
 
 PHI = np.uint32(0x9E3779B1)
 FILTER = 8192  # bytes that tell most terms that no reference has
@@ -51,28 +51,28 @@ def _slot(term, keys):
 
 
 @njit(cache=True)
-def _fetched(image, rows, postings):
+def _ask_for_terms(image, rows, postings):
     """Ask for all that is known of the n-grams of the image's references; how many terms there may be."""
     n = 0
     for r in rows.refs[rows.ref_ptr[image] : rows.ref_ptr[image + 1]]:
         for p in range(rows.ptr[r], rows.ptr[r + 1]):
-            fetch(postings.term_ptr, rows.gram[p])
-            fetch(rows.gain, rows.gram[p])
-            fetch(rows.order, rows.gram[p])
+            prefetch(postings.term_ptr, rows.gram[p])
+            prefetch(rows.gain, rows.gram[p])
+            prefetch(rows.order, rows.gram[p])
     for r in rows.refs[rows.ref_ptr[image] : rows.ref_ptr[image + 1]]:
         for p in range(rows.ptr[r], rows.ptr[r + 1]):
             t = postings.term_ptr[rows.gram[p]]
             n += postings.term_ptr[rows.gram[p] + 1] - t
-            fetch(postings.ptr, t)
-            fetch(postings.term_count, t)
-            fetch(postings.dense_row, t)
+            prefetch(postings.ptr, t)
+            prefetch(postings.term_count, t)
+            prefetch(postings.dense_row, t)
     return n
 
 
 @njit(cache=True)
 def terms_of(image, rows, postings, ix):
     """The terms of an image's references with their hash table."""
-    most, n_classes = _fetched(image, rows, postings), rows.penalty.shape[0]
+    most, n_classes = _ask_for_terms(image, rows, postings), rows.penalty.shape[0]
     term, begin, following = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     end, orders, table = np.empty(most, np.int64), np.empty(most, np.int8), np.empty((most, n_classes), np.float32)
     n = fold_image(image, 0, rows, postings, 0, term, begin, following, end, orders, table)
@@ -82,7 +82,7 @@ def terms_of(image, rows, postings, ix):
     keys, place, seen = np.full(size, -1, np.int32), np.empty(size, np.int32), np.zeros(FILTER, np.uint8)
     gram, share, dense_at = np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.int64)
     for k in range(n):
-        fetch(ix.post, begin[k])
+        prefetch(ix.post, begin[k])
         gram[k], dense_at[k] = ix.gram_of[term[k]], ix.dense_row[term[k]]
         weight = ix.count_of[term[k]] * np.sqrt(ix.gain[gram[k]])
         share[k] = np.float32(1 / weight) if weight > 0 else np.float32(0)
@@ -104,14 +104,14 @@ def values_of(rows, ix, im, out):
     n = rows.shape[0]
     for x in range(-AHEAD, n):
         if x + AHEAD < n:
-            fetch(ix.ptr, rows[x + AHEAD])
-            fetch(ix.length_class, rows[x + AHEAD])
-            fetch(ix.inv_norm, rows[x + AHEAD])
+            prefetch(ix.ptr, rows[x + AHEAD])
+            prefetch(ix.length_class, rows[x + AHEAD])
+            prefetch(ix.inv_norm, rows[x + AHEAD])
         if 0 <= x + AHEAD // 2 < n:
             p = ix.ptr[rows[x + AHEAD // 2]]
-            fetch(ix.term, p)
-            fetch(ix.term, min(p + 16, ix.term.shape[0] - 1))
-            fetch(ix.term, min(p + 32, ix.term.shape[0] - 1))
+            prefetch(ix.term, p)
+            prefetch(ix.term, min(p + 16, ix.term.shape[0] - 1))
+            prefetch(ix.term, min(p + 32, ix.term.shape[0] - 1))
         if x >= 0:
             out[x] = value_of(rows[x], ix, im)
 

@@ -11,7 +11,7 @@ from capgrade.pipelines.measures.cider_kernel import first_from
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, LEVELS, LONG
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.fetched import fetch
+from capgrade.schemas.prefetch import prefetch
 
 AHEAD = 16  # postings whose sums are on their way
 POSTINGS = 8  # that a line of the cache holds
@@ -24,10 +24,10 @@ def _gain(table, k, post, norms, p):
 
 
 @njit(cache=True, forceinline=True)
-def _fetch(post, begin, end):
+def _ask_for(post, begin, end):
     """Ask for these postings."""
     for p in range(begin, end, POSTINGS):
-        fetch(post, p)
+        prefetch(post, p)
 
 
 @njit(cache=True)
@@ -45,12 +45,12 @@ def walk_first(n_lists, lists, post, norms, im, sums, touched):
     table, begin, end, first_term, last_term, n = im.table, im.begin, im.end, lists.begin, lists.end, 0
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
-            _fetch(post, begin[k], end[k])
+            _ask_for(post, begin[k], end[k])
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
             for p in range(begin[k], end[k]):
                 r = post[p, 0]
-                fetch(sums, post[min(p + AHEAD, end[k] - 1), 0])
+                prefetch(sums, post[min(p + AHEAD, end[k] - 1), 0])
                 touched[n] = r
                 n += sums[r] == 0
                 sums[r] += _gain(table, k, post, norms, p)
@@ -83,7 +83,7 @@ def walk_range(some, lists, j, ix, norms, im, sums):
             else:
                 starts[k] = first_from(ranks, starts[k], ends[k], first)
                 ends[k] = first_from(ranks, starts[k], ends[k], last)
-            _fetch(post, starts[k], ends[k])
+            _ask_for(post, starts[k], ends[k])
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             for p in range(starts[k], ends[k]):

@@ -11,7 +11,7 @@ HINT = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer()] + 3 * [ir.Int
 
 
 @intrinsic
-def fetch(typing, array, index):
+def prefetch(typing, array, index):
     """Ask for the row array[index]; nothing waits for it. The index must be in the array."""
 
     def build(context, builder, signature, args):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from capgrade.schemas.fetched import fetch
+from capgrade.schemas.prefetch import prefetch
 
 
 @njit
 def total(array):
     found = 0.0
     for k in range(array.shape[0]):
-        fetch(array, min(k + 8, array.shape[0] - 1))
+        prefetch(array, min(k + 8, array.shape[0] - 1))
         found += array[k].sum()
     return found
 
