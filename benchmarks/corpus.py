@@ -26,7 +26,7 @@ from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_man
 from capgrade.schemas.output import output_folder, refuse_file, starting
 from capgrade.schemas.params import RougeParams
 
-PER_IMAGE = 5
+PER_IMAGE = 5  # captions, as in COCO
 LEAVE = 0.2  # probability of going on in another caption, after each word
 NOVEL = 0.08  # probability that a word is another, drawn by frequency
 RARE = 5  # words of at most so many images split into variants
@@ -144,13 +144,18 @@ def _walk(
 
 
 def generate(
-    source: Captions, images: int, seed: int, leave: float = LEAVE, novel: float = NOVEL
+    source: Captions,
+    images: int,
+    seed: int,
+    leave: float = LEAVE,
+    novel: float = NOVEL,
+    per_image: int = PER_IMAGE,
 ) -> tuple[pa.ListArray, list[str]]:
-    """Tokens of `images` x 5 captions, and their texts."""
+    """Tokens of `images` x `per_image` captions, and their texts."""
     model = model_of(source)
     mark = len(model.words)
     variants = max(1.0, (images / source.n_images) ** GROWTH)
-    words = np.zeros((images * PER_IMAGE, LONGEST), np.int64)
+    words = np.zeros((images * per_image, LONGEST), np.int64)
     length = np.zeros(len(words), np.int64)
     _walk(
         seed, images, leave, novel, variants, mark, model.flat, model.begin, model.sizes, model.ref_ptr, model.refs,
@@ -173,13 +178,17 @@ def _suffix(variant: int) -> str:
     return f"x{text}" if text else ""
 
 
-def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool) -> dict[str, Any]:
+def corpus(
+    source: Captions, images: int, out: Path, seed: int, vectors: bool, per_image: int = PER_IMAGE
+) -> dict[str, Any]:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
     embeddings, vectors.npy; returns the manifest."""
-    batch = _batch(source, images, seed)
+    batch = _batch(source, images, seed, per_image)
     if vectors:
         refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
-    params = {"images": images, "seed": seed, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
+    params = {
+        "images": images, "per_image": per_image, "seed": seed, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH
+    }  # fmt: skip
     inputs = {"source": source.digest, "split": source.split}
     stage = "bench corpus"  # never in the place of captions of another source
     with output_folder(out, stage):
@@ -192,14 +201,14 @@ def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool) -
     return manifest
 
 
-def _batch(source: Captions, images: int, seed: int) -> pa.RecordBatch:
+def _batch(source: Captions, images: int, seed: int, per_image: int) -> pa.RecordBatch:
     """A captions table."""
-    tokens, texts = generate(source, images, seed)
+    tokens, texts = generate(source, images, seed, per_image=per_image)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
     columns = [
-        pa.array(np.repeat(ids, PER_IMAGE).tolist()),
-        pa.array([f"{image}#{k}" for image in ids for k in range(PER_IMAGE)]),
+        pa.array(np.repeat(ids, per_image).tolist()),
+        pa.array([f"{image}#{k}" for image in ids for k in range(per_image)]),
         pa.array([SPLIT] * len(texts)),
         pa.array(texts),
         tokens,
@@ -210,7 +219,7 @@ def _batch(source: Captions, images: int, seed: int) -> pa.RecordBatch:
 
 
 def _in_memory(source: Captions, images: int, seed: int) -> Captions:
-    table = pa.Table.from_batches([_batch(source, images, seed)])
+    table = pa.Table.from_batches([_batch(source, images, seed, PER_IMAGE)])
     return Captions(table, SPLIT, source.tokenizer, "generated")
 
 
@@ -226,7 +235,8 @@ def stand_ins(captions: Captions) -> np.ndarray:
         stop = min(at + 8192, len(out))
         mine = table[word[start[at] : start[stop]]]
         out[at:stop] = np.add.reduceat(mine, start[at:stop] - start[at])
-    return out / np.linalg.norm(out, axis=1, keepdims=True)
+        out[at:stop] /= np.linalg.norm(out[at:stop], axis=1, keepdims=True)
+    return out
 
 
 def statistics(captions: Captions) -> dict[str, float]:

@@ -112,10 +112,11 @@ def bench_train(
 
 @app.command("corpus")
 def bench_corpus(
-    images: Annotated[int, typer.Option(min=1, help="Images, with five captions each.")],
+    images: Annotated[int, typer.Option(min=1, help="Images.")],
     out: Out,
     source: Annotated[Path, typer.Option(help="Captions folder to learn from, such as one of COCO 5K.")],
     split: Split = None,
+    per_image: Annotated[int, typer.Option(min=1, help="Captions per image: 5 as in COCO, 1 as in CC3M.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     vectors: Annotated[bool, typer.Option(help="Also vectors.npy, stand-ins for sentence embeddings.")] = False,
     check: Annotated[bool, typer.Option(help="Print its statistics beside the real ones.")] = False,
@@ -127,8 +128,8 @@ def bench_corpus(
     from capgrade.schemas.captions import read_captions
 
     real = read_captions(source, split)
-    done = corpus(real, images, out, seed, vectors)
-    say(done, as_json, f"{5 * images:,} captions of {images:,} images -> {out}")
+    done = corpus(real, images, out, seed, vectors, per_image)
+    say(done, as_json, f"{per_image * images:,} captions of {images:,} images -> {out}")
     if check:
         typer.echo(table(real, read_captions(out), seed))
 
@@ -146,16 +147,25 @@ def bench_scale(
     among: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the captions that windows draw from, beside exact tops.")
     ] = 0.01,
+    parts: Annotated[
+        int | None, typer.Option(min=1, help="Run one of so many parts, by tops and a share, and compute all from it.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Sampled shards by values of all pairs, and by exact tops and a share of the rest, side by side at three sizes:
     seconds and their growth, pairs touched, memory, output, and equality with brute force."""
     names = names_of(measures, None)
     require_all("apache_beam", measures=() if vectors else names)
-    from capgrade.benchmarks.scale import bench, show
+    from capgrade.benchmarks import scale, scale_parts
 
-    result = bench(captions, names, split, check, vectors, out, among)
-    say(result, as_json, show(result))
+    if parts is None:
+        result = scale.bench(captions, names, split, check, vectors, out, among)
+        say(result, as_json, scale.show(result))
+        return
+    if out:
+        raise InputError("--out keeps the shards of all pairs, which --parts does not make", remedy="leave one out")
+    result = scale_parts.bench(captions, names, split, check, vectors, among, parts)
+    say(result, as_json, scale_parts.show(result))
 
 
 @app.command("tops")

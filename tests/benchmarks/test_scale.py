@@ -10,12 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from capgrade.benchmarks import scale
+from capgrade.benchmarks import scale, scale_parts, scale_run
 from capgrade.benchmarks.brute_force import samples_of
 from capgrade.benchmarks.corpus import _suffix, check, corpus, generate, stand_ins, statistics
 from capgrade.benchmarks.scale import bench, show
+from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
-from capgrade.pipelines.shards import shards
+from capgrade.pipelines.shards import shards, shards_part
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
@@ -40,6 +41,12 @@ def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     corpus(real, images, tmp_path / "other", seed=4, vectors=False)
     assert read_captions(tmp_path / "other").texts != made.texts
+
+
+def test_a_corpus_of_one_caption_per_image(real: Captions, tmp_path: Path) -> None:
+    corpus(real, 30, tmp_path / "one", seed=3, vectors=False, per_image=1)
+    made = read_captions(tmp_path / "one")
+    assert (made.n_images, made.n_captions) == (30, 30) and np.array_equal(np.diff(made.ref_ptr), np.ones(30))
 
 
 def test_without_leaving_and_novelty_captions_are_the_real_ones(real: Captions) -> None:
@@ -71,7 +78,7 @@ def test_stand_ins_are_unit_vectors_of_the_words(real: Captions) -> None:
 
 
 def run_here(folder: Path, names: tuple[str, ...], split: str, out: Path, among: float | None) -> tuple[float, float]:
-    """As `scale._run`, without a process of its own, which takes ten seconds to start."""
+    """As `scale_run.run`, without a process of its own, which takes ten seconds to start."""
     windows, start = WindowsParams(among=among or "all"), time.perf_counter()
     shards(folder, out, ShardsParams(measures=names, split=split, windows=windows), MeasuresParams())
     return time.perf_counter() - start, 60.0
@@ -79,7 +86,7 @@ def run_here(folder: Path, names: tuple[str, ...], split: str, out: Path, among:
 
 def test_bench_scale_with_stand_in_vectors(real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus(real, 80, tmp_path / "c", seed=0, vectors=True)
-    monkeypatch.setattr(scale, "_run", run_here)
+    monkeypatch.setattr(scale, "run", run_here)
     names = ("cider", "sbert")
     found = bench(tmp_path / "c", names, None, 20, tmp_path / "c" / "vectors.npy", among=0.1, shares=(0.5, 1))
     assert found["pairs"] == 80 * 400 and found["checked_rows"] == 64
@@ -99,10 +106,35 @@ def test_bench_scale_with_stand_in_vectors(real: Captions, tmp_path: Path, monke
 
 def test_the_stage_in_a_process_of_its_own(real: Captions, tmp_path: Path) -> None:
     corpus(real, 20, tmp_path / "c", seed=0, vectors=False)
-    seconds, peak = scale._run(tmp_path / "c", ("rouge_l",), "train", tmp_path / "out", 0.1)
+    seconds, peak = scale_run.run(tmp_path / "c", ("rouge_l",), "train", tmp_path / "out", 0.1)
     made = read_shards(tmp_path / "out").manifest["params"]["shards"]
     assert made["measures"] == ["rouge_l"] and made["windows"]["among"] == 0.1
     assert 0.1 < seconds < 600 and 50 < peak < 10_000
+
+
+def part_here(
+    folder: Path, names: tuple[str, ...], split: str, out: Path, among: float, options: list[str]
+) -> tuple[float, float]:
+    """As `run_here`, of a part; the clock is of the part's images alone, and 3 seconds to fit."""
+    assert options[0] == "--part"
+    params = ShardsParams(measures=names, split=split, windows=WindowsParams(among=among))
+    part = Part.parse(options[1])
+    shards_part(folder, out, params, MeasuresParams(), part)
+    return 3 + 0.01 * 64 * len(part.blocks(10)), 60.0
+
+
+def test_bench_scale_by_two_parts(real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus(real, 640, tmp_path / "c", seed=0, vectors=True, per_image=1)
+    monkeypatch.setattr(scale_parts, "run", part_here)
+    found = scale_parts.bench(tmp_path / "c", ("cider", "sbert"), None, 20, tmp_path / "c" / "vectors.npy", 0.1, 2)
+    assert [part["part"] for part in found["parts"]] == ["1/8", "1/2"]
+    assert [part["images"] for part in found["parts"]] == [64, 320]
+    assert all(part["checked_rows"] == 64 and part["max_abs_diff"] < 1e-5 for part in found["parts"])
+    assert found["seconds_per_image"] == pytest.approx(0.01) and found["fixed_seconds"] == pytest.approx(3)
+    assert found["computed_seconds"] == pytest.approx(3 + 6.4)
+    assert "fit, then 10 ms per image" in scale_parts.show(found)
+    with pytest.raises(InputError, match="12 parts of 10 blocks"):
+        scale_parts.bench(tmp_path / "c", ("cider",), None, 20, None, 0.1, 3)
 
 
 def test_vectors_of_another_corpus_are_refused(real: Captions, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
-    monkeypatch.setattr("capgrade.benchmarks.scale._run", run_here)  # six processes take most of a minute to start
+    monkeypatch.setattr("capgrade.benchmarks.scale.run", run_here)  # six processes take most of a minute to start
     monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100, raising=False)
