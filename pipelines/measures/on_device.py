@@ -21,6 +21,8 @@ from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.tops.every import Tops, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
@@ -68,6 +70,16 @@ class _OnDevice(ABC):
             if self.fitted.leave_out:
                 self.fitted.leave_out_self(images, np.arange(first, last), out)
             yield
+
+    def tops(self, images: np.ndarray, k: int) -> Tops:
+        """As `Finder.tops`, of all pairs: selected on the device, and the best alone brought back."""
+        f, n = self.fitted, len(self.fitted.refs)
+        room = min(n, k + int(np.diff(f.ref_ptr)[images].max(initial=0)) * f.leave_out)
+        prepared = self._prepare(images)
+        rows, values = select((self._values(prepared, at, min(at + CHUNK, n)) for at in range(0, n, CHUNK)), room)
+        if f.leave_out:
+            put_left_out(f, images, rows, values)
+        return sorted_tops(rows, values, np.full(len(images), n), k)
 
     @abstractmethod
     def _prepare(self, images: np.ndarray) -> tuple: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
 
 
+@runtime_checkable
 class Finder(Protocol):
     """Finds tops of one fitted measure; whatever it prepares for them is made once."""
 
@@ -42,7 +43,9 @@ class EveryPair:
 
 def finder(fitted: Fitted, n_captions: int) -> Finder:
     """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf,
-    ROUGE-L and Sentence-BERT, all pairs for others."""
+    ROUGE-L and Sentence-BERT, a GPU's own selection for those on one, all pairs for others."""
+    if isinstance(fitted, Finder):
+        return fitted
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
         return CiderTops(fitted)
     if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):

@@ -1,0 +1,49 @@
+"""Tops that a device selects, beside all pairs of the same form, and a plain sort."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from capgrade.pipelines.measures import choose, on_device
+from capgrade.pipelines.measures.tops.every import every_pair
+from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.measures.tops.selected import select
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions, random_sets
+
+few = st.sampled_from([-1.5, -0.25, -0.0, 0.0, 1e-40, 0.25, 3.0, float("inf"), -float("inf")])
+
+
+@given(arrays(np.float32, (3, 11), elements=few), st.integers(1, 11), st.integers(1, 11))
+@settings(max_examples=200, deadline=None)
+def test_selects_as_a_sort_does(values: np.ndarray, k: int, width: int) -> None:
+    chunks = [torch.as_tensor(values[:, at : at + width]) for at in range(0, 11, width)]
+    rows, best = select(chunks, k)
+    for i, row in enumerate(values):
+        order = sorted(range(11), key=lambda c: (-row[c], c))[:k]
+        assert rows[i].tolist() == order and np.array_equal(best[i], row[order])
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("left_out", ["included", "left_out"])
+@pytest.mark.parametrize("name", ["cider", "rouge_l", "sbert"])
+def test_equals_all_pairs_of_its_form(name: str, left_out: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_device, "CHUNK", 16)
+    monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 16)
+    monkeypatch.setattr("capgrade.pipelines.measures.tops.every.CHUNK", 16)
+    captions = make_captions([*random_sets(14, seed=5, least=2), ["", "a cat"], ["a cat", "a cat"]])
+    params = MeasuresParams(**{name: {"self_reference": left_out}})
+    moved = on_device._moved(choose([name], params)[name].fit(captions), torch.device(device))
+    find, images = finder(moved, captions.n_captions), np.array([3, 15, 0, 14])
+    assert find is moved
+    for k in (1, 5, captions.n_captions, captions.n_captions + 3):
+        mine, full = find.tops(images, k), every_pair(moved, images, captions.n_captions, k)
+        assert np.array_equal(mine.rows, full.rows) and np.array_equal(mine.values, full.values)
