@@ -35,6 +35,7 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
 def test_tops_are_selected_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor's captions where values are not near one another; on the fake device no other tensors are met."""
     monkeypatch.setattr(on_device, "CHUNK", 32)
+    monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
     captions = make_captions(random_sets(20, seed=8, least=2))
     fitted, images = choose([name], MeasuresParams())[name].fit(captions), np.arange(20)
     with FakeGpu():
