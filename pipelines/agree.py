@@ -81,7 +81,7 @@ def agree(
         _write_pairs(pairs, captions, people, original, labels, read)
     if calibrate:
         facts = {"file": judgements.name, "sha256": inputs["judgements"]}
-        made = _calibrate(calibrate, captions, facts, people, original, labels, measures, accept)
+        made = _calibrate(calibrate, captions, facts, people, labels, measures, accept)
         for name, curve in made.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < original.sum() < len(original):
@@ -120,12 +120,11 @@ def _calibrate(
     captions: Captions,
     judged: dict[str, str],
     people: Judgements,
-    original: np.ndarray,
     labels: dict[str, np.ndarray],
     measures: MeasuresParams,
     accept: float | None,
 ) -> Calibration:
-    curves, scale = fit_curves(labels, people, original, accept)
+    curves, scale = fit_curves(labels, people, captions.owner[people.caption], accept)
     facts = {**judged, "pairs": len(people.score), "split": captions.split, "captions": captions.digest}
     made = Calibration(curves, measures.used(list(labels)), {**scale, "judgements": facts})
     save(path, made)

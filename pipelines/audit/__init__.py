@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, Curve, load
+from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, load
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Source, open_source
 from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
-from capgrade.pipelines.audit.estimate import Counts, Estimate, mean_of
+from capgrade.pipelines.audit.estimate import Estimate, PairCounts, mean_of
 from capgrade.pipelines.audit.files import (
     GENERATOR,
     Files,
@@ -70,7 +71,7 @@ def audit(
     matrices = dict(zip(similarity_names(similarity), similarity, strict=False))
     inputs = found_digests(**given, **matrices)
     captions, curve = read_captions(captions_dir, split), known.curves[name]
-    counts, parts = Counts(curve, captions.n_images), []
+    counts, parts = PairCounts(curve, captions.n_images, captions.owner), []
     errors = _errors(captions_dir, captions, curve, similarity, stand_in)
     for pairs in source.blocks(name, captions):
         counts.add(pairs)

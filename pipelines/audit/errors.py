@@ -4,7 +4,8 @@ An error is a query whose first item is not its own; where several items share t
 share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people accept p(v_ij), by the calibration.
 Of shards, w_ij p(v_ij) over the kept pairs estimates the sum over all errors, since what a model ranks first does not
 hang on what was drawn. Intervals are percentiles over draws that resample images with all their queries, take one of
-the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1.
+the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1, and the calibration's random
+effects: that of the queries' image for all its queries together, that of the items for each by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Curve
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, Counts
 from capgrade.pipelines.audit.lists import joined, likely
@@ -93,7 +94,8 @@ class Errors:
         """recall: R@1; errors: how many queries; known: the share of them whose value is known; accepted: share of the
         errors that people accept; recall_accepted: R@1 with these counted; both with low and high."""
         each, drawn = self.counts.accepted()
-        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn, self._chance()]), self.image)
+        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn, self._open()]), self.image)
+        table[:, -1] += self._spreads()[0] * table[:, 2] ** 2
         total = table.sum(axis=0)
         queries, hits, accepted = total[:3]
         errors = queries - hits
@@ -106,10 +108,15 @@ class Errors:
             "recall_accepted": _interval("recall", (hits + accepted) / queries, recall),
         }
 
-    def _chance(self) -> np.ndarray:
-        """Sum of p (1 - p) of each query, float64."""
+    def _open(self) -> np.ndarray:
+        """Variance of each query's accepted errors by chance and by the effects of the items, float64."""
         p = np.array(self.curve.accepted)
-        return self.counts.weights @ (p * (1 - p))
+        return self.counts.weights @ (p * (1 - p) + self._spreads()[1] * p**2)
+
+    def _spreads(self) -> tuple[float, float]:
+        """Of the effects of the queries' side, and of the items'."""
+        both = self.curve.image_spread, self.curve.caption_spread
+        return both if self.way == "i2t" else both[::-1]
 
 
 def _of_images(table: np.ndarray, image: np.ndarray) -> np.ndarray:
@@ -124,9 +131,9 @@ def _draws(table: np.ndarray, curves: int, random: np.random.Generator) -> tuple
     n, found = len(table), np.empty((DRAWS, 2))
     for at in range(0, DRAWS, CHUNK):
         sums = random.multinomial(n, np.full(n, 1 / n), size=CHUNK) @ table
-        queries, hits, chance = sums[:, 0], sums[:, 1], sums[:, -1]
+        queries, hits, left_open = sums[:, 0], sums[:, 1], sums[:, -1]
         accepted = sums[np.arange(CHUNK), 3 + (at + np.arange(CHUNK)) % curves]
-        accepted = accepted + random.normal(size=CHUNK) * np.sqrt(chance)
+        accepted = accepted + random.normal(size=CHUNK) * np.sqrt(left_open)
         errors = queries - hits
         found[at : at + CHUNK, 0] = np.divide(accepted, errors, out=np.zeros(CHUNK), where=errors > 0)
         found[at : at + CHUNK, 1] = (hits + accepted) / queries

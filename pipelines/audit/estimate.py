@@ -2,8 +2,9 @@
 
 The expected number of accepted captions of image i beyond the given ones is sum over j of w_ij p(v_ij): p from the
 calibration, w_ij the inverse of a sampled pair's probability of being kept (Horvitz and Thompson 1952), 1 in a dense
-matrix. Intervals are percentiles over draws that resample images, which covers the sampling of shards too, and take one
-of the calibration's own bootstrap curves each.
+matrix. Intervals are percentiles of draws, each with one of the calibration's bootstrap curves, and with what that
+leaves open, as a normal variable: the random effects of images and of captions, chance where p is neither 0 nor 1, and
+the sampling of shards, as if each pair were kept or not by itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Curve
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 
 DRAWS = 1000
@@ -28,22 +29,47 @@ class Counts:
         self.weights = np.zeros((n_images, len(curve.value)))
 
     def add(self, pairs: Pairs) -> None:
-        if not len(pairs.image):
+        self._add(self.weights, pairs.image, pairs)
+
+    def _add(self, table: np.ndarray, row: np.ndarray, pairs: Pairs) -> None:
+        """Each pair to its row of the table."""
+        if not len(row):
             return
-        n = self.weights.shape[1]
+        n = table.shape[1]
         at = np.interp(pairs.value, self.curve.value, np.arange(n))  # level beyond the ends
         knot = at.astype(np.int64)
         upper = at - knot
-        first = int(pairs.image.min())
-        size = int(pairs.image.max()) - first + 1
+        first = int(row.min())
+        size = int(row.max()) - first + 1
         for where, weight in ((knot, pairs.weight * (1 - upper)), (np.minimum(knot + 1, n - 1), pairs.weight * upper)):
-            found = np.bincount((pairs.image - first) * n + where, weight, size * n)
-            self.weights[first : first + size] += found.reshape(size, n)
+            found = np.bincount((row - first) * n + where, weight, size * n)
+            table[first : first + size] += found.reshape(size, n)
 
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
         """Expected accepted captions of each image, float64 [images], and by each of the calibration's draws, float64
         [images, draws]."""
         return self.weights @ np.array(self.curve.accepted), self.weights @ np.array(self.curve.draws).T
+
+
+class PairCounts(Counts):
+    """The same; what each image's captions add to other images; and the variance that sampling leaves. owner int64
+    [n_captions]."""
+
+    def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
+        super().__init__(curve, n_images)
+        self.owner, self.of_captions, self.sampling = owner, np.zeros(n_images), 0.0
+
+    def add(self, pairs: Pairs) -> None:
+        super().add(pairs)
+        p = self.curve.probability(pairs.value)
+        self.of_captions += np.bincount(self.owner[pairs.caption], pairs.weight * p, len(self.of_captions))
+        self.sampling += float((pairs.weight * (pairs.weight - 1) * p**2).sum())
+
+    def open(self) -> float:
+        """The standard deviation of the number of accepted pairs, the curve given."""
+        each, p = self.accepted()[0], np.array(self.curve.accepted)
+        effects = self.curve.image_spread * (each**2).sum() + self.curve.caption_spread * (self.of_captions**2).sum()
+        return float(np.sqrt(effects + (self.weights @ (p * (1 - p))).sum() + self.sampling))
 
 
 @dataclass(frozen=True)
@@ -58,14 +84,10 @@ class Estimate:
         return Estimate(self.mean * by, self.low * by, self.high * by)
 
 
-def mean_of(counts: Counts, seed: int = 0) -> Estimate:
+def mean_of(counts: PairCounts, seed: int = 0) -> Estimate:
     """Mean accepted captions per image beyond the given ones."""
     each, drawn = counts.accepted()
-    random, n = np.random.default_rng(seed), len(each)
-    curves = np.arange(DRAWS) % drawn.shape[1]
-    means = np.empty(DRAWS)
-    for start in range(0, DRAWS, CHUNK):
-        images = random.multinomial(n, np.full(n, 1 / n), size=CHUNK) / n
-        means[start : start + CHUNK] = (images * drawn.T[curves[start : start + CHUNK]]).sum(1)
-    low, high = np.quantile(means, (0.025, 0.975))
+    n, random = len(each), np.random.default_rng(seed)
+    means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.open() / n, size=DRAWS)
+    low, high = np.quantile(means, (0.025, 0.975)).clip(0)
     return Estimate(float(each.mean()), float(low), float(high))

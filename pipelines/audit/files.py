@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Curve
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

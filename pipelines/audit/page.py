@@ -8,7 +8,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Calibration, Curve
+from capgrade.pipelines.agreement.calibration import Calibration
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.page_lists import duplicates_section, likely_section, model_section, suspects_section

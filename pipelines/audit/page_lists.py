@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Curve
+from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.lists import distinct, groups

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import Calibration, Scale, calibrate, calibration_error, fit, load, save
+from capgrade.pipelines.agreement.calibration import Calibration, calibrate, load, save
+from capgrade.pipelines.agreement.curve import Scale, calibration_error, fit
 from capgrade.pipelines.agreement.ratings import Judgements, Ratings
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
@@ -28,9 +29,14 @@ def judged(n: int, seed: int) -> tuple[np.ndarray, Judgements]:
     return value, Judgements(random.integers(n // 20, size=n), np.arange(n), yes)
 
 
+def others(people: Judgements) -> np.ndarray:
+    """Captions of images that are not judged, four of each."""
+    return 100_000 + people.caption // 4
+
+
 def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
     value, people = judged(8000, 0)
-    curve = fit(value, people, np.zeros(8000, bool), SHARES)
+    curve = fit(value, people, others(people), SHARES)
     at = np.linspace(0.1, 0.9, 9)
     assert curve.probability(at) == pytest.approx(at**2, abs=0.06)
     assert curve.expected(at) == pytest.approx(5 * at**2, abs=0.3)
@@ -53,7 +59,6 @@ def test_error_of_values_that_say_nothing_is_small_and_of_wrong_claims_large() -
 def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
     """The same people by yes and no, by two ratings of 1..4, and by 0..5: the lowest score is 0 of 5, the highest 5."""
     value, people = judged(2000, 0)
-    none = np.zeros(2000, bool)
     three = Ratings.of([[1 + 3 * yes, 1 + 3 * yes] for yes in people.score])
     curves = []
     for given in (
@@ -61,7 +66,7 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
         replace(people, score=three.means, ratings=three),
         replace(people, score=5 * people.score),
     ):
-        made, scale = calibrate({"m": value}, given, none, None)
+        made, scale = calibrate({"m": value}, given, others(people), None)
         curves.append((made["m"].score, made["m"].accepted))
         assert min(made["m"].score) < 0.2 and scale["low"] < scale["accept"] < scale["high"]
     assert curves[0] == curves[1] == curves[2]
@@ -81,14 +86,28 @@ def test_scores_off_the_scale_are_refused(scores: tuple[float, float], accept: f
     low, high = scores
     with pytest.raises(InputError, match=message):
         given = replace(people, score=low + (high - low) * people.score)
-        calibrate({"m": value}, given, np.zeros(400, bool), accept)
+        calibrate({"m": value}, given, others(people), accept)
 
 
 def test_own_pairs_are_left_out_and_few_pairs_refused() -> None:
     value, people = judged(400, 2)
-    own = np.arange(400) < 350
+    owner = np.where(np.arange(400) < 350, people.image, others(people))
     with pytest.raises(InputError, match="50 judged pairs of .* calibrate on at least 100 pairs of 10 images"):
-        fit(value, people, own, SHARES)
+        fit(value, people, owner, SHARES)
+    owner = people.image.max() + 1 + np.arange(400) % 9
+    with pytest.raises(InputError, match="400 judged pairs of .* images with captions of 9, own pairs left out"):
+        fit(value, people, owner, SHARES)
+
+
+def test_a_draw_takes_images_with_their_captions() -> None:
+    """Captions of half of the images fit whatever the value: the more pairs of each caption, the wider the curves."""
+    random = np.random.default_rng(0)
+    spread = {}
+    for captions in (3000, 60):
+        owner, image = 1000 + random.integers(captions, size=6000), random.integers(300, size=6000)
+        people = Judgements(image, np.arange(6000), (owner % 2).astype(float))
+        spread[captions] = np.std(fit(random.random(6000), people, owner, SHARES).draws, axis=0).mean()
+    assert spread[60] > 1.5 * spread[3000]
 
 
 def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
@@ -112,7 +131,7 @@ def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_calibration(tmp_path: Path) -> None:
     value, people = judged(400, 3)
-    curve = fit(value, people, np.zeros(400, bool), SHARES)
+    curve = fit(value, people, others(people), SHARES)
     facts = {"judgements": {}, **asdict(SHARES)}
     save(tmp_path / "good.json", Calibration({"m": curve}, {}, facts))
     found = json.loads((tmp_path / "good.json").read_text())

@@ -14,7 +14,8 @@ from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines import agree as stage
 from capgrade.pipelines.agree import agree, who_judged
-from capgrade.pipelines.agreement.calibration import Scale, scale_of
+from capgrade.pipelines.agreement.calibration import scale_of
+from capgrade.pipelines.agreement.curve import Scale
 from capgrade.pipelines.agreement.positives import OTHERS, eccv_judgements
 from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
 from capgrade.pipelines.agreement.within import Within, read_within

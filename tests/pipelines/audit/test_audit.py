@@ -14,11 +14,11 @@ from playwright.sync_api import Browser
 
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
+from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import Pairs
-from capgrade.pipelines.audit.estimate import Counts, mean_of
+from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
 from capgrade.pipelines.audit.files import write_duplicates
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
@@ -63,13 +63,35 @@ def test_intervals_cover_the_truth_in_most_seeds() -> None:
         seen = random.random((100, 20)) * random.random((100, 1))
         yes = (random.random(seen.shape) < seen**3).astype(float)
         people = Judgements(np.repeat(np.arange(100), 20), np.arange(2000), yes.ravel())
-        curve = fit(seen.ravel(), people, np.zeros(2000, bool), SHARES)
+        curve = fit(seen.ravel(), people, 1000 + np.arange(2000) // 5, SHARES)
         kept = random.random(values.shape) < 0.5
         image, caption = np.nonzero(kept)
-        counts = Counts(curve, 60)
+        counts = PairCounts(curve, 60, np.arange(80) * 3 // 4)
         counts.add(Pairs(image, caption, values[kept], np.full(len(image), 2.0)))
         found = mean_of(counts, seed)
         inside += found.low <= truth.sum() / 60 <= found.high
+    assert inside >= 26  # of 30: below it with 95 % each, once in 100
+
+
+def test_intervals_cover_where_some_images_captions_fit_more() -> None:
+    """Of half of the images nobody's captions fit another, of the others twice as many as the value says; as much of
+    the images that are judged. Draws of images, or of pairs, alone do not see it."""
+    inside = 0
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        worlds = []
+        for _ in range(2):
+            values, owner = random.random((40, 120)) * 0.8, np.arange(120) // 3
+            fits = 2 * random.integers(2, size=40)
+            yes = random.random(values.shape) < values**3 * fits[owner]
+            worlds.append((values, owner, yes, owner != np.arange(40)[:, None]))
+        (seen, owner, yes, other), (values, _, truth, _) = worlds
+        image, caption = np.nonzero(other)
+        people = Judgements(image, caption, yes[other].astype(float))
+        counts = PairCounts(fit(seen[other], people, owner[caption], SHARES), 40, owner)
+        counts.add(Pairs(image, caption, values[other], np.ones(len(image))))
+        found = mean_of(counts, seed)
+        inside += found.low <= truth[other].sum() / 40 <= found.high
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
 
 
@@ -79,7 +101,7 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     random = np.random.default_rng(knots)
     value = np.sort(random.random(knots) ** 8 * 7)
     accepted, draws = np.sort(random.random(knots)), np.sort(random.random((3, knots)))
-    curve = Curve(value.tolist(), [0.0] * knots, accepted.tolist(), draws.tolist(), 0.0, [], 1)
+    curve = Curve(value.tolist(), [0.0] * knots, accepted.tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0)
     image, values = random.choice([0, 1, 2, 4], 500), np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
     weight, counts = random.random(500) * 5, Counts(curve, 5)
     for part in (slice(300), slice(300, 300), slice(300, None)):
@@ -148,7 +170,7 @@ def test_duplicates_and_suspects() -> None:
     assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
     value = np.linspace(0, 1, 400)
     people = Judgements(np.arange(400) % 20, np.arange(400), value)
-    curve = fit(value, people, np.zeros(400, bool), SHARES)
+    curve = fit(value, people, 1000 + np.arange(400) // 5, SHARES)
     assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), curve).tolist() == [3, 1]
 
 

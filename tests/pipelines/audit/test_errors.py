@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import Curve, Scale, fit
+from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import Pairs
@@ -23,7 +23,7 @@ from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 SHARES = Scale(0.5, 0.0, 1.0)
-LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1)  # p is the value
+LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)  # p is the value
 
 
 def all_pairs(values: np.ndarray, captions: Captions) -> Pairs:
@@ -100,7 +100,7 @@ def _curve_of_others(seed: int) -> Curve:
     random = np.random.default_rng(100 + seed)
     seen = random.random(3000)
     people = Judgements(np.arange(3000) % 100, np.arange(3000), (random.random(3000) < seen**2).astype(float))
-    return fit(seen, people, np.zeros(3000, bool), SHARES)
+    return fit(seen, people, 1000 + np.arange(3000) // 5, SHARES)
 
 
 def test_intervals_cover_what_people_said() -> None:
