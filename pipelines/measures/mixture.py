@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,10 +26,15 @@ class FittedMixture:
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Weighted sum of the parts, float32 [len(images), n_captions or len(captions)]."""
-        first, *others = self.parts
-        out = np.float32(self.weights[first]) * self.parts[first].score(images, captions)
-        for name in others:
-            out += np.float32(self.weights[name]) * self.parts[name].score(images, captions)
+        return self.summed(part.score(images, captions) for part in self.parts.values())
+
+    def summed(self, values: Iterable[np.ndarray]) -> np.ndarray:
+        """Weighted sum, float32, of float32 arrays of one shape, one for each part in their order: `chunks` multiplies
+        and adds, and so rounds, in the same order."""
+        products = (np.float32(self.weights[name]) * one for name, one in zip(self.parts, values, strict=True))
+        out = next(products)
+        for one in products:
+            out += one
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:

@@ -9,10 +9,12 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.mixture import MixtureTops
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
 
@@ -52,4 +54,11 @@ def finder(fitted: Fitted, n_captions: int) -> Finder:
         return SbertTops(fitted)
     if isinstance(fitted, FittedRougeL) and RougeTops.serves(fitted):
         return RougeTops(fitted)
+    if isinstance(fitted, FittedMixture):
+        return _of_parts(fitted, n_captions)
     return EveryPair(fitted, n_captions)
+
+
+def _of_parts(fitted: FittedMixture, n_captions: int) -> MixtureTops:
+    finders = tuple(finder(part, n_captions) for part in fitted.parts.values())
+    return MixtureTops(fitted, finders, n_captions, tuple(not isinstance(find, EveryPair) for find in finders))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
@@ -9,8 +11,12 @@ from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.pipelines.measures.tops import sbert_kernel
 from capgrade.pipelines.measures.tops.cider import CiderTops
-from capgrade.pipelines.measures.tops.find import Finder
+from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.rouge import RougeTops
+from capgrade.pipelines.measures.tops.sbert import SbertTops
+
+if TYPE_CHECKING:
+    from capgrade.pipelines.measures.tops.find import Finder
 
 
 def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -20,6 +26,8 @@ def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.nd
     `chunks`.
     """
     fitted = find.fitted
+    if isinstance(find, OfParts):
+        return find.fitted.summed(listed_values(part, images, ptr, rows) for part in find.finders)
     if isinstance(find, CiderTops | RougeTops):
         return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
     if isinstance(fitted, FittedSbert):
@@ -30,6 +38,14 @@ def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.nd
     if isinstance(fitted, FittedSpice):
         return fitted.pairs(np.repeat(images, np.diff(ptr)), rows)
     return np.concatenate([fitted.score(images[b : b + 1], rows[ptr[b] : ptr[b + 1]])[0] for b in range(len(images))])
+
+
+def exact_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """`listed_values`, but also Sentence-BERT's are those that all pairs of these images have, to the last bit."""
+    if not isinstance(find.fitted, FittedSbert):
+        return listed_values(find, images, ptr, rows)
+    values = SbertTops(find.fitted).as_all_pairs(images, ptr, rows)
+    return _with_own(find.fitted, images, ptr, rows, values)
 
 
 def _with_own(fitted: Fitted, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:

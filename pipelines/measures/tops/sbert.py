@@ -56,12 +56,26 @@ class SbertTops:
             return every_pair(f, images, n_captions, k)
         queries, start = f.queries(images)
         with one_blas_thread_each() as threads:
-            ptr, found, touched = self._near(queries, start, wanted, threads)
+            ptr, found, touched, _ = self._near(queries, start, wanted, threads)
             values = self._as_all_pairs((queries, start), ptr, found, threads)
         rows, best = kernel.choose(ptr, found, values, wanted)
         if f.leave_out:
             put_left_out(f, images, rows, best)
         return sorted_tops(rows, best, touched, k)
+
+    def named(self, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each image the captions that may be among its `k` best, own ones among the references: ptr int64
+        [images + 1], rows int64; and what no value of another is above, float32 [images], however the images that are
+        multiplied together are chosen."""
+        with one_blas_thread_each() as threads:
+            ptr, rows, _, least = self._near(*self.fitted.queries(images), k, threads)
+        return ptr, rows, least
+
+    def as_all_pairs(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows)]: what all pairs of these images give captions rows[ptr[b] : ptr[b + 1]] of images[b], own
+        captions among the references."""
+        with one_blas_thread_each() as threads:
+            return self._as_all_pairs(self.fitted.queries(images), ptr, rows, threads)
 
     @cached_property
     def bound(self) -> Rounded | Rotated:
@@ -70,9 +84,9 @@ class SbertTops:
 
     def _near(
         self, queries: np.ndarray, start: np.ndarray, k: int, threads: Executor
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each image the captions that may be among its `k` best: ptr int64 [images + 1], rows int64; and how many
-        captions were multiplied singly, int64 [images]."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of each image the captions that may be among its `k` best: ptr int64 [images + 1], rows int64; how many
+        captions were multiplied singly, int64 [images]; and what no value of another is above, float32 [images]."""
         vectors, beside = self.fitted.embeddings, self.bound.beside(queries, start)
         slack, bounds = kernel.slack(vectors.shape[1]), beside.bounds(threads)
         leaders = kernel.leaders(queries, start, vectors, bounds, k + k // 2)
@@ -81,9 +95,10 @@ class SbertTops:
         ptr = np.concatenate([[0], np.cumsum(counts)])
         rows, values = beside.multiplied(bounds, gate, ptr)
         image = np.repeat(np.arange(len(counts)), counts)
-        near = values >= (kernel.kth(ptr, values, k) - 2 * slack)[image]
+        least = kernel.kth(ptr, values, k)
+        near = values >= (least - 2 * slack)[image]
         ends = np.concatenate([[0], np.cumsum(np.bincount(image[near], minlength=len(counts)))])
-        return ends, rows[near], counts + leaders.shape[1]
+        return ends, rows[near], counts + leaders.shape[1], least
 
     def _as_all_pairs(
         self, queries: tuple[np.ndarray, np.ndarray], ptr: np.ndarray, rows: np.ndarray, threads: Executor
