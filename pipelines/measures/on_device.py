@@ -72,7 +72,7 @@ class _OnDevice(ABC):
             yield
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
-        """As `Finder.tops`, of all pairs: selected on the device, and the best alone brought back."""
+        """As `Selects.tops`: the best alone leave the device."""
         f, n = self.fitted, len(self.fitted.refs)
         room = min(n, k + int(np.diff(f.ref_ptr)[images].max(initial=0)) * f.leave_out)
         prepared = self._prepare(images)

@@ -19,7 +19,6 @@ from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
 
 
-@runtime_checkable
 class Finder(Protocol):
     """Finds tops of one fitted measure; whatever it prepares for them is made once."""
 
@@ -28,6 +27,15 @@ class Finder(Protocol):
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """The `k` captions of highest relevance to each image, as `every_pair` has them to the last bit."""
+        ...
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """A fitted measure that selects from all pairs itself, where their values are: on a GPU."""
+
+    def tops(self, images: np.ndarray, k: int) -> Tops:
+        """As `Finder.tops`."""
         ...
 
 
@@ -40,14 +48,14 @@ class EveryPair:
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `Finder.tops`."""
+        if isinstance(self.fitted, Selects):
+            return self.fitted.tops(images, k)
         return every_pair(self.fitted, images, self.n_captions, k)
 
 
 def finder(fitted: Fitted, n_captions: int) -> Finder:
     """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf,
-    ROUGE-L and Sentence-BERT, a GPU's own selection for those on one, all pairs for others."""
-    if isinstance(fitted, Finder):
-        return fitted
+    ROUGE-L, Sentence-BERT and mixtures, all pairs for others."""
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
         return CiderTops(fitted)
     if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):

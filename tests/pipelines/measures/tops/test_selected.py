@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from capgrade.pipelines.measures import choose, on_device
+from capgrade.pipelines.measures.tops import named
 from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.measures.tops.find import EveryPair, Selects, finder
 from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
@@ -43,7 +46,21 @@ def test_equals_all_pairs_of_its_form(name: str, left_out: str, device: str, mon
     params = MeasuresParams(**{name: {"self_reference": left_out}})
     moved = on_device._moved(choose([name], params)[name].fit(captions), torch.device(device))
     find, images = finder(moved, captions.n_captions), np.array([3, 15, 0, 14])
-    assert find is moved
+    assert isinstance(find, EveryPair) and isinstance(moved, Selects)
     for k in (1, 5, captions.n_captions, captions.n_captions + 3):
         mine, full = find.tops(images, k), every_pair(moved, images, captions.n_captions, k)
         assert np.array_equal(mine.rows, full.rows) and np.array_equal(mine.values, full.values)
+
+
+@pytest.mark.parametrize("parts", [("cider", "rouge_l"), ("rouge_l", "sbert")])
+def test_a_mixture_with_parts_on_a_device_is_scored_in_full(parts: tuple[str, str]) -> None:
+    """Values of single pairs are the processor's there, and have other bits."""
+    captions = make_captions(random_sets(60, seed=4, least=2))
+    params = MeasuresParams(mixtures={"m": dict(zip(parts, (0.1, 1.0), strict=True))})
+    moved = on_device._moved(choose(["m"], params)["m"].fit(captions), torch.device("cpu"))
+    images = np.arange(0, 60, 7)
+    with patch.multiple(named, LEAST=named.NAMED, PAYS={}):
+        mine = finder(moved, captions.n_captions).tops(images, 3)
+    full = every_pair(moved, images, captions.n_captions, 3)
+    assert np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
+    assert (mine.pairs == captions.n_captions).all()
