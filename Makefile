@@ -7,8 +7,17 @@ SET ?=
 
 .PHONY: repro test core lint screenshots clean
 
+# Lines of stages that do not need each other run side by side, as many as there are cores. The last dvc runs what is left.
+BESIDE := xargs -P "$$(getconf _NPROCESSORS_ONLN)" -L 1 $(BIN)/dvc --wait-for-lock repro --single-item
+PAIRS := $(BIN)/dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 evaluate@\1/p'
+
 repro: .venv/installed
 	mkdir -p data/.times
+ifeq ($(SET),)
+	$(BIN)/dvc repro captions
+	printf 'regions\nrelevance shards agree publish\n' | $(BESIDE)
+	$(PAIRS) | $(BESIDE)
+endif
 	$(BIN)/dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
 	$(BIN)/capgrade show --captions data/captions --relevance data/relevance
 	cat data/comparison/runs.md
