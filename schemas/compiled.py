@@ -36,7 +36,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     """As `numba.njit`: a decorator, with or without options."""
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
-    kernel = numba.njit(**options)(function)
+    kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)  # one for C, compiled too, that nobody calls
     if cache:
         try:
             kernel._cache = _Cache(function)  # type: ignore[arg-type]

@@ -292,6 +292,8 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
     when a file is missing or has another size.
     """
+    if folder.is_file():
+        raise InputError(f"a file where a {kind} folder is needed", file=folder, remedy="give what --out named")
     remedy = made_again(kind, folder)
     if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)

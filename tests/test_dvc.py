@@ -162,3 +162,20 @@ def test_no_lock_and_a_stage_that_is_not_in_it(project: Path) -> None:
     assert stale(project) == ["two: made is not what stage one has made"]
     (project / "dvc.lock").unlink()
     assert stale(project) == ["one: never run", "two: never run"]
+
+
+def test_what_make_runs_side_by_side_does_not_need_what_runs_beside_it() -> None:
+    """Each stage of a line needs captions, or what an earlier stage of its line has made."""
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
+    lines = [line.split() for line in re.findall(r"printf '(.*)' \|", recipe)[0].split("\\n") if line]
+    pairs = re.findall(r"\^(\w+)@\S+/(\w+)@\\1 (\w+)@\\1/p", recipe)
+    assert len(lines) == 2 and pairs == [("train", "train", "evaluate")]
+    for line in lines:
+        made = set(PIPELINE["captions"]["outs"])
+        for name in line:
+            stage = PIPELINE[name]
+            assert {dep for dep in stage["deps"] if dep.startswith("data/")} <= made, name
+            made |= {*stage["outs"], *stage.get("metrics", [])}
+    assert {dep for dep in PIPELINE["evaluate"]["deps"] if dep.startswith("data/")} <= {
+        "data/captions", "data/regions", "data/relevance", *PIPELINE["train"]["outs"]
+    }  # fmt: skip

@@ -1,7 +1,6 @@
 """Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions, single pairs.
 
-Tables come in named tuples. A parallel loop takes them out of the tuple before it starts, and what it writes are plain
-arrays: numba drops what a `prange` loop writes to an array that it takes out of a tuple inside the loop.
+Tables come in named tuples. Loops over images have a first and a last one, for `in_threads`.
 """
 
 from __future__ import annotations
@@ -9,12 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.fused import fma
-
-_FAST = {"contract", "reassoc", "nsz"}
+from capgrade.schemas.threads import in_threads
 
 
 class Rows(NamedTuple):
@@ -152,8 +149,20 @@ def fold_image(i, first, rows, postings, row, term, cursor, following, ending, o
     return row
 
 
-@njit(parallel=True, cache=True)
-def fold_references(images, first, rows, postings):
+@njit(nogil=True, cache=True)
+def _fold_images(
+    begin, end, images, first, rows, postings, start, used, term, cursor, following, ending, orders, table
+):
+    for b in range(begin, end):
+        row = fold_image(
+            images[b], first, rows, postings, start[b], term, cursor, following, ending, orders, table
+        )  # fmt: skip
+        used[b] = row - start[b]
+
+
+def fold_references(
+    images: np.ndarray, first: int, rows: Rows, postings: Postings
+) -> tuple[Folded, np.ndarray, np.ndarray]:
     """The terms of each image, and for each a table over length classes of what a caption with it gains, before its
     own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense row: both
     int64 [terms]."""
@@ -162,11 +171,10 @@ def fold_references(images, first, rows, postings):
     term, cursor = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
     following, ending = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
     orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, rows.penalty.shape[0]), np.float32)
-    for b in prange(images.shape[0]):
-        end = fold_image(
-            images[b], first, rows, postings, start[b], term, cursor, following, ending, orders, table
-        )  # fmt: skip
-        used[b] = end - start[b]
+    in_threads(
+        _fold_images, len(images), images, first, rows, postings,
+        start, used, term, cursor, following, ending, orders, table,
+    )  # fmt: skip
     return Folded(start, used, term, ending, orders, table), cursor, following
 
 
@@ -176,60 +184,61 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
-@njit(cache=True)
-def _score_image(folded, begin, used, cursor, following, postings, ranked, full, first, last, out):
-    """Captions first..last with one image, whose terms start at `begin`, into `out`."""
+@njit(nogil=True, cache=True)
+def _score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, column, out):
+    start, used = folded.start, folded.used
     term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table
     post_rank, dense_row, dense = postings.rank, postings.dense_row, postings.dense
     class_start, rank, class_of_rank, norm_of_rank = ranked
-    acc = np.zeros(last - first)  # double: a long caption adds up thousands of small terms
-    rows, n_rows = np.empty(dense.shape[0], np.int64), 0
-    for k in range(begin, begin + used):
-        if following[k] < 0:
-            rows[n_rows] = k
-            n_rows += 1
-        elif following[k] < last:
-            p, end, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
-            r = following[k]
-            while r < last:
-                acc[r - first] += table[k, class_of_rank[r]] * norm[r]
-                p += 1
-                if p == end:
-                    r = np.int64(rank.shape[0])
-                    break
-                r = np.int64(post_rank[p])
-            cursor[k], following[k] = p, r
-    for d in range(class_start.shape[0] - 1):
-        x = 0
-        while x + 4 <= n_rows:
-            k0, k1, k2, k3 = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
-            a0, a1, a2, a3 = table[k0, d], table[k1, d], table[k2, d], table[k3, d]
-            d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
-            d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
-            for j in range(class_start[d], class_start[d + 1]):
-                acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
-            x += 4
-        while x < n_rows:
-            a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
-            for j in range(class_start[d], class_start[d + 1]):
-                acc[j - first] += a0 * d0[j]
-            x += 1
-    for c in range(first, last):
-        out[c - first] = whole(acc[rank[c] - first], full)
+    acc, rows = np.empty(last - first), np.empty(dense.shape[0], np.int64)
+    for b in range(begin, end):
+        acc[:] = 0  # double: a long caption adds up thousands of small terms
+        n_rows = 0
+        for k in range(start[b], start[b] + used[b]):
+            if following[k] < 0:
+                rows[n_rows] = k
+                n_rows += 1
+            elif following[k] < last:
+                p, stop, norm = cursor[k], ending[k], norm_of_rank[orders[k]]
+                r = following[k]
+                while r < last:
+                    acc[r - first] += table[k, class_of_rank[r]] * norm[r]
+                    p += 1
+                    if p == stop:
+                        r = np.int64(rank.shape[0])
+                        break
+                    r = np.int64(post_rank[p])
+                cursor[k], following[k] = p, r
+        for d in range(class_start.shape[0] - 1):
+            x = 0
+            while x + 4 <= n_rows:
+                k0, k1, k2, k3 = rows[x], rows[x + 1], rows[x + 2], rows[x + 3]
+                a0, a1, a2, a3 = table[k0, d], table[k1, d], table[k2, d], table[k3, d]
+                d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
+                d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
+                for j in range(class_start[d], class_start[d + 1]):
+                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
+                x += 4
+            while x < n_rows:
+                a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]
+                for j in range(class_start[d], class_start[d + 1]):
+                    acc[j - first] += a0 * d0[j]
+                x += 1
+        for c in range(first, last):
+            out[b, column + c - first] = whole(acc[rank[c] - first], full)
 
 
-@njit(parallel=True, cache=True)
-def score_chunk(folded, cursor, following, postings, ranked, full, first, last, column, out):
+def score_chunk(
+    folded: Folded, cursor: np.ndarray, following: np.ndarray, postings: Postings, ranked: Ranked, full: float,
+    first: int, last: int, column: int, out: np.ndarray,
+) -> None:  # fmt: skip
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
     A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
     sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
     """
-    start, used = folded.start, folded.used
-    for b in prange(start.shape[0] - 1):
-        _score_image(
-            folded, start[b], used[b], cursor, following, postings, ranked, full, first, last, out[b, column:]
-        )  # fmt: skip
+    args = (folded, cursor, following, postings, ranked, full, first, last, column, out)
+    in_threads(_score_images, len(folded.used), *args)
 
 
 @njit(cache=True)
@@ -257,38 +266,39 @@ def _without_self(h, i, rows):
     return rows.scale * total / used
 
 
-@njit(cache=True)
-def _some_of_image(i, captions, found, rows, out):
+@njit(nogil=True, cache=True)
+def _some_of_images(begin, end, images, captions, found, rows, out):
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
     clip, scale, full = rows.clip, rows.scale, rows.full
     found_gram, found_column, found_count = found.gram, found.column, found.counts
     n_found = found_gram.shape[0]
     total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
-    for q in range(ref_ptr[i], ref_ptr[i + 1]):
-        r = refs[q]
-        one[:] = 0
-        for p in range(ptr[r], ptr[r + 1]):
-            g = gram[p]
-            o = order[g]
-            k = first_from(found_gram, 0, n_found, g)
-            while k < n_found and found_gram[k] == g:
-                column = found_column[k]
-                norms = inv_norm[captions[column], o] * inv_norm[r, o]
-                one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
-                k += 1
+    for b in range(begin, end):
+        i = images[b]
+        total[:] = 0
+        for q in range(ref_ptr[i], ref_ptr[i + 1]):
+            r = refs[q]
+            one[:] = 0
+            for p in range(ptr[r], ptr[r + 1]):
+                g = gram[p]
+                o = order[g]
+                k = first_from(found_gram, 0, n_found, g)
+                while k < n_found and found_gram[k] == g:
+                    column = found_column[k]
+                    norms = inv_norm[captions[column], o] * inv_norm[r, o]
+                    one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
+                    k += 1
+            for column in range(captions.shape[0]):
+                total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
         for column in range(captions.shape[0]):
-            total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
-    for column in range(captions.shape[0]):
-        out[column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
+            out[b, column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
 
 
-@njit(parallel=True, cache=True)
-def score_some(images, captions, found, rows, out):
+def score_some(images: np.ndarray, captions: np.ndarray, found: Found, rows: Rows, out: np.ndarray) -> None:
     """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
     once for all captions."""
-    for b in prange(images.shape[0]):
-        _some_of_image(images[b], captions, found, rows, out[b])
+    in_threads(_some_of_images, len(images), images, captions, found, rows, out)
 
 
 @njit(cache=True)

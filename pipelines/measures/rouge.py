@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import RougeParams
+from capgrade.schemas.threads import in_threads
 
 SHORT = 16  # bits of a short lane
 ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
@@ -173,54 +173,46 @@ def _finish_mean(state, length, long_state, long_length, long_image, n, beta2, w
 
 
 @njit(cache=True, nogil=True)
-def _score_block(first, last, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
-    """Images first..last with all captions. Not inside the loop over blocks: there it took twice as long to compile."""
-    local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
-    short, short_length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
-    long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
-    inverse = np.float32(1) / short_length
+def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
+    """Images in blocks of `width`, blocks begin..end, with all captions."""
     state = np.empty(slots * width, np.uint16)
-    long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
-    carry = np.empty(long.shape[2], np.uint64)
-    flat_state = long_state.reshape(-1)
-    flat_masks = long.reshape(long.shape[0], -1)
     best_lcs, f = np.empty(width, np.float32), np.empty(width, np.float32)
-    start, rows = _found_words(captions, ptr, word, local)
-    start_long, rows_long = _found_words(captions, ptr, word, local_long)
-    for column in range(captions.shape[0]):
-        for k in range(slots * width):
-            state[k] = np.uint16(0xFFFF)
-        for p in range(start[column], start[column + 1]):
-            _step_short(state, short, rows[p])
-        for w in range(long.shape[1]):
-            for k in range(long.shape[2]):
-                long_state[w, k] = ~np.uint64(0)
-        if long.shape[1] == 1:
-            for p in range(start_long[column], start_long[column + 1]):
-                _step_word(flat_state, flat_masks, rows_long[p])
-        else:
-            for p in range(start_long[column], start_long[column + 1]):
-                _step_long(long_state, long, rows_long[p], carry)
-        n = np.float32(ptr[captions[column] + 1] - ptr[captions[column]])
-        if mean:
-            _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
-            for k in range(last - first):
-                n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
-                out[k, column] = min(f[k] / n_refs, 1.0)
-        else:
-            _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f)
-            for k in range(last - first):
-                out[k, column] = f[k]
-
-
-@njit(parallel=True, cache=True)
-def _score(images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
-    for blk in prange((images.shape[0] + width - 1) // width):
-        first, last = blk * width, min((blk + 1) * width, images.shape[0])
-        _score_block(
-            first, last, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots,
-            out[first:last],
-        )  # fmt: skip
+    for block in range(begin, end):
+        first, last = block * width, min((block + 1) * width, images.shape[0])
+        local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
+        short, short_length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
+        long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
+        inverse = np.float32(1) / short_length
+        long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
+        carry = np.empty(long.shape[2], np.uint64)
+        flat_state = long_state.reshape(-1)
+        flat_masks = long.reshape(long.shape[0], -1)
+        start, rows = _found_words(captions, ptr, word, local)
+        start_long, rows_long = _found_words(captions, ptr, word, local_long)
+        for column in range(captions.shape[0]):
+            for k in range(slots * width):
+                state[k] = np.uint16(0xFFFF)
+            for p in range(start[column], start[column + 1]):
+                _step_short(state, short, rows[p])
+            for w in range(long.shape[1]):
+                for k in range(long.shape[2]):
+                    long_state[w, k] = ~np.uint64(0)
+            if long.shape[1] == 1:
+                for p in range(start_long[column], start_long[column + 1]):
+                    _step_word(flat_state, flat_masks, rows_long[p])
+            else:
+                for p in range(start_long[column], start_long[column + 1]):
+                    _step_long(long_state, long, rows_long[p], carry)
+            n = np.float32(ptr[captions[column] + 1] - ptr[captions[column]])
+            if mean:
+                _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
+                for k in range(last - first):
+                    n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
+                    out[first + k, column] = min(f[k] / n_refs, 1.0)
+            else:
+                _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f)
+                for k in range(last - first):
+                    out[first + k, column] = f[k]
 
 
 @njit(cache=True)
@@ -301,7 +293,8 @@ class FittedRougeL(ArrayState):
         if len(images):
             slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max())
             width = int(np.clip(LANES // slots, 1, IMAGES))
-            _score(
+            in_threads(
+                _score_blocks, -(-len(images) // width),
                 images, captions, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
                 np.float32(self.beta**2), self.mean, width, slots, out,
             )  # fmt: skip

@@ -81,6 +81,16 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
         read_manifest(tmp_path, "shards")
 
 
+def test_a_file_is_no_folder_of_a_stage(tmp_path: Path) -> None:
+    """The captions themselves given for the folder: nothing is to be written in their place."""
+    file = tmp_path / "captions.token"
+    file.write_text("1.jpg#0\ta dog\n")
+    with pytest.raises(InputError) as error:
+        read_manifest(file, "captions")
+    assert error.value.problem == "a file where a captions folder is needed"
+    assert error.value.remedy == "give what --out named"
+
+
 def test_errors_survive_the_way_from_a_worker() -> None:
     error = InputError("wrong", file="f.tsv", row=3, remedy="mend it")
     assert str(pickle.loads(pickle.dumps(error))) == "f.tsv row 3: wrong -> mend it"

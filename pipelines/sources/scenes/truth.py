@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
 from capgrade.pipelines.sources.scenes.kinds import COLOURS, CONCEPTS, KINDS, SIZES, is_a
 from capgrade.pipelines.sources.scenes.meaning import Meaning
 from capgrade.pipelines.sources.scenes.scene import PREDICATES, Relation, Scene
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.threads import in_threads
 
 MENTION, NUMBER, RELATION, PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15
@@ -95,8 +95,10 @@ def _number_credit(mention, items, kinds):
     return min(found, mention[1]) / mention[1]
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def _truth(
+    begin,
+    end,
     objects,
     object_ptr,
     facts,
@@ -111,7 +113,7 @@ def _truth(
     place_of,
     out,
 ):
-    for s in prange(out.shape[0]):
+    for s in range(begin, end):
         items = objects[object_ptr[s] : object_ptr[s + 1]]
         holds = facts[fact_ptr[s] : fact_ptr[s + 1]]
         for c in range(out.shape[1]):
@@ -162,7 +164,8 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     kinds = np.array([[kind_credit(concept, kind) for kind in KINDS] for concept in CONCEPTS])
     place_of = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
     out = np.empty((len(scenes), len(meanings)), np.float32)
-    _truth(
+    in_threads(
+        _truth, len(out),
         objects.values, objects.ptr, facts.values, facts.ptr, np.array([place_at[s.background] for s in scenes]),
         mentions.values, mentions.ptr, said.values, said.ptr,
         np.array([place_at.get(c.background, -1) for c in meanings]), kinds, place_of, out,

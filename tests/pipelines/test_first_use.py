@@ -1,0 +1,49 @@
+"""What a first run compiles: the kernels that it calls, and none beside them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
+
+RUN = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from capgrade.pipelines.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+for module in list(sys.modules.values()):
+    for name, kernel in list(vars(module).items()):
+        if isinstance(kernel, Dispatcher) and kernel.signatures:
+            print(kernel.py_func.__module__.removeprefix("capgrade.pipelines."), kernel.py_func.__name__, sep=".")
+"""
+
+
+@pytest.fixture
+def captions(tmp_path: Path) -> Path:
+    return write_captions_folder(tmp_path / "captions", [caption_table(random_sets(8, seed=1, least=2))])
+
+
+def called(out: Path, *arguments: str) -> set[str]:
+    """Module and name of every kernel that a command has called, or compiled for one that it called."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = [sys.executable, "-c", RUN, *arguments, "--out", str(out)]
+    return set(subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout.split("\n"))
+
+
+@pytest.mark.parametrize("command", ["relevance", "shards"])
+def test_no_kernel_that_is_not_needed(command: str, captions: Path, tmp_path: Path) -> None:
+    """Neither those of exact tops, which shares of the captions alone need, nor that of some captions."""
+    given = ("--captions", str(captions), "--measures", "cider,rouge_l", "--set", f"{command}.split=test")
+    found = called(tmp_path / "out", command, *given)
+    assert {"measures.cider_kernel._score_images", "measures.rouge._score_blocks"} <= found
+    assert ("sampling.offering.offer" in found) == (command == "shards")
+    assert not [name for name in found if name.startswith(("measures.tops.", "sampling.among"))], found
+    assert "measures.cider_kernel._some_of_images" not in found

@@ -1,0 +1,61 @@
+"""`make repro` with a dvc that only says what it is asked: what is run beside what, and what a failure stops."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+DVC = """#!/bin/sh
+case "$*" in
+    "stage list"*) printf 'captions\\ntrain@a\\nevaluate@a\\ntrain@b\\nevaluate@b\\n'; exit;;
+    *"$BAD"*) echo "failed $*"; exit 255;;
+esac
+sleep 0.2
+echo "$*"
+"""
+BESIDE = "--wait-for-lock repro --single-item"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder where everything is installed, and the commands do nothing."""
+    commands = tmp_path / ".venv" / "bin"
+    commands.mkdir(parents=True)
+    for name in ("dvc", "capgrade", "python"):
+        (commands / name).write_text(DVC if name == "dvc" else "#!/bin/sh\n")
+        (commands / name).chmod(0o755)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv" / "installed").touch()
+    (tmp_path / "data" / "comparison").mkdir(parents=True)
+    (tmp_path / "data" / "comparison" / "runs.md").touch()
+    return tmp_path
+
+
+def made(project: Path, *arguments: str, bad: str = "no such stage") -> tuple[int, list[str]]:
+    run = ["make", "--silent", *arguments]
+    done = subprocess.run(run, cwd=project, env={**os.environ, "BAD": bad}, capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_labels_beside_regions_then_each_run_with_its_evaluation(project: Path) -> None:
+    status, said = made(project, "repro")
+    assert (status, said[0], said[-1], len(said)) == (0, "repro captions", "repro", 6)
+    assert set(said[1:3]) == {f"{BESIDE} regions", f"{BESIDE} relevance shards agree publish"}
+    assert set(said[3:5]) == {f"{BESIDE} train@a evaluate@a", f"{BESIDE} train@b evaluate@b"}
+
+
+def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path) -> None:
+    status, said = made(project, "repro", bad="train@a")
+    assert status and len(said) == 5
+    assert set(said[3:]) == {f"failed {BESIDE} train@a evaluate@a", f"{BESIDE} train@b evaluate@b"}
+
+
+def test_an_experiment_is_one_command(project: Path) -> None:
+    assert made(project, "repro", "SET=a.b=1 c.d=2") == (0, ["exp run -S a.b=1 -S c.d=2"])
