@@ -86,7 +86,7 @@ class MixtureTops(OfParts):
 
     def _named(self, images: np.ndarray, k: int, names: Sequence[bool]) -> tuple[list[np.ndarray], np.ndarray]:
         """What no value of other captions is above, float32 [images] of each part; and cells of the captions that any
-        part names, and of own ones: left out of their references, they may be above."""
+        part names, and of own ones, as no bound is on values without themselves."""
         image, own = own_pairs(self.fitted.ref_ptr, self.fitted.refs, images)
         last, cells = [], [image * self.n_captions + own]
         for find, some, w in zip(self.finders, names, self.weights, strict=True):

@@ -65,12 +65,12 @@ def naming(
     finders: Sequence[Finder], bounded: Sequence[bool], weights: Sequence[float], n_captions: int, k: int
 ) -> list[bool]:
     """Of each part, whether it names captions: parts that are `bounded`. None where all pairs take less time, as where
-    more parts are to be scored for all captions than name some; nor where the threshold would not hold: a weight is
+    as many parts are to be scored for all captions as name some; nor where the threshold would not hold: a weight is
     negative, or listed values are not known to be those of all pairs."""
     counts = [w > 0 for w in weights]
     pays = [n_captions >= NAMED * k * PAYS.get(type(find), 0) for find in finders]
     names = [all(some) for some in zip(bounded, counts, pays, strict=True)]
-    cheaper = 0 < k * LEAST <= n_captions and 2 * sum(names) >= sum(counts)
+    cheaper = 0 < k * LEAST <= n_captions and 2 * sum(names) > sum(counts)
     holds = all(0 <= w < np.inf for w in weights) and all(_lists(find) for find in finders)
     return names if cheaper and holds else [False] * len(names)
 

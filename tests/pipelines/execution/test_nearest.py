@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.execution.parts import Part
-from capgrade.pipelines.measures.tops import cider_index
+from capgrade.pipelines.measures.tops import cider_index, named
 from capgrade.pipelines.shards import join_shards, shards, shards_part
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -50,6 +50,23 @@ def test_tops_uniform_and_own_are_those_of_all_pairs(
     assert full["scored"] == dict.fromkeys(("cider", "rouge_l"), 60 * n)
     assert set(made["scored"]) == {"cider", "rouge_l"}
     assert made["pairs"] < full["pairs"]
+
+
+def test_tops_of_a_mixture_by_the_bounds_of_its_parts(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named, "LEAST", named.NAMED)  # so few captions are otherwise scored in full
+    monkeypatch.setattr(named, "PAYS", {})
+    measures = MeasuresParams(mixtures={"mine": {"cider": 0.1, "rouge_l": 1.0}})
+    for name, params in {"all": ALL, "some": SOME}.items():
+        made = shards(captions_dir, tmp_path / name, params.model_copy(update={"measures": ("mine",)}), measures)
+    for one, other in zip(rows(tmp_path / "all"), rows(tmp_path / "some"), strict=True):
+        tops = [
+            [(c, v) for c, v, bits in zip(row["captions"], row["mine"], row["reasons"], strict=True) if bits >> 2 & 1]
+            for row in (one, other)
+        ]
+        assert tops[0] == tops[1] and len(tops[0]) == 4
+    assert made["scored"]["mine"] < 60 * read_captions(captions_dir).n_captions
 
 
 def test_without_tops_only_what_was_drawn_is_scored(captions_dir: Path, tmp_path: Path) -> None:

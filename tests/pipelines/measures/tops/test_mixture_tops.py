@@ -161,7 +161,9 @@ def test_the_way_is_chosen() -> None:
     assert names_of({"cider": 1.0, "sbert": 0.0}, every, 16, captions) == [True, False]
     assert names_of({"cider": 1.0, "sbert": -0.1}, every, 16, captions) == [False, False]
     assert names_of({"cider": 1.0, "sbert": 1e39}, every, 16, captions) == [False, False]
-    assert names_of({"cider": 1.0, "rouge_l": 1.0}, every, 16, captions) == [True, False]  # ROUGE-L's bound is dear
+    three = {"cider": 1.0, "rouge_l": 1.0, "sbert": 1.0}
+    assert names_of(three, every, 16, captions) == [True, False, True]  # ROUGE-L's bound is dear
+    assert names_of({"cider": 1.0, "rouge_l": 1.0}, every, 16, captions) == [False, False]
     assert names_of({"cider": 1.0, "rouge_l": 1.0}, 3 * every, 16, captions) == [True, True]
     sets = random_sets(20, seed=8, least=2)
     sets[0][0] = " ".join(f"word{k}" for k in range(5000))  # no index of CIDEr-D, so its listed values differ
