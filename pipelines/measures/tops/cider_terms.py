@@ -73,9 +73,9 @@ def _ask_for_terms(image, rows, postings):
 def terms_of(image, rows, postings, ix):
     """The terms of an image's references with their hash table."""
     most, n_classes = _ask_for_terms(image, rows, postings), rows.penalty.shape[0]
-    term, begin, following = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    end, orders, table = np.empty(most, np.int64), np.empty(most, np.int8), np.empty((most, n_classes), np.float32)
-    n = fold_image(image, 0, rows, postings, 0, term, begin, following, end, orders, table)
+    term, begin, end = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    orders, table = np.empty(most, np.int8), np.empty((most, n_classes), np.float32)
+    n = fold_image(image, 0, rows, postings, 0, term, begin, end, orders, table)
     size, n_dense = 256, 0
     while size < 4 * n:
         size *= 2
