@@ -103,7 +103,7 @@ def first_from(values, begin, end, wanted):
 
 
 @njit(fastmath={"contract", "nsz"}, cache=True)  # no sum in another order, whoever it is compiled into
-def fold_image(i, first, rows, postings, row, term, cursor, following, ending, orders, table):
+def fold_image(i, first, rows, postings, row, term, cursor, ending, orders, table):
     """The terms of image i from `row` on; returns the row behind them."""
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
@@ -143,7 +143,6 @@ def fold_image(i, first, rows, postings, row, term, cursor, following, ending, o
                 for d in range(n_classes):
                     table[row, d] += w * fade[d]
             term[row], cursor[row], ending[row], orders[row] = t, at, post_ptr[t + 1], order[g]
-            following[row] = post_rank[at] if dense_row[t] < 0 else -1
             row += 1
         k = end
     return row
@@ -153,11 +152,12 @@ def fold_image(i, first, rows, postings, row, term, cursor, following, ending, o
 def _fold_images(
     begin, end, images, first, rows, postings, start, used, term, cursor, following, ending, orders, table
 ):
+    post_rank, dense_row = postings.rank, postings.dense_row
     for b in range(begin, end):
-        row = fold_image(
-            images[b], first, rows, postings, start[b], term, cursor, following, ending, orders, table
-        )  # fmt: skip
+        row = fold_image(images[b], first, rows, postings, start[b], term, cursor, ending, orders, table)
         used[b] = row - start[b]
+        for k in range(start[b], row):
+            following[k] = post_rank[cursor[k]] if dense_row[term[k]] < 0 else -1
 
 
 def fold_references(

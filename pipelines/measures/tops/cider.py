@@ -9,12 +9,12 @@ import numpy as np
 from numba import get_num_threads
 
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.cider_kernel import Postings, Rows
 from capgrade.pipelines.measures.tops import cider_kernel as kernel
-from capgrade.pipelines.measures.tops.cider_index import Index, index
+from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 
 CLASSES = 256  # of lengths, that the packed norms have bits for
-GRAMS = 2**14  # of a caption: the sums, in 16 bits, are rounded up once for each; and SLACK covers no more
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,25 @@ class CiderTops:
         Own captions count as if they were among the references.
         """
         rows, values = np.zeros((len(images), k), np.int64), np.zeros((len(images), k), np.float32)
-        pairs, f = np.zeros(len(images), np.int64), self.fitted
-        kernel.tops(get_num_threads(), images, f.rows, f.postings, self.index, rows, values, pairs)
+        pairs = np.zeros(len(images), np.int64)
+        kernel.tops(get_num_threads(), images, *self.tables, self.index, rows, values, pairs)
         return rows, values, pairs
 
     def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """float32 [len(rows)]: values of captions rows[ptr[b] : ptr[b + 1]] of image images[b]; own captions count as
         in `unsorted`."""
-        values, f = np.empty(len(rows), np.float32), self.fitted
-        kernel.listed(get_num_threads(), images, f.rows, f.postings, self.index, ptr, rows, values)
+        values = np.empty(len(rows), np.float32)
+        kernel.listed(get_num_threads(), images, *self.tables, self.index, ptr, rows, values)
         return values
 
     @cached_property
     def index(self) -> Index:
         return index(self.fitted)
+
+    @cached_property
+    def tables(self) -> tuple[Rows, Postings]:
+        """As all pairs have them, but with the index's columns."""
+        f, ix = self.fitted, self.index
+        return f.rows._replace(gain=ix.gain, order=ix.order), f.postings._replace(
+            term_ptr=ix.term_ptr, term_count=ix.count_of, ptr=ix.post_ptr, dense_row=ix.dense_row
+        )

@@ -12,11 +12,13 @@ import numpy as np
 
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lanes import LANES
 
 ORDERS = 4
 LEVELS = (1 / 512, 1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1.0)  # of the captions: n-grams above are common
 BY = 3  # the level whose common n-grams captions of a length are sorted by
-BLOCK = 64  # ranks looked at together
+BLOCK = LANES  # ranks looked at together
+GRAMS = 2**14  # of a caption: the sums, in 16 bits, are rounded up once for each; and SLACK covers no more
 RANGES = 8  # of ranks whose sums are made together: a small corpus has fewer, as
 RANGE = 2**15  # ranks at least are one, and a large one more, as
 LARGEST = 2**17  # ranks at most are one, so that their sums stay in a core's cache
@@ -28,17 +30,19 @@ UNITS = 2**15  # of the value of equal captions, in which gains are added up
 
 
 class Index(NamedTuple):
-    """Of the captions."""
+    """Of the captions. What is read together, of a caption, an n-gram or a term, are columns of one array."""
 
     ptr: np.ndarray  # int64 [n_captions + 1], of `term`
-    term: np.ndarray  # int32 [nonzeros]: the (n-gram, count) terms of each caption
     length_class: np.ndarray  # int32 [n_captions]
-    inv_norm: np.ndarray  # float64 [n_captions, ORDERS]
+    inv_norm: np.ndarray  # float32 [n_captions, ORDERS]
+    term: np.ndarray  # int32 [nonzeros]: the (n-gram, count) terms of each caption
+    term_ptr: np.ndarray  # int64 [n_grams + 1]
     gain: np.ndarray  # float64 [n_grams]
-    gram_of: np.ndarray  # int32 [terms]
+    order: np.ndarray  # int8 [n_grams]
+    post_ptr: np.ndarray  # int64 [terms + 1]
     count_of: np.ndarray  # int32 [terms]
     dense_row: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
+    gram_of: np.ndarray  # int32 [terms]
     post: np.ndarray  # uint32 [postings, 2]: rank; the inverse norm in units as float32, the last 8 bits the class
     long: np.ndarray  # int64: terms of more than LONG postings, ascending
     starts: np.ndarray  # int64 [long terms, ranges + 1]: where in their postings each range starts
@@ -73,11 +77,24 @@ def index(f: FittedCider) -> Index:
     long = np.flatnonzero(np.diff(f.post_ptr) > LONG)
     starts = np.empty((len(long), -(-len(row_of_rank) // size) + 1), np.int64)
     _starts(long, f.post_ptr, post, size, starts)
+    ptr, length_class, inv_norm = _beside(f.ptr, f.length_class, f.inv_norm.astype(np.float32))
+    term_ptr, gain, order = _beside(f.term_ptr, f.gain, f.order)
+    post_ptr, count_of, dense_row, gram_of = _beside(f.post_ptr, f.term_count, f.dense_row, gram_of)
     return Index(
-        f.ptr, term, f.length_class, f.inv_norm, f.gain, gram_of, f.term_count, f.dense_row, f.post_ptr, post, long,
+        ptr, length_class, inv_norm, term, term_ptr, gain, order, post_ptr, count_of, dense_row, gram_of, post, long,
         starts, row_of_rank, class_start, common.view(np.uint32)[:, :, 0], _most(common, BLOCK), _most(common, size),
         size // BLOCK, min(FIRST, SHARE * n_captions), PAYS * n_captions, levels,
     )  # fmt: skip
+
+
+def _beside(*columns: np.ndarray) -> list[np.ndarray]:
+    """Copies of columns as those of one array, so that a line of the cache holds a row."""
+    kinds = [(f"f{k}", column.dtype, column.shape[1:]) for k, column in enumerate(columns)]
+    table, beside = np.empty(max(map(len, columns)), np.dtype(kinds, align=True)), []
+    for k, column in enumerate(columns):
+        beside.append(table[f"f{k}"][: len(column)])
+        beside[k][:] = column
+    return beside
 
 
 def _ranked(length_class: np.ndarray, commonness: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:

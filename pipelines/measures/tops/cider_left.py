@@ -7,9 +7,8 @@ import numpy as np
 from capgrade.pipelines.measures.tops.cider_bounds import bound
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, BY, LEVELS
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lanes import at_least, lowest_bit
 from capgrade.schemas.prefetch import prefetch
-
-GROUP = 16  # ranks of a block looked at together
 
 
 @njit(cache=True, forceinline=True)
@@ -52,47 +51,32 @@ def _lowest(most, rest, d, least, out):
 
 
 @njit(cache=True)
-def _reaching(sums, lowest, out):
-    """Which blocks have a sum as large as their lowest; how many."""
-    n = 0
-    for block in range(sums.shape[0]):
-        some, low, hits = sums[block], lowest[block], np.uint16(0)
-        for j in range(BLOCK):
-            hits |= np.uint16(some[j] >= low)
-        out[n] = block
-        n += hits != 0
-    return n
-
-
-@njit(cache=True)
 def left(first, last, level, least, lists, ix, sums, room):
     """Put the ranks of blocks first..last that the bound leaves into `room.touched`; how many."""
-    n, parts, rest, lowest, blocks = 0, ix.common[level], lists.rest[level], room.lowest, room.blocks
+    n, parts, rest, lowest, out = 0, ix.common[level], lists.rest[level], room.lowest, room.touched
     for d in range(ix.class_start.shape[0] - 1):
         begin, end = max(first, ix.class_start[d]), min(last, ix.class_start[d + 1])
         if begin < end:
             _lowest(ix.most[level, begin:end], rest, d, least, lowest[begin:end])
-            hits = _reaching(sums[begin * BLOCK : end * BLOCK].reshape(-1, BLOCK), lowest[begin:end], blocks)
-            n = _bounded(blocks[:hits], begin, sums, lowest, parts, rest, d, least, room.touched, n)
+            n_reached = _reaching(begin, end, sums, lowest, parts, room.blocks, out, n)
+            for r in out[n:n_reached]:
+                out[n] = r
+                n += sums[r] + bound(parts[r], rest, d) >= least
     return n
 
 
 @njit(cache=True)
-def _bounded(blocks, begin, sums, lowest, parts, rest, d, least, out, n):
-    """Put the ranks of blocks of class d that the bound leaves behind the n in `out`; how many."""
-    start, end = n, n
-    for x in blocks:
-        block = begin + x
-        for first in range(block * BLOCK, (block + 1) * BLOCK, GROUP):
-            some, low, hits = sums[first : first + GROUP], lowest[block], np.uint16(0)
-            for j in range(GROUP):
-                hits |= np.uint16(some[j] >= low)
-            if hits:
-                prefetch(parts, first)
-                for r in range(first, first + GROUP):
-                    out[end] = r
-                    end += sums[r] >= low
-    for r in out[start:end]:
-        out[n] = r
-        n += sums[r] + bound(parts[r], rest, d) >= least
+def _reaching(begin, end, sums, lowest, parts, blocks, out, n):
+    """Put the ranks of these blocks whose sum is as large as the block's lowest behind the n in `out`; how many."""
+    hits = 0
+    for block in range(begin, end):
+        blocks[hits] = block
+        hits += at_least(sums, block * BLOCK, lowest[block]) != 0
+    for block in blocks[:hits]:
+        reached = at_least(sums, block * BLOCK, lowest[block])
+        while reached:
+            out[n] = block * BLOCK + lowest_bit(reached)
+            prefetch(parts, out[n])
+            reached &= reached - np.uint64(1)
+            n += 1
     return n

@@ -7,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.measures.cider_kernel import fold_image, whole
+from capgrade.pipelines.measures.tops.cider_index import GRAMS
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.fused import fma
 from capgrade.schemas.prefetch import prefetch
 
 PHI = np.uint32(0x9E3779B1)
 FILTER = 8192  # bytes that tell most terms that no reference has
-AHEAD = 8  # captions whose rows are on their way
+AHEAD = 32  # captions whose rows are on their way
 
 
 class Terms(NamedTuple):
@@ -31,7 +32,6 @@ class Terms(NamedTuple):
     seen: np.ndarray  # uint8 [FILTER]
     keys: np.ndarray  # int32 [a power of 2]: term, -1 for none
     place: np.ndarray  # int32: where in `term`
-    found: np.ndarray  # int64 [terms]: room for the dense terms of a caption
     full: float  # the value of equal captions
 
 
@@ -57,15 +57,13 @@ def _ask_for_terms(image, rows, postings):
     for r in rows.refs[rows.ref_ptr[image] : rows.ref_ptr[image + 1]]:
         for p in range(rows.ptr[r], rows.ptr[r + 1]):
             prefetch(postings.term_ptr, rows.gram[p])
-            prefetch(rows.gain, rows.gram[p])
-            prefetch(rows.order, rows.gram[p])
+            prefetch(postings.term_ptr, rows.gram[p] + 1)
     for r in rows.refs[rows.ref_ptr[image] : rows.ref_ptr[image + 1]]:
         for p in range(rows.ptr[r], rows.ptr[r + 1]):
             t = postings.term_ptr[rows.gram[p]]
             n += postings.term_ptr[rows.gram[p] + 1] - t
             prefetch(postings.ptr, t)
-            prefetch(postings.term_count, t)
-            prefetch(postings.dense_row, t)
+            prefetch(postings.ptr, t + 1)
     return n
 
 
@@ -73,9 +71,9 @@ def _ask_for_terms(image, rows, postings):
 def terms_of(image, rows, postings, ix):
     """The terms of an image's references with their hash table."""
     most, n_classes = _ask_for_terms(image, rows, postings), rows.penalty.shape[0]
-    term, begin, following = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    end, orders, table = np.empty(most, np.int64), np.empty(most, np.int8), np.empty((most, n_classes), np.float32)
-    n = fold_image(image, 0, rows, postings, 0, term, begin, following, end, orders, table)
+    term, begin, end = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    orders, table = np.empty(most, np.int8), np.empty((most, n_classes), np.float32)
+    n = fold_image(image, 0, rows, postings, 0, term, begin, end, orders, table)
     size, n_dense = 256, 0
     while size < 4 * n:
         size *= 2
@@ -92,48 +90,45 @@ def terms_of(image, rows, postings, ix):
         if dense_at[k] >= 0:
             dense_at[k] = n_dense
             n_dense += 1
-    found = np.empty(n, np.int64)
-    return Terms(
-        term[:n], orders, table, gram, share, begin, end, dense_at, n_dense, seen, keys, place, found, rows.full
-    )  # fmt: skip
+    return Terms(term[:n], orders, table, gram, share, begin, end, dense_at, n_dense, seen, keys, place, rows.full)
 
 
 @njit(cache=True)
 def values_of(rows, ix, im, out):
     """Fill the values of captions `rows`, float32."""
-    n = rows.shape[0]
+    n, found = rows.shape[0], np.empty(GRAMS + 1, np.int32)
     for x in range(-AHEAD, n):
         if x + AHEAD < n:
             prefetch(ix.ptr, rows[x + AHEAD])
-            prefetch(ix.length_class, rows[x + AHEAD])
-            prefetch(ix.inv_norm, rows[x + AHEAD])
         if 0 <= x + AHEAD // 2 < n:
             p = ix.ptr[rows[x + AHEAD // 2]]
             prefetch(ix.term, p)
             prefetch(ix.term, min(p + 16, ix.term.shape[0] - 1))
             prefetch(ix.term, min(p + 32, ix.term.shape[0] - 1))
         if x >= 0:
-            out[x] = value_of(rows[x], ix, im)
+            out[x] = value_of(rows[x], ix, im, found)
 
 
 @njit(cache=True, forceinline=True)
-def value_of(c, ix, im):
+def value_of(c, ix, im, found):
     """The value of one caption, each rounding as `score_chunk` does it: postings in the terms' order, each product in
-    float32 and their sum in float64; then the dense rows, four to a float32 sum."""
-    total, n_dense, d = 0.0, 0, ix.length_class[c]
-    norms = ix.inv_norm[c]
+    float32 and their sum in float64; then the dense rows, four to a float32 sum. `found` int32 [GRAMS + 1]: room.
+
+    Which terms an image has is hardly foreseen, so what hangs on it is no jump: terms go on a list whose end they move
+    or not, and those of dense rows add 0."""
+    total, n, n_dense, d, norms = 0.0, 0, 0, ix.length_class[c], ix.inv_norm[c]
     for p in range(ix.ptr[c], ix.ptr[c + 1]):
-        t = ix.term[p]
-        if im.seen[_hash(t) & np.uint32(FILTER - 1)]:
-            at = _slot(t, im.keys)
-            if im.keys[at] == t:
-                k = im.place[at]
-                if im.dense_at[k] < 0:
-                    total += np.float64(im.table[k, d] * np.float32(norms[im.orders[k]]))
-                else:
-                    im.found[n_dense] = k
-                    n_dense += 1
-    return np.float32(whole(_with_dense(total, im.found[:n_dense], d, norms, im), im.full))
+        found[n] = ix.term[p]
+        n += im.seen[_hash(found[n]) & np.uint32(FILTER - 1)]
+    for t in found[:n]:
+        at = _slot(t, im.keys)
+        if im.keys[at] == t:
+            k = im.place[at]
+            dense = im.dense_at[k] >= 0
+            total += np.float64(np.float32(0) if dense else im.table[k, d] * norms[im.orders[k]])
+            found[n_dense] = k
+            n_dense += dense
+    return np.float32(whole(_with_dense(total, found[:n_dense], d, norms, im), im.full))
 
 
 @njit(cache=True, forceinline=True)
@@ -143,12 +138,12 @@ def _with_dense(total, found, d, norms, im):
     while x < found.shape[0]:
         k = found[x]
         four = im.dense_at[k] // 4
-        part = im.table[k, d] * np.float32(norms[im.orders[k]])
+        part = im.table[k, d] * norms[im.orders[k]]
         x += 1
         if four < im.n_dense // 4:
             while x < found.shape[0] and im.dense_at[found[x]] // 4 == four:
                 k = found[x]
-                part = fma(im.table[k, d], np.float32(norms[im.orders[k]]), part)
+                part = fma(im.table[k, d], norms[im.orders[k]], part)
                 x += 1
         total += np.float64(part)
     return total

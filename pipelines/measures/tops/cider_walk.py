@@ -13,7 +13,6 @@ from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.prefetch import prefetch
 
-AHEAD = 16  # postings whose sums are on their way
 POSTINGS = 8  # that a line of the cache holds
 
 
@@ -50,7 +49,6 @@ def walk_first(n_lists, lists, post, norms, im, sums, touched):
         for k in range(first_term[x], last_term[x]):
             for p in range(begin[k], end[k]):
                 r = post[p, 0]
-                prefetch(sums, post[min(p + AHEAD, end[k] - 1), 0])
                 touched[n] = r
                 n += sums[r] == 0
                 sums[r] += _gain(table, k, post, norms, p)

@@ -1,0 +1,41 @@
+"""Comparing 64 numbers at once, for kernels; and going through the places that were found."""
+
+from __future__ import annotations
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+ir = cgutils.ir  # llvmlite's, which numba brings
+LANES = 64
+BITS = ir.IntType(64)
+BLOCK = ir.VectorType(ir.IntType(16), LANES)
+
+
+@intrinsic
+def at_least(typing, values, first, least):
+    """uint64: bit j says whether values[first + j] >= least, of LANES uint16 that are in the array."""
+
+    def build(context, builder, signature, args):
+        kind = signature.args[0]
+        made = context.make_array(kind)(context, builder, args[0])
+        place = cgutils.get_item_pointer(context, builder, kind, made, [args[1]])
+        some = builder.load(builder.bitcast(place, BLOCK.as_pointer()), align=2)
+        one = builder.insert_element(ir.Constant(BLOCK, ir.Undefined), args[2], ir.Constant(ir.IntType(32), 0))
+        each = ir.Constant(ir.VectorType(ir.IntType(32), LANES), LANES * [0])
+        reached = builder.icmp_unsigned(">=", some, builder.shuffle_vector(one, one, each))
+        return builder.bitcast(reached, BITS)
+
+    if values != types.Array(types.uint16, 1, "C") or least != types.uint16:
+        return None
+    return types.uint64(values, types.intp, types.uint16), build
+
+
+@intrinsic
+def lowest_bit(typing, bits):
+    """Place of the lowest bit of a uint64 that is not 0 (LLVM's cttz)."""
+
+    def build(context, builder, signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), build

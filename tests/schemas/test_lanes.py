@@ -1,0 +1,29 @@
+"""Comparisons of 64 numbers at once are those of numpy, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from capgrade.schemas.lanes import LANES, at_least, lowest_bit
+
+
+@njit
+def places(values, first, least):
+    bits, found = at_least(values, first, least), [0]
+    while bits:
+        found.append(lowest_bit(bits))
+        bits &= bits - np.uint64(1)
+    return found[1:]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 40), st.sampled_from([0, 1, 2, 32767, 32768, 65534, 65535]))
+def test_places_are_those_that_reach(seed: int, first: int, least: int) -> None:
+    rng = np.random.default_rng(seed)
+    near = np.array([0, 1, least - 1, least, least + 1, 65535]) % 65536
+    values = np.where(rng.random(110) < 0.5, rng.integers(0, 65536, 110), rng.choice(near, 110)).astype(np.uint16)
+    expected = np.flatnonzero(values[first : first + LANES] >= least)
+    assert places(values, first, np.uint16(least)) == expected.tolist()
