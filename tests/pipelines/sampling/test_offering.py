@@ -134,3 +134,22 @@ def test_nan_is_refused() -> None:
         values[0, 1, at] = np.nan
         with pytest.raises(ValueError, match="NaN among the values of captions 7 to 1507"):
             Samples(plan, id_keys(["a", "b"]), [np.array([], int)] * 2, 1).offer(7, id_keys(IDS[:1501]), values)
+
+
+def test_many_slices_of_values_that_pile_up() -> None:
+    """So many that most are in a core, with others around it and rare ones, infinite ones among these."""
+    random, n = np.random.default_rng(1), 12_000
+    plan = Plan((0.0, 0.0, -1.0), (10.0, 1.0, 1.0), 20, 0.1, 0.05, 4, 20, seed=4)
+    zeros = np.where(random.random(n) < 0.97, 0, random.exponential(0.6, n))
+    values = np.stack([zeros, random.beta(4, 14, n), np.clip(random.normal(0.1, 0.12, n), -1, 1)]).astype(np.float32)
+    values[0, 9000], values[1, 9500], values[2, 100] = np.inf, -np.inf, -np.inf
+    ids, cut = [f"c{k}" for k in range(n)], 7001
+    samples, keys = Samples(plan, id_keys(["image"]), [np.array([5])], 3), id_keys(ids)
+    for a, b in ((0, cut), (cut, n)):
+        samples.offer(a, keys[a:b], np.ascontiguousarray(values[:, None, a:b]))
+    kept = samples.kept(n)
+    reasons, weight = chosen(plan, "image", ids, [5], values)
+    assert dict(zip(kept.caption.tolist(), kept.reasons.tolist(), strict=True)) == reasons
+    np.testing.assert_allclose(kept.weight, [weight[c] for c in kept.caption.tolist()], rtol=1e-9)
+    held = [[((lo <= row) & (row < up)).sum() for lo, up in plan.windows(m)] for m, row in enumerate(values)]
+    assert np.array_equal(samples.members[0], held)
