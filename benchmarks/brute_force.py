@@ -13,6 +13,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ShardsParams
 
 _MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,21 @@ def samples_of(
     plan = Plan(low, high, params.top, windows.width, windows.stride, windows.per_window, params.uniform, params.seed)
     n, among = values.shape[1], 1.0 if windows.among == "all" else windows.among
     base = _mix(id_keys([captions.image_ids[image]]) ^ id_keys([f"seed {params.seed}"]))
-    pair = _mix(base + keys)
-    share = pair <= np.uint64(min(int(among * 2**64), _MASK))
+    pair = base + keys
+    share = _mix(pair) <= np.uint64(min(int(among * 2**64), _MASK))
     reasons, missed, uniform = np.zeros(n, np.int64), np.ones(n), min(1.0, params.uniform / n)
     reasons[captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]] |= 1
-    reasons[_lowest(_mix(pair + _salt(0)), params.uniform)] |= 2
-    at = 1 + len(values)
+    reasons[_lowest(_keys(pair, 0), params.uniform)] |= 2
+    together = max(_most_together(plan.windows(m)) for m in range(len(values)))
     for m, row in enumerate(values):
         reasons[_highest(row, params.top)] |= 4 << 2 * m
-        for lower, upper in plan.windows(m):
+        for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower) & (row < upper)
             inside = np.flatnonzero(here & share)
-            reasons[inside[_lowest(_mix(pair[inside] + _salt(at)), windows.per_window)]] |= 8 << 2 * m
+            drawn = _keys(pair[inside], 1 + m * together + w % together)
+            reasons[inside[_lowest(drawn, windows.per_window)]] |= 8 << 2 * m
             size = len(inside) + ~share[here]  # with the caption itself, were it in the share
             missed[here] *= 1 - np.minimum(1, windows.per_window / size)
-            at += 1
     kept = np.flatnonzero(reasons)
     certain = 1 | sum(4 << 2 * m for m in range(len(values)))
     chance = uniform + (1 - uniform) * among * (1 - missed[kept])
@@ -83,8 +84,22 @@ def _highest(values: np.ndarray, count: int) -> np.ndarray:
     return able[np.argsort(-values[able], kind="stable")[:count]]
 
 
-def _salt(sample: int) -> np.uint64:
-    return np.uint64((sample + 1) * 0x9E3779B97F4A7C15 & _MASK)
+def _most_together(windows: np.ndarray) -> int:
+    """How many of a measure's windows hold a float32, at most: the first at or above the begin of one of them."""
+    begins: np.ndarray = windows[:, :1].astype(np.float32)
+    begins = np.where(begins < windows[:, :1], np.nextafter(begins, np.float32(np.inf)), begins)
+    return int(((windows[:, 0] <= begins) & (begins < windows[:, 1])).sum(axis=1).max())
+
+
+def _keys(pair: np.ndarray, number: int) -> np.ndarray:
+    """Key `number` of each pair, as docs/shards.md says."""
+    word = _mix(pair + _times_golden(number // 4 + 1))
+    lane = word >> np.uint64(16 * (number % 4)) & np.uint64(0x7FFF)
+    return lane << np.uint64(49) | _mix(word + _times_golden(number + 1)) >> np.uint64(15)
+
+
+def _times_golden(count: int) -> np.uint64:
+    return np.uint64(count * _GOLDEN & _MASK)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

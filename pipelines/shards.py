@@ -20,6 +20,7 @@ from capgrade.pipelines.execution.shared import fit_measures, forget, run_url, s
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.measures import Measure, choose
 from capgrade.pipelines.measures.reads import read_by
+from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
@@ -54,7 +55,7 @@ class Source:
         shards = self.params.model_dump(exclude=how)
         if not self.params.windows.counts:  # so that shards without are what they were before there were any
             del shards["windows"]["counts"]
-        return {"shards": shards, "measures": used}
+        return {"shards": shards, "measures": used, "sampler": RULE}
 
     @property
     def inputs(self) -> dict[str, str]:

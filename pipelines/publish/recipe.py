@@ -54,7 +54,7 @@ def commands(contents: Contents) -> list[str]:
 
 def _params(made: dict[str, Any]) -> dict[str, Any]:
     made = base_names(made)
-    return {**made, "measures": measures_block(made["measures"])}
+    return {"shards": made["shards"], "measures": measures_block(made["measures"])}
 
 
 def _set_options(first: dict[str, Any], other: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ class SomeSamples(Samples):
         """Of each image its own captions, the tops of each measure, int64 [images, k] each, its uniform sample and its
         share."""
         n, image = len(caption_keys), np.arange(self.images)
-        inside = _below(self._base, caption_keys, None, limit_of(self.plan.among), self.plan.among)
+        inside = _below(self._base, caption_keys, False, limit_of(self.plan.among), self.plan.among)
         parts = [(*inside, INSIDE), (*self._uniform(caption_keys), UNIFORM), (self._own_image, self._own, 0)]
         parts += [(np.repeat(image, rows.shape[1]), rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
         cells = np.concatenate([owner * n + rows for owner, rows, _ in parts])
@@ -52,15 +52,15 @@ class SomeSamples(Samples):
     def _uniform(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Image and row of the captions of the lowest uniform keys of each image."""
         n = len(caption_keys)
-        size, salt = min(self.plan.uniform, n), self._layout.salt[0]
+        size = min(self.plan.uniform, n)
         share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
         while True:
-            image, rows = _below(self._base, caption_keys, salt, limit_of(share), share)
+            image, rows = _below(self._base, caption_keys, True, limit_of(share), share)
             counts = np.bincount(image, minlength=self.images)
             if share == 1 or (counts >= size).all():
                 break
             share = min(1.0, 2 * share)
-        order = np.lexsort((kernel.keys_of(self._base[image], caption_keys[rows], salt), image))
+        order = np.lexsort((kernel.uniform_keys(self._base[image] + caption_keys[rows]), image))
         rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         kept = order[rank < size]
         return image[kept], rows[kept]
@@ -74,8 +74,8 @@ class SomeSamples(Samples):
 
     def marked(self, caption_keys: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> Listed:
         """Captions to offer to every sample that may take them: windows take those inside the share."""
-        pairs = kernel.pairs_of(np.repeat(self._base, np.diff(ptr)), caption_keys[rows])
-        inside = INSIDE * (pairs <= limit_of(self.plan.among))
+        hashes = kernel.share_hashes(np.repeat(self._base, np.diff(ptr)) + caption_keys[rows])
+        inside = INSIDE * (hashes <= limit_of(self.plan.among))
         return Listed(ptr, rows, inside | UNIFORM | (TOP << self.measures) - TOP)
 
     def offer_some(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
@@ -83,9 +83,8 @@ class SomeSamples(Samples):
         if np.isnan(values).any():
             raise ValueError("NaN among the values of listed captions")
         kernel.offer_listed(
-            self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._windows.lower,
-            self._windows.upper, self._start, self._layout.salt, self.state["heap"], self.state["payload"],
-            self.state["size"], self._limit, self.state["begun"], self.state["ended"],
+            self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._cells, self._layout,
+            self._arrays,
         )  # fmt: skip
 
     def kept_of(self, caption_keys: np.ndarray, n_captions: int | None = None) -> Kept:
@@ -98,13 +97,13 @@ class SomeSamples(Samples):
         n, plan = n_captions or len(caption_keys), self.plan
         found = self.kept(n)
         image = np.repeat(np.arange(self.images), np.diff(found.ptr))
-        hashes = kernel.pairs_of(self._base[image], caption_keys[found.caption])
+        hashes = kernel.share_hashes(self._base[image] + caption_keys[found.caption])
         outside = (hashes > limit_of(plan.among)).astype(np.int64)
         members = self.members
         missed = np.ones(len(image))
-        for m, (lower, upper) in enumerate(zip(self._windows.lower, self._windows.upper, strict=True)):
-            for w in range(len(lower) - 1):
-                here = (found.values[m] >= lower[w]) & (found.values[m] < upper[w])
+        for m in range(self.measures):
+            for w, (lower, upper) in enumerate(plan.windows(m)):
+                here = (found.values[m] >= lower) & (found.values[m] < upper)
                 size = members[image[here], m, w] + outside[here]
                 missed[here] *= 1 - np.minimum(1, plan.per_window / size)
         uniform = min(1.0, plan.uniform / n)
@@ -114,14 +113,15 @@ class SomeSamples(Samples):
 
 
 def _below(
-    base: np.ndarray, caption_keys: np.ndarray, salt: np.uint64 | None, limit: np.uint64, share: float
+    base: np.ndarray, caption_keys: np.ndarray, uniform: bool, limit: np.uint64, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Image and row of the captions whose hash with an image, salted or not, is at most the limit: about a share."""
+    """Image and row of the captions whose hash with an image, or whose uniform key as far as its lane says, is at most
+    the limit: about a share, and no caption of a lower uniform key is missing."""
     n = len(caption_keys)
     room = min(n, int(share * n + SIGMAS * np.sqrt(share * n)) + SIGMAS)
     while True:
         rows, counts = np.empty((len(base), room), np.int64), np.empty(len(base), np.int64)
-        kernel.below(base, caption_keys, salt is not None, salt or np.uint64(0), limit, rows, counts)
+        kernel.below(base, caption_keys, uniform, limit, rows, counts)
         if counts.max(initial=0) <= room:
             break
         room = int(counts.max())

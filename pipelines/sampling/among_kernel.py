@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from capgrade.pipelines.sampling.counts import edges_reached
+from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.kernel import descending, take
-from capgrade.schemas.bits import mix
+from capgrade.pipelines.sampling.keys import ANY, LANES, REST, key_below, lane, share_hash, word
 from capgrade.schemas.compiled import njit
 
 UNIFORM, INSIDE, TOP = 1, 2, 4  # marks; measure m has TOP << m
@@ -15,39 +15,40 @@ SLICE = 256  # captions looked at together
 
 
 @njit(cache=True)
-def pairs_of(base, caption_keys):
-    """uint64 [pairs]: the hash of each pair."""
-    out = np.empty(base.shape[0], np.uint64)
-    for k in range(base.shape[0]):
-        out[k] = mix(base[k] + caption_keys[k])
+def share_hashes(seeds):
+    """uint64 [pairs]: the hash of each pair that says whether it is in its image's share."""
+    out = np.empty_like(seeds)
+    for k in range(seeds.shape[0]):
+        out[k] = share_hash(seeds[k])
     return out
 
 
 @njit(cache=True)
-def keys_of(base, caption_keys, salt):
-    """uint64 [pairs]: the key of each pair in the sample of this salt."""
-    out = np.empty(base.shape[0], np.uint64)
-    for k in range(base.shape[0]):
-        out[k] = mix(mix(base[k] + caption_keys[k]) + salt)
+def uniform_keys(seeds):
+    """uint64 [pairs]: the key of each pair in the uniform sample."""
+    out = np.empty_like(seeds)
+    for k in range(seeds.shape[0]):
+        out[k] = key_below(word(seeds[k], 0), 0, ANY)
     return out
 
 
 @njit(parallel=True, cache=True)
-def below(base, caption_keys, salted, salt, limit, rows, counts):
-    """Fill each image's captions of hashes, or of keys, up to the limit, as far as there is room; counts all."""
+def below(base, caption_keys, uniform, limit, rows, counts):
+    """Fill each image's captions of hashes up to the limit, or of uniform keys whose highest bits are at most its own,
+    as far as there is room; counts all."""
     n, room = caption_keys.shape[0], rows.shape[1]
     for b in prange(base.shape[0]):
         found, hit = 0, np.empty(SLICE, np.uint8)
         for at in range(0, n, SLICE):
             some = caption_keys[at : at + SLICE]
             hits = np.uint8(0)
-            if salted:
+            if uniform:
                 for c in range(some.shape[0]):
-                    hit[c] = mix(mix(base[b] + some[c]) + salt) <= limit
+                    hit[c] = lane(word(base[b] + some[c], 0), 0) <= limit >> REST
                     hits |= hit[c]
             else:
                 for c in range(some.shape[0]):
-                    hit[c] = mix(base[b] + some[c]) <= limit
+                    hit[c] = share_hash(base[b] + some[c]) <= limit
                     hits |= hit[c]
             if hits:
                 for c in range(some.shape[0]):
@@ -59,18 +60,18 @@ def below(base, caption_keys, salted, salt, limit, rows, counts):
 
 
 @njit(parallel=True, cache=True)
-def offer_listed(
-    base, keys, ptr, rows, marks, values, value_bits, lower, upper, start, salt, heap, payload, size, limit, begun,
-    ended,
-):  # fmt: skip
+def offer_listed(base, keys, ptr, rows, marks, values, value_bits, cells, layout, state):
     """As `offering.offer`, of listed captions: each to the samples it is marked for, inside the share to windows."""
-    n_measures, n_windows = lower.shape[0], lower.shape[1] - 1
+    edges, first, behind = cells
+    start, numbers = layout
+    heap, payload, size, limit, counts = state
+    n_measures = values.shape[0]
     for b in prange(base.shape[0]):
         for k in range(ptr[b], ptr[b + 1]):
-            pair, row, mine = mix(base[b] + keys[k]), rows[k], np.ascontiguousarray(values[:, k])
+            seed, row, mine = base[b] + keys[k], rows[k], np.ascontiguousarray(values[:, k])
             if marks[k] & UNIFORM:
-                key = mix(pair + salt[0])
-                if key < limit[b, 0]:
+                key = key_below(word(seed, 0), 0, limit[b, 0])
+                if key < ANY:
                     payload[b, take(0, key, row, start, heap[b], size[b], limit[b])] = mine
             for m in range(n_measures):
                 if marks[k] & (TOP << m):
@@ -78,11 +79,9 @@ def offer_listed(
                     if key < limit[b, 1 + m]:
                         payload[b, take(1 + m, key, row, start, heap[b], size[b], limit[b])] = mine
                 if marks[k] & INSIDE:
-                    after, first = edges_reached(lower, m, mine[m]), edges_reached(upper, m, mine[m])
-                    begun[b, m, after] += 1
-                    ended[b, m, first] += 1
-                    for w in range(first, after):
-                        x = 1 + n_measures + m * n_windows + w
-                        key = mix(pair + salt[x])
-                        if key < limit[b, x]:
-                            payload[b, take(x, key, row, start, heap[b], size[b], limit[b])] = mine
+                    cell, x = cell_of(edges, m, mine[m]), 1 + n_measures + m * behind[0, -1]
+                    counts[b, m, cell] += 1
+                    for y in range(x + first[m, cell], x + behind[m, cell]):
+                        key = key_below(word(seed, numbers[y] // LANES), numbers[y], limit[b, y])
+                        if key < ANY:
+                            payload[b, take(y, key, row, start, heap[b], size[b], limit[b])] = mine

@@ -1,81 +1,127 @@
-"""Vector passes over a slice of captions: which of them may enter a sample.
+"""What marks the captions of a slice that a sample may take.
 
-Nearly every caption is beaten by all samples. What costs is to see that: a hash for each sample that may take the
-caption. So the passes are loops without branches or tables, which LLVM makes vector code of. They mark a few captions
-too many, never one too few; those are then looked at one by one. Each loop is short: more constants than a processor
-has registers would cost more than another pass over the first-level cache.
+Nearly every caption is beaten by all samples. What costs is to see that. So the passes over a slice are short loops
+without branches or tables, which LLVM makes vector code of. Most values are in a few cells, in windows that hold many
+and have low limits: the core. Around it, values are fewer and limits higher; beyond that they are rare. A caption is
+marked if
+
+- a key is below the highest limit of a core, or
+- a key is below the highest limit of all but the rare cells, and a value is in no core, or
+- a value is rare, or may enter the top.
+
+A few captions too many are marked, never one too few. Marked captions are looked at one by one. Limits only fall, so
+gates may be older than the samples they are of: they mark more.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from capgrade.schemas.bits import GOLDEN, mix, mix_high
+from capgrade.pipelines.sampling.kernel import SLOT
+from capgrade.pipelines.sampling.keys import ANY, LANES, pack
 from capgrade.schemas.compiled import njit
 
-STEP = GOLDEN  # between the salts of two samples
-ANY = np.uint64(2**64 - 1)  # the limit of a sample with room left
+LOWER, LOW = np.uint64(1), np.uint64(2)  # marks
+AROUND, RARE = np.uint8(4), np.uint8(8)
+EACH = np.uint64(0x0101_0101_0101_0101)
 WORDS = 2.0**64
-SECOND = 0.02  # what a second hash costs of all captions, in captions that are marked
-EXACT = np.uint64(33)  # the bits from this one on are left as they are by the hash's last step
+EDGE = 0.001  # what it takes to count the values that have reached an edge, as a share of looking at them all
+SOME = ANY // np.uint64(8)  # the limit of a window in the rare cells is at least this
+INFINITE = np.float32(np.inf)
+
+
+class Gates(NamedTuple):
+    """Of an image; [2]: of the core, and with what is around it."""
+
+    limits: np.ndarray  # uint64 [2, keys]: the highest of the samples of each key
+    bounds: np.ndarray  # uint64 [2, words]: the same, packed
+    run: np.ndarray  # int64 [measures, 2]: the first cell that is not rare, and the one behind the last
+    low: np.ndarray  # float32 [2, measures]: where these cells begin
+    high: np.ndarray  # float32 [2, measures]: where they end
+    top: np.ndarray  # float32 [measures]: the least value that may enter the top
 
 
 @njit(cache=True)
-def hash_pairs(base, caption_keys, pair):
-    """Fill uint64 [captions]: the hash of an image, `base`, with each caption."""
-    for c in range(caption_keys.shape[0]):
-        pair[c] = mix(base + caption_keys[c])
+def room_for_gates(measures, keys):
+    """Gates with nothing in them."""
+    floats, words = np.empty((5, measures), np.float32), (keys + LANES - 1) // LANES
+    limits, bounds = np.empty((2, keys), np.uint64), np.empty((2, words), np.uint64)
+    return Gates(limits, bounds, np.empty((measures, 2), np.int64), floats[:2], floats[2:4], floats[4])
 
 
 @njit(cache=True)
-def mark_low(pair, salt, most, bit, hit):
-    """Mark the captions whose key in the sample of this salt is at most `most`, or equal to it in 31 bits."""
-    high = np.int64(most >> EXACT)
-    for c in range(pair.shape[0]):
-        hit[c] |= bit if np.int64(mix_high(pair[c] + salt) >> EXACT) <= high else np.int64(0)
+def set_gates(gates, cells, layout, state):
+    """As the samples are now."""
+    n_measures, n_windows = state.counts.shape[0], cells.behind[0, -1]
+    gates.limits[:] = 0
+    gates.limits[:, 0] = state.limit[0]
+    for m in range(n_measures):
+        x, highest = 1 + n_measures + m * n_windows, np.zeros(state.counts.shape[1], np.uint64)
+        for c in range(highest.shape[0]):
+            for y in range(x + cells.first[m, c], x + cells.behind[m, c]):
+                highest[c] = max(highest[c], state.limit[y])
+        gates.top[m] = _least_top(state, layout.start, m)
+        runs = _runs(state.counts[m], highest, cells.behind[m] - cells.first[m])
+        gates.run[m, 0], gates.run[m, 1] = runs[1]
+        for k in range(2):
+            a, b = runs[k]
+            gates.low[k, m] = cells.edges[m, a - 1] if a < b else INFINITE
+            gates.high[k, m] = cells.edges[m, b - 1] if a < b else -INFINITE
+            for c in range(a, b):
+                for y in range(x + cells.first[m, c], x + cells.behind[m, c]):
+                    gates.limits[k, layout.key[y]] = max(gates.limits[k, layout.key[y]], state.limit[y])
+    for k in range(2):
+        pack(gates.limits[k], gates.bounds[k])
 
 
 @njit(cache=True)
-def mark_outside(values, low, high, top, bit, hit):
-    """Mark the values below `low`, not below `high`, or above `top`."""
+def _least_top(state, start, m):
+    """The least value of measure m that enters its top: captions come in order, so ties lose."""
+    room = start[2 + m] - start[1 + m]
+    if state.size[1 + m] < room:
+        return -INFINITE
+    return np.nextafter(state.payload[state.heap[start[1 + m], SLOT], m], INFINITE) if room else INFINITE
+
+
+@njit(cache=True)
+def _runs(counts, highest, together):
+    """Two runs of cells, each from a cell to the one behind its last, the same if there are none: the core, and with
+    what is around it. `highest`: limits of the cells' windows; `together`: how many these are."""
+    last = counts.shape[0] - 1  # the cell of infinite values, which are rare
+    seen, peak = counts.sum(), 1 + np.argmax(counts[1:last])
+    a, b = peak, peak
+    while b < last and counts[b] > EDGE * seen and highest[b] < SOME:
+        b += 1
+    while b > peak and a > 1 and counts[a - 1] > EDGE * seen and highest[a - 1] < SOME:
+        a -= 1
+    outer, first, behind = highest[a:b].max() if a < b else ANY, peak, min(peak + 1, b)
+    core, best, most, inside = (peak, peak), np.inf, highest[peak], counts[peak]
+    while first < behind:
+        cost = together[peak] * (seen * (most / WORDS) + (seen - inside) * (outer / WORDS))
+        if cost < best:
+            core, best = (first, behind), cost
+        left, right = counts[first - 1] if first > a else -1, counts[behind] if behind < b else -1
+        if left < 0 and right < 0:
+            break
+        more = first - 1 if left >= right else behind
+        first, behind = min(first, more), max(behind, more + 1)
+        inside, most = inside + counts[more], max(most, highest[more])
+    return core, (a, b)
+
+
+@njit(cache=True)
+def mark_values(values, low, high, core_low, core_high, top, hit):
+    """Mark the values outside the core, and the rare ones: outside [low, high), NaNs, and those from `top` on."""
+    high = min(high, top)
     for c in range(values.shape[0]):
         v = values[c]
-        hit[c] |= bit if (v < low) | (v >= high) | (v > top) else np.int64(0)
+        hit[c] |= np.uint8(0) if (v >= core_low) & (v < core_high) else AROUND
+        hit[c] |= np.uint8(0) if (v >= low) & (v < high) else RARE
 
 
 @njit(cache=True)
-def salted(pair, ended, sample, out):
-    """Fill uint64 [captions]: each pair's hash with the salt of sample `sample` + its number in `ended`."""
-    for c in range(pair.shape[0]):
-        out[c] = pair[c] + (np.uint64(ended[c]) + sample) * STEP
-
-
-@njit(cache=True)
-def common_windows(limit, at, n_windows, begun, ended):
-    """The first and last of the run of windows, and their highest limit, that leave the fewest captions marked: those
-    outside the run, and those that pass the limit. None: the last before the first. limit[at] is the first window's."""
-    a, seen = 0, begun[0]
-    for w in range(n_windows):
-        seen += begun[w + 1]
-        if limit[at + w] < limit[at + a]:
-            a = w
-    b, most, elsewhere = a, limit[at + a], 0
-    for w in range(n_windows + 1):
-        elsewhere += begun[w] * (w > a + 1) + ended[w] * (w < a)
-    chance, best = seen / WORDS, seen * 1.0
-    found = (0, -1, most)
-    while True:
-        cost = elsewhere + chance * most * (1 if a == b else 2) + seen * (0 if a == b else SECOND)
-        if cost < best:
-            best, found = cost, (a, b, most)
-        left = limit[at + a - 1] if a > 0 else ANY
-        right = limit[at + b + 1] if b < n_windows - 1 else ANY
-        if min(left, right) == ANY:
-            return found
-        if left < right:
-            a -= 1
-            elsewhere -= ended[a]
-        else:
-            b += 1
-            elsewhere -= begun[b + 1]
-        most = max(most, min(left, right))
+def marked(hits):
+    """uint64: of the marks of eight captions, a byte each, 1 in the byte of each caption to look at."""
+    return (hits | (hits >> np.uint64(3)) | ((hits >> np.uint64(1)) & (hits >> np.uint64(2)))) & EACH

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from capgrade.pipelines.sampling.gates import ANY
+from capgrade.pipelines.sampling.cells import cell_of
+from capgrade.pipelines.sampling.keys import ANY
 from capgrade.schemas.bits import mix
 from capgrade.schemas.compiled import njit
 
@@ -29,7 +30,7 @@ class Layout(NamedTuple):
     """The samples of an image: sample 0 is the uniform one, then the tops, then the windows."""
 
     start: np.ndarray  # int64 [samples + 1]: where each begins in the image's room
-    salt: np.ndarray  # uint64 [samples]
+    key: np.ndarray  # int64 [samples]: the number of the key of each random one; of a top none
 
 
 class Room(NamedTuple):
@@ -46,8 +47,7 @@ class State(NamedTuple):
     payload: np.ndarray  # float32 [images, room, measures]
     size: np.ndarray  # int64 [images, samples]
     limit: np.ndarray  # uint64 [images, samples]: the highest key to beat
-    begun: np.ndarray  # int64 [images, measures, windows + 1]: values by how many windows have begun at them
-    ended: np.ndarray  # int64, the same: by how many have ended
+    counts: np.ndarray  # int64 [images, measures, cells]: values in each cell
 
 
 class Own(NamedTuple):
@@ -94,8 +94,8 @@ def take(x, key, row, start, heap, size, limit):
         slot = heap[at, SLOT]
         while 2 * k + 1 < room:
             child = 2 * k + 1
-            if child + 1 < room and heap[at + child + 1, KEY] > heap[at + child, KEY]:
-                child += 1
+            if child + 1 < room:  # which of two is a toss-up: no branch
+                child += int(heap[at + child + 1, KEY] > heap[at + child, KEY])
             if heap[at + child, KEY] <= key:
                 break
             _move(heap, at + child, at + k)
@@ -130,10 +130,9 @@ def merge(start, state, other_heap, other_payload, other_size):
 
 
 @njit(cache=True)
-def _finish_image(own, own_values, n, windows, room, start, state, out_row, out_bits, out_values, out_miss):
+def _finish_image(own, own_values, n, cells, members, room, start, state, out_row, out_bits, out_values, out_miss):
     heap, payload, size = state.heap, state.payload, state.size
-    lower, upper = windows.lower, windows.upper
-    n_samples, n_windows, n_measures = start.shape[0] - 1, lower.shape[1] - 1, payload.shape[1]
+    n_samples, n_windows, n_measures = start.shape[0] - 1, members.shape[1], payload.shape[1]
     most = out_row.shape[0]
     found, bits, slot = np.empty(most, np.int64), np.empty(most, np.uint32), np.empty(most, np.int64)
     k = 0
@@ -154,25 +153,23 @@ def _finish_image(own, own_values, n, windows, room, start, state, out_row, out_
     for x in range(kept + 1):
         miss = 1.0 - room.uniform / n if room.uniform < n else 0.0
         for m in range(n_measures):
-            began, over = 0, 0  # values that had not begun, and had not ended, before window w
-            for w in range(n_windows):
-                began += state.begun[m, w]
-                over += state.ended[m, w]
-                if lower[m, w] <= out_values[m, x] < upper[m, w]:
-                    miss *= 1.0 - min(1.0, room.per_window / max(1, over - began))
+            cell = cell_of(cells.edges, m, out_values[m, x])
+            for w in range(cells.first[m, cell], cells.behind[m, cell]):
+                miss *= 1.0 - min(1.0, room.per_window / max(1, members[m, w]))
         out_miss[x] = miss
     return kept + 1
 
 
 @njit(parallel=True, cache=True)
-def finish(own, n, windows, room, start, state, rows, bits, values, miss, kept):
+def finish(own, n, cells, members, room, start, state, rows, bits, values, miss, kept):
     """Fill each image's kept captions of n in order, their reasons and values, and the probability that random samples
-    miss them; how many. rows, bits, miss [images, most]; values [images, measures, most]."""
+    miss them; how many. members int64 [images, measures, windows]; rows, bits, miss [images, most]; values [images,
+    measures, most]."""
     own_ptr, own_rows, own_values = own
-    heap, payload, size, limit, begun, ended = state
+    heap, payload, size, limit, counts = state
     for b in prange(heap.shape[0]):
-        mine = State(heap[b], payload[b], size[b], limit[b], begun[b], ended[b])
+        mine = State(heap[b], payload[b], size[b], limit[b], counts[b])
         at = slice(own_ptr[b], own_ptr[b + 1])
         kept[b] = _finish_image(
-            own_rows[at], own_values[at], n, windows, room, start, mine, rows[b], bits[b], values[b], miss[b]
+            own_rows[at], own_values[at], n, cells, members[b], room, start, mine, rows[b], bits[b], values[b], miss[b]
         )  # fmt: skip

@@ -10,102 +10,97 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from capgrade.pipelines.sampling import gates
-from capgrade.pipelines.sampling.counts import TOGETHER, count_begun, count_ended, edges_reached, extremes
-from capgrade.pipelines.sampling.kernel import SLOT, State, descending, take
-from capgrade.schemas.bits import mix
+from capgrade.pipelines.sampling.cells import TOGETHER, cell_of, count_reached
+from capgrade.pipelines.sampling.gates import LOW, LOWER, mark_values, marked, room_for_gates, set_gates
+from capgrade.pipelines.sampling.kernel import State, descending, take
+from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, word
+from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.prefetch import prefetch
 
 SLICE = 1024
-GROUP = 16  # of them, passed over together
+LINE = 16  # values that memory gives at a time
+FEW = 128  # captions of the first slice of all, when there are no limits to go by
+TOGETHER_MARKED = 8  # captions, whose marks are bytes of a number
+STALE = 8  # gates are set again when this share of the captions seen has come since
 
 
 class Scratch(NamedTuple):
     """Room for a slice of captions."""
 
-    pair: np.ndarray  # uint64 [SLICE]: hashes
-    shifted: np.ndarray  # uint64 [SLICE]
-    ended: np.ndarray  # uint32 [SLICE]: windows that a value is behind
-    hit: np.ndarray  # int64 [SLICE]: marks, bit 0 of the uniform sample, bit 1 + m of the samples of measure m
-    reached: np.ndarray  # int64 [windows + TOGETHER]: values that have reached each upper edge
-    end_bits: np.ndarray  # int32 [2]: of the lowest and of the highest value
-    ends: np.ndarray  # float32 [2]: these values, the same memory
+    hit: np.ndarray  # uint8 [SLICE]: marks
+    hits: np.ndarray  # uint64 [SLICE / 8]: the same memory
+    reached: np.ndarray  # int64 [measures, edges + TOGETHER]: values that have reached each edge of the run
+    drawn: np.ndarray  # uint64 [words]: those of a pair
+    outside: np.ndarray  # int64 [measures, 2]: values below the run, NaNs too, and those behind it
 
 
 @njit(cache=True)
-def _scratch(n_windows):
-    words, end_bits = np.empty((2, SLICE), np.uint64), np.empty(2, np.int32)
-    ended, hit = np.empty(SLICE, np.uint32), np.empty(SLICE, np.int64)
+def _scratch(n_measures, n_edges, n_words):
+    hits = np.empty(SLICE // TOGETHER_MARKED, np.uint64)
+    reached = np.empty((n_measures, n_edges + TOGETHER), np.int64)
     return Scratch(
-        words[0], words[1], ended, hit, np.empty(n_windows + TOGETHER, np.int64), end_bits, end_bits.view(np.float32)
-    )  # fmt: skip
+        hits.view(np.uint8), hits, reached, np.empty(n_words, np.uint64), np.empty((n_measures, 2), np.int64)
+    )
 
 
 @njit(cache=True)
-def _least_top(state, start, m):
-    """The value of measure m that a caption must exceed to enter its top: captions come in order, so ties lose."""
-    room = start[2 + m] - start[1 + m]
-    if state.size[1 + m] < room:
-        return np.float32(-np.inf)
-    return state.payload[state.heap[start[1 + m], SLOT], m] if room else np.float32(np.inf)
+def _mark(base, caption_keys, b, at, values, gates, cells, scratch):
+    """Mark the captions from `at` on that a sample may take, and count the values that have reached edges of the
+    runs."""
+    n = caption_keys.shape[0]
+    hit = scratch.hit[:n]
+    scratch.hit[:] = 0
+    for number in range(0, gates.bounds.shape[1], 2):
+        mark_low(base, caption_keys, number, gates.bounds[1], gates.bounds[0], LOW, LOWER, hit)
+    for m in range(values.shape[0]):
+        row, ahead = values[m, b, at : at + n], values[m, b, at + n : at + n + SLICE]
+        for c in range(0, ahead.shape[0], LINE):
+            prefetch(ahead, c)
+        mark_values(row, gates.low[1, m], gates.high[1, m], gates.low[0, m], gates.high[0, m], gates.top[m], hit)
+        for k in range(gates.run[m, 0], gates.run[m, 1] - 1, TOGETHER):
+            count_reached(row, cells.edges[m], k, scratch.reached[m])
 
 
 @njit(cache=True)
-def _mark(m, values, value_bits, windows, layout, state, scratch, pair, hit):
-    """Count the values of measure m by window, and mark those that one of its samples may take."""
-    n_measures, n_windows, bit = state.begun.shape[0], windows.lower.shape[1] - 1, 2 << m
-    x, top = 1 + n_measures + m * n_windows, _least_top(state, layout.start, m)
-    upper, lower, ended = windows.upper[m], windows.lower[m], scratch.ended[: values.shape[0]]
-    a, b, most = gates.common_windows(state.limit, x, n_windows, state.begun[m], state.ended[m])
-    extremes(value_bits, scratch.end_bits)
-    common = count_ended(values, scratch.ends, windows.upper, m, state.ended[m], scratch.reached, ended)
-    overlap = count_begun(values, scratch.ends, lower, state.begun[m], upper, scratch.reached)
-    if b < a:
-        hit |= bit
-        return
-    gates.mark_outside(values, upper[a - 1] if a else np.float32(-np.inf), lower[b + 1], top, bit, hit)
-    if most == 0:  # no window has room
-        return
-    if a == b:
-        gates.mark_low(pair, layout.salt[x + a], most, bit, hit)
-        return
-    shifted = scratch.shifted[: values.shape[0]]
-    gates.salted(pair, ended, np.uint64(x + 1 + common), shifted)
-    for j in range(min(overlap, b - a + 1)):
-        gates.mark_low(shifted, np.uint64(j) * gates.STEP, most, bit, hit)
-
-
-@njit(cache=True)
-def _take_marked(b, at, first_row, values, value_bits, lower, upper, start, salt, scratch, heap, payload, size, limit):
-    """Offer captions `at`.. of the image to the samples that they are marked for."""
-    n_measures, n_windows = values.shape[0], lower.shape[1] - 1
-    pair, hit = scratch.pair, scratch.hit
-    for group in range(0, SLICE, GROUP):
-        some = np.int64(0)
-        for c in range(group, group + GROUP):
-            some |= hit[c]
-        if not some:
-            continue
-        for c in range(group, group + GROUP):
-            if not hit[c]:
-                continue
-            row = first_row + at + c
-            if hit[c] & 1:
-                key = mix(pair[c] + salt[0])
-                if key < limit[0]:
-                    _keep(take(0, key, row, start, heap, size, limit), values, b, at + c, payload)
+def _take_marked(
+    b, at, first_row, base, caption_keys, values, bits, hit, hits, drawn, low, high, top, run, outside, edges, first,
+    behind, start, keys, heap, payload, size, limit, counts,
+):  # fmt: skip
+    """Offer the marked captions from `at` on to the samples; count those of their values that are in no run."""
+    n_measures, n_windows = values.shape[0], behind[0, -1]
+    outside[:] = 0
+    for group in range(hits.shape[0]):
+        some = marked(hits[group])
+        while some:
+            within = ones((some & (~some + np.uint64(1))) - np.uint64(1)) >> np.uint64(3)
+            some &= some - np.uint64(1)
+            c = at + TOGETHER_MARKED * group + np.int64(within)
+            marks, row = hit[c - at], first_row + c
+            for number in range(drawn.shape[0]):
+                drawn[number] = word(base + caption_keys[c], number)
+            if marks & LOWER:
+                key = key_below(drawn[0], 0, limit[0])
+                if key < ANY:
+                    _keep(take(0, key, row, start, heap, size, limit), values, b, c, payload)
             for m in range(n_measures):
-                if hit[c] & (2 << m):
-                    key = descending(value_bits[m, b, at + c], row)
+                value = values[m, b, c]
+                if value >= top[m]:
+                    key = descending(bits[m, b, c], row)
                     if key < limit[1 + m]:
-                        _keep(take(1 + m, key, row, start, heap, size, limit), values, b, at + c, payload)
-                    value, w = values[m, b, at + c], edges_reached(upper, m, values[m, b, at + c])
-                    while w < n_windows and value >= lower[m, w]:
-                        x = 1 + n_measures + m * n_windows + w
-                        key = mix(pair[c] + salt[x])
-                        if key < limit[x]:
-                            _keep(take(x, key, row, start, heap, size, limit), values, b, at + c, payload)
-                        w += 1
+                        _keep(take(1 + m, key, row, start, heap, size, limit), values, b, c, payload)
+                common = low[1, m] <= value < high[1, m]
+                if common and not marks & (LOWER if low[0, m] <= value < high[0, m] else LOW):
+                    continue
+                cell = cell_of(edges, m, value)
+                if not common:
+                    counts[m, cell] += 1
+                    outside[m, np.int64(cell >= run[m, 0])] += 1
+                x = 1 + n_measures + m * n_windows
+                for y in range(x + first[m, cell], x + behind[m, cell]):
+                    key = key_below(drawn[keys[y] // LANES], keys[y], limit[y])
+                    if key < ANY:
+                        _keep(take(y, key, row, start, heap, size, limit), values, b, c, payload)
 
 
 @njit(cache=True)
@@ -116,29 +111,45 @@ def _keep(slot, values, b, c, payload):
 
 
 @njit(cache=True)
-def _offer_image(base, caption_keys, first_row, b, values, value_bits, windows, layout, mine):
+def _count(n, run, reached, outside, counts):
+    """Count n values of a slice by cell of the run, beside those outside."""
+    before = n - outside[0]
+    for c in range(run[0], run[1] - 1):
+        counts[c] += before - reached[c]
+        before = reached[c]
+    if run[0] < run[1]:
+        counts[run[1] - 1] += before - outside[1]
+
+
+@njit(cache=True)
+def _offer_image(base, caption_keys, first_row, b, values, bits, cells, layout, mine):
     """`offer` of image b."""
-    scratch = _scratch(windows.lower.shape[1] - 1)
-    for at in range(0, values.shape[2], SLICE):
-        n = min(SLICE, values.shape[2] - at)
-        pair, hit = scratch.pair[:n], scratch.hit[:n]
-        scratch.hit[:] = 0
-        gates.hash_pairs(base, caption_keys[at : at + n], pair)
-        gates.mark_low(pair, layout.salt[0], mine.limit[0], 1, hit)
-        for m in range(values.shape[0]):
-            row, bits = values[m, b, at : at + n], value_bits[m, b, at : at + n]
-            _mark(m, row, bits, windows, layout, mine, scratch, pair, hit)
+    n_measures = values.shape[0]
+    gates = room_for_gates(n_measures, layout.key.max() + 1)
+    scratch = _scratch(n_measures, cells.edges.shape[1], gates.bounds.shape[1])
+    seen, due = mine.counts[0].sum(), 0
+    at, n_captions = 0, values.shape[2]
+    while at < n_captions:
+        n = min(SLICE, max(FEW, seen), n_captions - at)
+        if seen >= due:
+            set_gates(gates, cells, layout, mine)
+            due = seen + seen // STALE
+        _mark(base, caption_keys[at : at + n], b, at, values, gates, cells, scratch)
         _take_marked(
-            b, at, first_row, values, value_bits, windows.lower, windows.upper, layout.start, layout.salt, scratch,
-            mine.heap, mine.payload, mine.size, mine.limit,
+            b, at, first_row, base, caption_keys, values, bits, scratch.hit, scratch.hits, scratch.drawn, gates.low,
+            gates.high, gates.top, gates.run, scratch.outside, cells.edges, cells.first, cells.behind, layout.start,
+            layout.key, mine.heap, mine.payload, mine.size, mine.limit, mine.counts,
         )  # fmt: skip
+        for m in range(n_measures):
+            _count(n, gates.run[m], scratch.reached[m], scratch.outside[m], mine.counts[m])
+        seen, at = seen + n, at + n
 
 
 @njit(parallel=True, cache=True)
-def offer(base, caption_keys, first_row, values, value_bits, windows, layout, state):
+def offer(base, caption_keys, first_row, values, value_bits, cells, layout, state):
     """Offer captions first_row.. to every sample of every image: values float32 [measures, images, captions] and their
     bits as int32, hashes of the images `base` and of the captions."""
-    heap, payload, size, limit, begun, ended = state
+    heap, payload, size, limit, counts = state
     for b in prange(values.shape[1]):
-        mine = State(heap[b], payload[b], size[b], limit[b], begun[b], ended[b])
-        _offer_image(base[b], caption_keys, first_row, b, values, value_bits, windows, layout, mine)
+        mine = State(heap[b], payload[b], size[b], limit[b], counts[b])
+        _offer_image(base[b], caption_keys, first_row, b, values, value_bits, cells, layout, mine)

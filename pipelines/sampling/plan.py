@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.sampling import kernel
-from capgrade.pipelines.sampling.gates import ANY, STEP
+from capgrade.pipelines.sampling.cells import cells_of, held
 from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows, mix_all
+from capgrade.pipelines.sampling.keys import ANY
 from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
 
@@ -47,8 +48,9 @@ class Plan:
         """
         low, high = self.low[measure], self.high[measure]
         starts = max(1, round((1 - self.width) / self.stride) + 1)
-        lower = low + (high - low) * self.stride * np.arange(starts)
-        upper = lower + (high - low) * self.width
+        shares = self.stride * np.arange(starts)
+        # rounded, so that where a window ends and another begins is the same number
+        lower, upper = (low + (high - low) * np.round(side, 12) for side in (shares, shares + self.width))
         if self.stride <= self.width:  # no rounding may leave a value between two windows
             upper[:-1] = np.maximum(upper[:-1], lower[1:])
         lower[0], upper[-1] = -np.inf, np.inf
@@ -98,26 +100,27 @@ class Samples:
         """`image_keys` uint64 [images], from `id_keys`; `own`: for each image, int64 rows of its own captions."""
         self.plan, self.images, self.measures = plan, len(image_keys), measures
         self._base = mix_all(image_keys ^ id_keys([f"seed {plan.seed}"])[0])
-        bounds = np.stack([plan.windows(m) for m in range(measures)])
-        self._windows = windows_of(bounds)
-        rooms = [plan.uniform] + [plan.top] * measures + [plan.per_window] * (measures * bounds.shape[1])
+        windows = windows_of(np.stack([plan.windows(m) for m in range(measures)]))
+        self._cells = cells_of(windows.lower[:, :-1], windows.upper[:, :-1])
+        n_windows = windows.lower.shape[1] - 1
+        rooms = [plan.uniform] + [plan.top] * measures + [plan.per_window] * (measures * n_windows)
         self._start = np.concatenate([[0], np.cumsum(rooms)])
-        self._layout = Layout(self._start, np.arange(1, len(rooms) + 1, dtype=np.uint64) * STEP)
+        self._layout = Layout(self._start, key_numbers(windows))
         self._own_ptr = np.concatenate([[0], np.cumsum([len(o) for o in own])]).astype(np.int64)
         self._own = np.concatenate(own).astype(np.int64)
         self._own_image = np.repeat(np.arange(self.images), np.diff(self._own_ptr))
-        room, edges = int(self._start[-1]), bounds.shape[1] + 1
+        room = int(self._start[-1])
         self.state: dict[str, np.ndarray] = {
             "heap": np.zeros((self.images, room, 3), np.uint64),
             "payload": np.zeros((self.images, room, measures), np.float32),
             "size": np.zeros((self.images, len(rooms)), np.int64),
-            "begun": np.zeros((self.images, measures, edges), np.int64),
-            "ended": np.zeros((self.images, measures, edges), np.int64),
+            "counts": np.zeros((self.images, *self._cells.first.shape), np.int64),
             "own_values": np.full((len(self._own), measures), np.nan, np.float32),
         }
         self._limit = np.broadcast_to(
             np.where(np.array(rooms) > 0, ANY, np.uint64(0)), (self.images, len(rooms))
         ).copy()
+        self._others = np.zeros((self.images, measures, n_windows), np.int64)
 
     def offer(self, first: int, caption_keys: np.ndarray, values: np.ndarray) -> None:
         """The captions from row `first` on: keys uint64 [captions], values float32 [measures, images, captions].
@@ -127,10 +130,8 @@ class Samples:
         at = self._own - first
         inside = (at >= 0) & (at < len(caption_keys))
         self.state["own_values"][inside] = values[:, self._own_image[inside], at[inside]].T
-        offer(
-            self._base, caption_keys, first, values, values.view(np.int32), self._windows, self._layout, self._arrays
-        )  # fmt: skip
-        if self.state["begun"][:, :, 0].any():
+        offer(self._base, caption_keys, first, values, values.view(np.int32), self._cells, self._layout, self._arrays)
+        if self.state["counts"][:, :, 0].any():
             raise ValueError(f"NaN among the values of captions {first} to {first + len(caption_keys) - 1}")
 
     def merge(self, other: Mapping[str, np.ndarray]) -> None:
@@ -138,8 +139,7 @@ class Samples:
         mine = self.state
         found = (other["heap"], other["payload"], other["size"])
         kernel.merge(self._start, self._arrays, *found)
-        for name in ("begun", "ended"):
-            mine[name] += other[name]
+        mine["counts"] += other["counts"]
         mine["own_values"] = np.where(np.isnan(mine["own_values"]), other["own_values"], mine["own_values"])
 
     def kept(self, n_captions: int) -> Kept:
@@ -157,7 +157,7 @@ class Samples:
         miss, kept = np.empty((self.images, most)), np.empty(self.images, np.int64)
         own = Own(self._own_ptr, self._own, state["own_values"])
         kernel.finish(
-            own, n_captions, self._windows, Room(plan.per_window, plan.uniform), self._start, self._arrays,
+            own, n_captions, self._cells, self.members, Room(plan.per_window, plan.uniform), self._start, self._arrays,
             rows, bits, values, miss, kept,
         )  # fmt: skip
         valid = np.arange(most) < kept[:, None]
@@ -169,14 +169,11 @@ class Samples:
     @property
     def members(self) -> np.ndarray:
         """int64 [images, measures, windows]: how many of the captions offered each window holds."""
-        return np.cumsum(self.state["ended"] - self.state["begun"], axis=2)[:, :, :-1]
+        return held(self._cells, self.state["counts"]) + self._others
 
     def count_from(self, members: np.ndarray) -> None:
         """Let `members` be these from now on, whatever was offered before."""
-        self.state["begun"][:] = 0
-        self.state["ended"][:, :, 0] = members[:, :, 0]
-        self.state["ended"][:, :, 1:-1] = np.diff(members, axis=2)
-        self.state["ended"][:, :, -1] = 0
+        self._others = members - held(self._cells, self.state["counts"])
 
     @property
     def limit(self) -> np.ndarray:
@@ -186,9 +183,20 @@ class Samples:
     @property
     def _arrays(self) -> State:
         state = self.state
-        return State(
-            state["heap"], state["payload"], state["size"], self._limit, state["begun"], state["ended"]
-        )  # fmt: skip
+        return State(state["heap"], state["payload"], state["size"], self._limit, state["counts"])
+
+
+def key_numbers(windows: Windows) -> np.ndarray:
+    """int64 [samples]: the number of the key that each sample draws by, 0 that of the uniform one; tops need none.
+
+    If at most k windows hold a value, window w of measure m has key 1 + m k + w mod k: windows that share a key have no
+    value in common, so no pair needs it twice.
+    """
+    measures, n_windows = windows.lower.shape[0], windows.lower.shape[1] - 1
+    reach = [np.searchsorted(lo[:-1], up[:-1]) for lo, up in zip(*windows, strict=True)]
+    together = int((np.stack(reach) - np.arange(n_windows)).max())
+    keys = 1 + np.arange(measures)[:, None] * together + np.arange(n_windows) % together
+    return np.concatenate([np.zeros(1 + measures, np.int64), keys.ravel()])
 
 
 def windows_of(bounds: np.ndarray) -> Windows:

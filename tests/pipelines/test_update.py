@@ -176,6 +176,15 @@ def test_old_shards_that_are_not_what_they_were(tmp_path: Path, fixed: MeasuresP
     manifest.write_text(json.dumps(other))
     with pytest.raises(InputError, match="made by version 0.0.1"):
         update_shards(new, tmp_path / "before", old, tmp_path / "out", plan, fixed)
+    other = json.loads(whole)
+    for sampler in (None, 1):  # of the rules by which samples were drawn, the first had no number
+        other["params"] = {k: v for k, v in other["params"].items() if k != "sampler"} | (
+            {"sampler": 1} if sampler else {}
+        )
+        other["sha256"] = self_digest(other)
+        manifest.write_text(json.dumps(other))
+        with pytest.raises(InputError, match="made with another sampler"):
+            update_shards(new, tmp_path / "before", old, tmp_path / "out", plan, fixed)
     manifest.write_text(whole)
     file = next((tmp_path / "before").glob("*.arrow"))
     content = bytearray(file.read_bytes())

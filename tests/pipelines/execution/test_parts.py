@@ -129,13 +129,18 @@ def test_a_part_that_is_killed_goes_on(captions_dir: Path, expected: dict[str, b
     assert join(captions_dir, out) == expected
 
 
-def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path) -> None:
+def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     make(captions_dir, out, "1/2")
     with pytest.raises(InputError, match="part 2/2 is missing"):
         join(captions_dir, out)
     other = PARAMS.model_copy(update={"seed": 1})
     make(captions_dir, out, "2/2", other)
+    with pytest.raises(InputError, match="part 2/2 was made with other parameters"):
+        join(captions_dir, out)
+    with monkeypatch.context() as patched:  # as by a version that drew other samples
+        patched.setattr("capgrade.pipelines.shards.RULE", 1)
+        make(captions_dir, out, "2/2")
     with pytest.raises(InputError, match="part 2/2 was made with other parameters"):
         join(captions_dir, out)
     make(captions_dir, out, "1/3")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.sampling.plan import Plan, Samples, id_keys
 
-WORD = 2**64
+WORD, GOLDEN = 2**64, 0x9E3779B97F4A7C15
 IDS = [f"c{k}" for k in range(2600)]
 
 
@@ -26,31 +26,44 @@ def splitmix(x: int) -> int:
     return x ^ x >> 31
 
 
-def key(seed: int, image: str, caption: str, sample: int) -> int:
-    """A hash of (seed, image id, caption id, sample)."""
-    base = splitmix(digest(image) ^ digest(f"seed {seed}"))
-    return splitmix((splitmix((base + digest(caption)) % WORD) + (sample + 1) * 0x9E3779B97F4A7C15) % WORD)
+def key(seed: int, image: str, caption: str, number: int) -> int:
+    """Key `number` of a pair: 15 bits of a lane of a word, and 49 of a hash of the word and the number."""
+    pair = splitmix(digest(image) ^ digest(f"seed {seed}")) + digest(caption)
+    word = splitmix((pair + (number // 4 + 1) * GOLDEN) % WORD)
+    lane = word >> 16 * (number % 4) & 0x7FFF
+    return lane << 49 | splitmix((word + (number + 1) * GOLDEN) % WORD) >> 15
+
+
+def most_together(plan: Plan, measures: int) -> int:
+    """How many windows of a measure hold a value, at most: those that hold the first float32 of one."""
+    most = 1
+    for m in range(measures):
+        windows = plan.windows(m)
+        for lower in windows[1:, 0]:
+            value = np.float32(lower)
+            value = value if value >= lower else np.nextafter(value, np.float32(np.inf))
+            most = max(most, int(((windows[:, 0] <= value) & (value < windows[:, 1])).sum()))
+    return most
 
 
 def chosen(plan: Plan, image: str, ids: list[str], own: list[int], values: np.ndarray) -> tuple[dict, dict]:
     """By caption that the image keeps, its reasons and its weight. values [measures, captions]."""
     n, reasons, missed = len(ids), dict.fromkeys(own, 1), [1 - min(1, plan.uniform / len(ids))] * len(ids)
 
-    def draw(rows: list[int], size: int, sample: int, bit: int) -> None:
-        for c in sorted(rows, key=lambda c: key(plan.seed, image, ids[c], sample))[:size]:
+    def draw(rows: list[int], size: int, number: int, bit: int) -> None:
+        for c in sorted(rows, key=lambda c: key(plan.seed, image, ids[c], number))[:size]:
             reasons[c] = reasons.get(c, 0) | bit
 
     draw(list(range(n)), plan.uniform, 0, 2)
-    sample = 1 + len(values)
+    together = most_together(plan, len(values))
     for m, row in enumerate(values.astype(float).tolist()):
         for c in sorted(range(n), key=lambda c: (-row[c], c))[: plan.top]:
             reasons[c] = reasons.get(c, 0) | 4 << 2 * m
-        for lower, upper in plan.windows(m).tolist():
+        for w, (lower, upper) in enumerate(plan.windows(m).tolist()):
             inside = [c for c in range(n) if lower <= row[c] < upper]
-            draw(inside, plan.per_window, sample, 8 << 2 * m)
+            draw(inside, plan.per_window, 1 + m * together + w % together, 8 << 2 * m)
             for c in inside:
                 missed[c] *= 1 - min(1, plan.per_window / len(inside))
-            sample += 1
     certain = 1 | sum(4 << 2 * m for m in range(len(values)))
     return reasons, {c: 1.0 if bits & certain else 1 / (1 - missed[c]) for c, bits in reasons.items()}
 
@@ -121,3 +134,22 @@ def test_nan_is_refused() -> None:
         values[0, 1, at] = np.nan
         with pytest.raises(ValueError, match="NaN among the values of captions 7 to 1507"):
             Samples(plan, id_keys(["a", "b"]), [np.array([], int)] * 2, 1).offer(7, id_keys(IDS[:1501]), values)
+
+
+def test_many_slices_of_values_that_pile_up() -> None:
+    """So many that most are in a core, with others around it and rare ones, infinite ones among these."""
+    random, n = np.random.default_rng(1), 12_000
+    plan = Plan((0.0, 0.0, -1.0), (10.0, 1.0, 1.0), 20, 0.1, 0.05, 4, 20, seed=4)
+    zeros = np.where(random.random(n) < 0.97, 0, random.exponential(0.6, n))
+    values = np.stack([zeros, random.beta(4, 14, n), np.clip(random.normal(0.1, 0.12, n), -1, 1)]).astype(np.float32)
+    values[0, 9000], values[1, 9500], values[2, 100] = np.inf, -np.inf, -np.inf
+    ids, cut = [f"c{k}" for k in range(n)], 7001
+    samples, keys = Samples(plan, id_keys(["image"]), [np.array([5])], 3), id_keys(ids)
+    for a, b in ((0, cut), (cut, n)):
+        samples.offer(a, keys[a:b], np.ascontiguousarray(values[:, None, a:b]))
+    kept = samples.kept(n)
+    reasons, weight = chosen(plan, "image", ids, [5], values)
+    assert dict(zip(kept.caption.tolist(), kept.reasons.tolist(), strict=True)) == reasons
+    np.testing.assert_allclose(kept.weight, [weight[c] for c in kept.caption.tolist()], rtol=1e-9)
+    held = [[((lo <= row) & (row < up)).sum() for lo, up in plan.windows(m)] for m, row in enumerate(values)]
+    assert np.array_equal(samples.members[0], held)
