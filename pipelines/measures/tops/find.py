@@ -8,13 +8,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.meteor import FittedMeteor
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
+from capgrade.pipelines.measures.tops.bleu import BleuTops
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
 
 
 class Finder(Protocol):
@@ -41,12 +47,17 @@ class EveryPair:
 
 
 def finder(fitted: Fitted, n_captions: int) -> Finder:
-    """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf,
-    ROUGE-L and Sentence-BERT, all pairs for others."""
+    """The fastest way there is for a fitted measure: bounds for those that have any, all pairs for others."""
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
         return CiderTops(fitted)
     if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):
         return SbertTops(fitted)
     if isinstance(fitted, FittedRougeL) and RougeTops.serves(fitted):
         return RougeTops(fitted)
+    if isinstance(fitted, FittedMeteor):
+        return MeteorTops(fitted)
+    if isinstance(fitted, FittedBleu):
+        return BleuTops(fitted)
+    if isinstance(fitted, FittedSceneGraph):
+        return SceneGraphTops(fitted)
     return EveryPair(fitted, n_captions)
