@@ -52,7 +52,7 @@ class FittedBleu(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """BLEU-k, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        folded = self._fold(images)
+        folded = self.fold(images)
         if captions is None:
             out = np.empty((len(images), len(self.words)), np.float32)
             for first in range(0, len(self.words), CHUNK):
@@ -60,19 +60,27 @@ class FittedBleu(ArrayState):
         else:
             out = np.empty((len(images), len(captions)), np.float32)
             kernel.score_some(images, captions, *folded, *self._rows, self.order, self.length_class, self.k, out)
-        self._leave_out_self(images, captions, out)
+        self.leave_out_self(images, captions, out)
         return out
+
+    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] with image images[b], own ones counted."""
+        values = np.empty(len(rows), np.float32)
+        kernel.score_listed(
+            ptr, rows, *self.fold(images), *self._rows, self.order, self.length_class, self.k, values
+        )  # fmt: skip
+        return values
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; references are folded once for all chunks."""
-        folded = self._fold(images)
+        folded = self.fold(images)
         for first in range(start, stop, CHUNK):
             rows = np.arange(first, min(first + CHUNK, stop))
             self._score_chunk(folded, first, out[:, : len(rows)])
-            self._leave_out_self(images, rows, out)
+            self.leave_out_self(images, rows, out)
             yield
 
-    def _fold(self, images: np.ndarray) -> Folded:
+    def fold(self, images: np.ndarray) -> Folded:
         """Start, number, ids and largest counts of the n-grams of each image's references; factors by length."""
         start = kernel.room(images, self.ref_ptr, self.refs, self.ptr)
         used, factor = np.empty(len(images), np.int64), np.empty((len(images), len(self.lengths)))
@@ -86,7 +94,8 @@ class FittedBleu(ArrayState):
             self.dense_row, self.dense, self.k, out,
         )  # fmt: skip
 
-    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+        """Overwrite own pairs in a block whose columns are `captions`, None for all, where they are left out."""
         if self.leave_out:
             rows, own = own_pairs(self.ref_ptr, self.refs, images)
             values = np.empty(len(own), np.float32)

@@ -106,6 +106,15 @@ def score_chunk(
             out[b, j] = _root(product, k) * factor[b, length_class[first + j]]
 
 
+@njit(cache=True, forceinline=True)
+def finish(correct, k):
+    """The mean of the matches of each order, int64 [k]; a caption's factor makes BLEU of it."""
+    product = 1.0
+    for n in range(k):
+        product *= correct[n] + TINY
+    return _root(product, k)
+
+
 @njit(cache=True)
 def _score_pair(c, grams, most, factor, ptr, gram, count, order, length_class, k):
     """One caption with folded references, from the two ascending rows of n-grams."""
@@ -115,10 +124,7 @@ def _score_pair(c, grams, most, factor, ptr, gram, count, order, length_class, k
         x += np.searchsorted(grams[x:], gram[p])
         if x < grams.shape[0] and grams[x] == gram[p]:
             correct[order[gram[p]]] += min(count[p], most[x])
-    product = 1.0
-    for n in range(k):
-        product *= correct[n] + TINY
-    return _root(product, k) * factor[length_class[c]]
+    return finish(correct, k) * factor[length_class[c]]
 
 
 @njit(parallel=True, cache=True)
@@ -129,6 +135,16 @@ def score_some(images, captions, start, used, grams, most, factor, ptr, gram, co
         for column in range(captions.shape[0]):
             args = (ptr, gram, count, order, length_class, k)
             out[b, column] = _score_pair(captions[column], grams[room], most[room], factor[b], *args)
+
+
+@njit(parallel=True, cache=True)
+def score_listed(first, captions, start, used, grams, most, factor, ptr, gram, count, order, length_class, k, out):
+    """Captions captions[first[b] : first[b + 1]] of image b, into out float32 [len(captions)]."""
+    for b in prange(first.shape[0] - 1):
+        room = slice(start[b], start[b] + used[b])
+        for x in range(first[b], first[b + 1]):
+            args = (ptr, gram, count, order, length_class, k)
+            out[x] = _score_pair(captions[x], grams[room], most[room], factor[b], *args)
 
 
 @njit(cache=True)

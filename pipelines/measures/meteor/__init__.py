@@ -48,10 +48,15 @@ class FittedMeteor(ArrayState):
         """METEOR, 0..1, float32 [len(images), n_captions or len(captions)]."""
         columns = np.arange(len(self.ptr) - 1) if captions is None else captions
         out = np.empty((len(images), len(columns)), np.float32)
+        kernel.score(images, columns, *self.arrays, out)
+        return out
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, bool, Index, int]:
+        """What the kernels take: references, whether a caption is left out of its own, index, words of the longest."""
         longest = max(int(np.diff(self.ptr).max(initial=0)), 1)
         index = Index(*(getattr(self, name) for name in Index._fields))
-        kernel.score(images, columns, self.ref_ptr, self.refs, self.leave_out, index, longest, out)
-        return out
+        return self.ref_ptr, self.refs, self.leave_out, index, longest
 
 
 class Meteor:

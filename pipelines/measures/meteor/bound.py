@@ -64,3 +64,49 @@ def bound(bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, w
     whole = count(seen_1) == words_1 and count(seen_2) == words_2
     penalty = 0.0 if whole else PENALTY[neighbours]
     return f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty)
+
+
+@njit(cache=True)
+def _look(hits, r, cells, places, bits_1, bits_2):
+    """Fill the matching words by class, and for each of the caption's the reference's that it matches, `places`; the
+    words, as bits, that may have their neighbour on the right in their own match."""
+    bits_1[:], bits_2[:] = 0, 0
+    inner_1, inner_2 = np.uint64(0), np.uint64(0)
+    for h in range(hits.shape[0]):
+        every = np.uint64(0)
+        for k in range(3):
+            bits = cells[hits[h, 0], r, k]
+            every |= bits
+            bits_2[k] |= bits
+            bits_1[k] |= run_of_bits(hits[h, 1], hits[h, 2]) if bits else np.uint64(0)
+        if every:
+            inner_2 |= every & every >> np.uint64(1)
+            inner_1 |= run_of_bits(hits[h, 1], hits[h, 2] - 1)
+            for j in range(hits[h, 1], hits[h, 1] + hits[h, 2]):
+                places[j] |= every
+    return inner_1, inner_2
+
+
+@njit(cache=True)
+def closer_bound(
+    hits, r, cells, places, bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2
+):  # fmt: skip
+    """At least METEOR as well, mostly less than `bound`: words that are neighbours in a chunk match neighbours, or are
+    words of one match.
+
+    `hits` are the caption's with any reference, r is the reference, `cells` uint64 [units, references, 3] its words
+    that a unit matches. Room: `places` uint64 [words of the caption + 1], bits_1 and bits_2 uint64 [3].
+    """
+    places[: words_1 + 1] = 0
+    inner_1, inner_2 = _look(hits, r, cells, places, bits_1, bits_2)
+    weight_1, _ = _weight(bits_1, function_1)
+    weight_2, _ = _weight(bits_2, function_2)
+    if weight_1 == 0 or weight_2 == 0:
+        return 0.0
+    for j in range(words_1):
+        both = places[j] & places[j + 1] >> np.uint64(1)
+        inner_2 |= both
+        inner_1 |= np.uint64(both != 0) << np.uint64(j)
+    neighbours = count(inner_1) + count(inner_2)
+    penalty = 0.0 if neighbours == words_1 + words_2 - 2 else PENALTY[neighbours]
+    return f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import prange
 
@@ -23,6 +25,7 @@ from capgrade.pipelines.measures.meteor.bound import (
     GAMMA,
     WEIGHTS,
     bound,
+    closer_bound,
     f_score,
     run_of_bits,
 )
@@ -30,6 +33,28 @@ from capgrade.pipelines.measures.meteor.index import BACKWARD, FORWARD
 from capgrade.schemas.compiled import njit
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
+MATCHES = 64  # of a caption and a reference, that there is room for at first
+SLACK = 1 + 2**-20  # more than rounding takes: of a bound, and of a value to float32
+
+
+class Folded(NamedTuple):
+    """The references of an image and what matches them."""
+
+    refs: np.ndarray  # int64 [references]
+    ptr: np.ndarray  # int64 [cells + 1]: matches of each cell, a unit of a caption and a reference
+    entry: np.ndarray  # int64 [matches, 2], see `_possible_matches`
+    bits: np.ndarray  # uint64 [units, references, 3]: words of the reference by class of weight, of each cell
+
+
+class Room(NamedTuple):
+    """Arrays to work in."""
+
+    hits: np.ndarray  # int64 [7 * longest, 3]
+    bounds: np.ndarray  # float64 [references]
+    places: np.ndarray  # uint64 [longest + 1]
+    bits: np.ndarray  # uint64 [2, references, 3]
+    match: np.ndarray  # int64 [2, matches]
+    work: tuple[np.ndarray, ...]  # of `align`
 
 
 @njit(cache=True)
@@ -46,7 +71,8 @@ def _number_units(refs, index, local):
 
 
 @njit(cache=True)
-def _forget_units(refs, index, local):
+def forget(refs, index, local):
+    """Empty `local` again."""
     for ref in refs:
         for u in index.unit[index.unit_ptr[ref] : index.unit_ptr[ref + 1]]:
             for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
@@ -88,15 +114,15 @@ def _possible_matches(refs, index, local, ptr):
 
 
 @njit(cache=True, forceinline=True)
-def _hits(c, index, local, hits):
-    """The caption's units that match something, as (unit in `local`, place, words), into hits: how many."""
+def find_hits(c, index, local, room):
+    """The caption's units that match something, as (unit in `local`, place, words): the first rows of `room`."""
     n = 0
     for o in range(index.unit_ptr[c], index.unit_ptr[c + 1]):
         k = local[index.unit[o]]
         if k >= 0:
-            hits[n, 0], hits[n, 1], hits[n, 2] = k, index.unit_start[o], index.unit_length[o]
+            room[n, 0], room[n, 1], room[n, 2] = k, index.unit_start[o], index.unit_length[o]
             n += 1
-    return n
+    return room[:n]
 
 
 @njit(cache=True, forceinline=True)
@@ -110,10 +136,10 @@ def _bounds(c, refs, hits, index, cell_bits, bits_1, bits_2, out):
     for h in range(hits.shape[0]):
         own = run_of_bits(hits[h, 1], hits[h, 2])
         for r in range(width):
-            cell = hits[h, 0] * width + r
             for k in range(3):
-                bits_2[r, k] |= cell_bits[cell, k]
-                bits_1[r, k] |= own if cell_bits[cell, k] else np.uint64(0)
+                places = cell_bits[hits[h, 0], r, k]
+                bits_2[r, k] |= places
+                bits_1[r, k] |= own if places else np.uint64(0)
     for r in range(width):
         ref = refs[r]
         ref_words = index.ptr[ref + 1] - index.ptr[ref]
@@ -189,37 +215,67 @@ def _score_pair(c, ref, matches, index, work):
     return max(f_score(weight_1 / index.weight[c], weight_2 / index.weight[ref]) * (1 - penalty), 0.0)
 
 
+@njit(cache=True, forceinline=True)
+def fold(refs, index, local):
+    """The references of an image, whose matching units are numbered in `local` until `forget`."""
+    n_units = _number_units(refs, index, local)
+    ptr = _cell_starts(refs, index, local, n_units)
+    entry, bits = _possible_matches(refs, index, local, ptr)
+    return Folded(refs, ptr, entry, bits.reshape(n_units, refs.shape[0], 3))
+
+
+@njit(cache=True)
+def new_room(width, longest):
+    """For so many references and captions of at most `longest` words."""
+    return Room(
+        np.empty((7 * longest, 3), np.int64), np.empty(width), np.empty(longest + 1, np.uint64),
+        np.empty((2, width, 3), np.uint64), np.empty((2, MATCHES), np.int64), workspace(longest, MATCHES),
+    )  # fmt: skip
+
+
+@njit(cache=True, forceinline=True)
+def limit(c, r, hits, im, index, room):
+    """What the score of a caption with reference r cannot exceed."""
+    ref = im.refs[r]
+    words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
+    if words_1 > BITS or words_2 > BITS:
+        return 1.0 * SLACK
+    return SLACK * closer_bound(
+        hits, r, im.bits, room.places, room.bits[0, r], room.bits[1, r], index.function_bits[c],
+        index.function_bits[ref], index.weight[c], index.weight[ref], words_1, words_2,
+    )  # fmt: skip
+
+
+@njit(cache=True, forceinline=True)
+def score_reference(c, r, hits, im, index, room):
+    """METEOR of a caption with reference r, from the caption's hits."""
+    width, ref, match, work = im.refs.shape[0], im.refs[r], room.match, room.work
+    n = _find_matches(hits, r, width, im.ptr, im.entry, match[0], match[1])
+    if n > match.shape[1]:
+        match, work = np.empty((2, n), np.int64), workspace(room.hits.shape[0] // 7, n)
+        _find_matches(hits, r, width, im.ptr, im.entry, match[0], match[1])
+    if index.same[c] == index.same[ref]:  # METEOR then asks no other stage
+        n = _only_exact(match[0, :n])
+    return _score_pair(c, ref, match[0, :n], index, work) if n else 0.0
+
+
 @njit(cache=True)
 def _score_image(refs, captions, leave_out, index, longest, local, out):
     """METEOR of each caption with the references, the best of them, into out."""
-    n_units, width = _number_units(refs, index, local), refs.shape[0]
-    ptr = _cell_starts(refs, index, local, n_units)
-    entry, cell_bits = _possible_matches(refs, index, local, ptr)
-    hits, bounds = np.empty((7 * longest, 3), np.int64), np.empty(width)
-    bits = np.empty((2, width, 3), np.uint64)
-    match, work = np.empty((2, 64), np.int64), workspace(longest, 64)
+    im, room = fold(refs, index, local), new_room(refs.shape[0], longest)
     for column in range(captions.shape[0]):
         c, best = captions[column], 0.0
-        found = hits[: _hits(c, index, local, hits)]
-        _bounds(c, refs, found, index, cell_bits, bits[0], bits[1], bounds)
-        for _ in range(width):
-            r = bounds.argmax()
-            ref = refs[r]
-            if bounds[r] <= best:
+        found = find_hits(c, index, local, room.hits)
+        _bounds(c, im.refs, found, index, im.bits, room.bits[0], room.bits[1], room.bounds)
+        for _ in range(refs.shape[0]):
+            r = room.bounds.argmax()
+            if room.bounds[r] * SLACK <= best:
                 break
-            bounds[r] = -1
-            if leave_out and ref == c:
-                continue
-            n = _find_matches(found, r, width, ptr, entry, match[0], match[1])
-            if n > match.shape[1]:
-                match, work = np.empty((2, 2 * n), np.int64), workspace(longest, 2 * n)
-                _find_matches(found, r, width, ptr, entry, match[0], match[1])
-            if index.same[c] == index.same[ref]:  # METEOR then asks no other stage
-                n = _only_exact(match[0, :n])
-            if n:
-                best = max(best, _score_pair(c, ref, match[0, :n], index, work))
+            room.bounds[r] = -1
+            if not (leave_out and refs[r] == c):
+                best = max(best, score_reference(c, r, found, im, index, room))
         out[column] = best
-    _forget_units(refs, index, local)
+    forget(refs, index, local)
 
 
 @njit(parallel=True, cache=True)
@@ -229,3 +285,12 @@ def score(images, captions, ref_ptr, refs, leave_out, index, longest, out):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
         own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
         _score_image(own, captions, leave_out, index, longest, local, out[b])
+
+
+@njit(parallel=True, cache=True)
+def listed(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
+    """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], into out float32 [len(rows)]."""
+    for b in prange(images.shape[0]):
+        local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
+        own, some = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(ptr[b], ptr[b + 1])
+        _score_image(own, rows[some], leave_out, index, longest, local, out[some])

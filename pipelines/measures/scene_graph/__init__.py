@@ -47,9 +47,9 @@ class FittedSceneGraph(ArrayState):
             for first in range(0, len(self.total), CHUNK):
                 self._run(images, first, min(first + CHUNK, len(self.total)), first, out)
         else:
-            kernel.score_some(images, captions, *self._rows, self._beta2, out)
+            kernel.score_some(images, captions, *self.rows, self.beta2, out)
         if self.leave_out:
-            self._leave_out_self(images, captions, out)
+            self.leave_out_self(images, captions, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
@@ -58,25 +58,34 @@ class FittedSceneGraph(ArrayState):
             last = min(first + CHUNK, stop)
             self._run(images, first, last, 0, out)
             if self.leave_out:
-                self._leave_out_self(images, np.arange(first, last), out)
+                self.leave_out_self(images, np.arange(first, last), out)
             yield
+
+    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] with image images[b], own ones counted."""
+        values = np.empty(len(rows), np.float32)
+        kernel.score_listed(images, ptr, rows, *self.rows, self.beta2, values)
+        return values
 
     def _run(self, images: np.ndarray, first: int, last: int, column: int, out: np.ndarray) -> None:
         postings = (self.post_ptr, self.post_caption, self.post_weight)
-        kernel.score_run(images, first, last, *self._rows, *postings, self._beta2, column, out)
+        kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, column, out)
 
     @property
-    def _rows(self) -> tuple[np.ndarray, ...]:
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """References, and the captions' tuples."""
         return self.ref_ptr, self.refs, self.ptr, self.tuples, self.weight, self.total
 
     @property
-    def _beta2(self) -> float:
+    def beta2(self) -> float:
+        """Of recall against precision."""
         return self.beta**2
 
-    def _leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
+        """Put own pairs, each caption with the others, into a block whose columns are `captions`, None for all."""
         rows, own = own_pairs(self.ref_ptr, self.refs, images)
         values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(rows, own, images, *self._rows, self._beta2, values)
+        kernel.leave_out_self(rows, own, images, *self.rows, self.beta2, values)
         put_own(out, rows, own, values, captions)
 
 

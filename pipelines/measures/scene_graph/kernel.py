@@ -13,7 +13,7 @@ from capgrade.schemas.compiled import njit
 
 
 @njit(cache=True)
-def _merge(i, without, ref_ptr, refs, ptr, tuples, weight):
+def merge(i, without, ref_ptr, refs, ptr, tuples, weight):
     """The tuples of an image's references, sorted, their weights and the sum of these; caption `without` left out."""
     n = 0
     for q in range(ref_ptr[i], ref_ptr[i + 1]):
@@ -40,7 +40,7 @@ def _merge(i, without, ref_ptr, refs, ptr, tuples, weight):
 
 
 @njit(cache=True)
-def _f_score(matched, found, caption_total, image_total, beta2):
+def f_score(matched, found, caption_total, image_total, beta2):
     """F of precision matched / caption_total and recall found / image_total."""
     below = beta2 * np.float64(matched) * image_total + np.float64(found) * caption_total
     if below <= 0:
@@ -69,7 +69,7 @@ def score_run(
     """Captions first..last into out[:, column:]: each tuple of an image's graph adds to the captions that have it."""
     for b in prange(images.shape[0]):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
-        merged, best, image_total = _merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
+        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
         for u in range(merged.shape[0]):
             start, end = post_ptr[merged[u]], post_ptr[merged[u] + 1]
             p = start + np.searchsorted(post_caption[start:end], first) if first else start
@@ -79,11 +79,11 @@ def score_run(
                 found[c] += best[u]
                 p += 1
         for c in range(last - first):
-            out[b, column + c] = _f_score(matched[c], found[c], total[first + c], image_total, beta2)
+            out[b, column + c] = f_score(matched[c], found[c], total[first + c], image_total, beta2)
 
 
 @njit(cache=True)
-def _pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2):
+def _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2):
     """One caption and a merged graph, both sorted by tuple."""
     matched, found = np.float32(0), np.float32(0)
     u = 0
@@ -93,22 +93,31 @@ def _pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2):
         if u < merged.shape[0] and merged[u] == tuples[p]:
             matched += weight[p]
             found += best[u]
-    return _f_score(matched, found, total[c], image_total, beta2)
+    return f_score(matched, found, total[c], image_total, beta2)
 
 
 @njit(parallel=True, cache=True)
 def score_some(images, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
     """All pairs of some images and some captions."""
     for b in prange(images.shape[0]):
-        merged, best, image_total = _merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
+        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
         for column in range(captions.shape[0]):
             c = captions[column]
-            out[b, column] = _pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
+            out[b, column] = _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
+
+
+@njit(parallel=True, cache=True)
+def score_listed(images, first, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
+    """Captions captions[first[b] : first[b + 1]] of image images[b], into out float32 [len(captions)]."""
+    for b in prange(images.shape[0]):
+        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
+        for x in range(first[b], first[b + 1]):
+            out[x] = _score_pair(captions[x], merged, best, image_total, ptr, tuples, weight, total, beta2)
 
 
 @njit(cache=True)
 def leave_out_self(rows, own, images, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
     """Own pairs, each caption with the other references of its image."""
     for k in range(rows.shape[0]):
-        merged, best, image_total = _merge(images[rows[k]], own[k], ref_ptr, refs, ptr, tuples, weight)
-        out[k] = _pair(own[k], merged, best, image_total, ptr, tuples, weight, total, beta2)
+        merged, best, image_total = merge(images[rows[k]], own[k], ref_ptr, refs, ptr, tuples, weight)
+        out[k] = _score_pair(own[k], merged, best, image_total, ptr, tuples, weight, total, beta2)

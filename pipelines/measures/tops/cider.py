@@ -12,7 +12,7 @@ from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.cider_kernel import Postings, Rows
 from capgrade.pipelines.measures.tops import cider_kernel as kernel
 from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index
-from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, whole_where_failed
 
 CLASSES = 256  # of lengths, that the packed norms have bits for
 
@@ -38,13 +38,7 @@ class CiderTops:
         rows, values, pairs = self.unsorted(images, wanted)
         if self.fitted.leave_out:
             put_left_out(self.fitted, images, rows, values)
-        found = sorted_tops(rows, values, np.maximum(pairs, 0), k)
-        failed = np.flatnonzero(pairs < 0)
-        if len(failed):
-            full = every_pair(self.fitted, images[failed], n_captions, k)
-            for mine, theirs in zip(found, full, strict=True):
-                mine[failed] = theirs
-        return found
+        return whole_where_failed(self.fitted, images, rows, values, pairs, k, n_captions)
 
     def unsorted(self, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """rows int64 and values float32 [images, k] in no order; pairs int64 [images], see the kernel.

@@ -7,10 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
+from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import heap
+
+LeavesOut = FittedBleu | FittedCider | FittedRougeL | FittedSbert | FittedSceneGraph
 
 
 class Tops(NamedTuple):
@@ -43,9 +47,19 @@ def sorted_tops(rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int)
     return Tops(np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1), pairs)
 
 
-def put_left_out(
-    fitted: FittedCider | FittedRougeL | FittedSbert, images: np.ndarray, rows: np.ndarray, values: np.ndarray
-) -> None:
+def whole_where_failed(
+    fitted: Fitted, images: np.ndarray, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int, n_captions: int
+) -> Tops:
+    """`sorted_tops` with images whose `pairs` are negative scored in full."""
+    found, failed = sorted_tops(rows, values, np.maximum(pairs, 0), k), np.flatnonzero(pairs < 0)
+    if len(failed):
+        full = every_pair(fitted, images[failed], n_captions, k)
+        for mine, theirs in zip(found, full, strict=True):
+            mine[failed] = theirs
+    return found
+
+
+def put_left_out(fitted: LeavesOut, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
     """Own captions with their values without themselves, in place of those found and then of the worst found. If as
     many more were found as there are own captions, the best of what remains are still there."""
     captions = np.unique(own_pairs(fitted.ref_ptr, fitted.refs, images)[1])

@@ -8,15 +8,21 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.meteor import FittedMeteor
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
+from capgrade.pipelines.measures.tops.bleu import BleuTops
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
+from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.mixture import MixtureTops
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
 
 
 class Finder(Protocol):
@@ -54,14 +60,19 @@ class EveryPair:
 
 
 def finder(fitted: Fitted, n_captions: int) -> Finder:
-    """The fastest way there is for a fitted measure: bounds for CIDEr-D, CIDEr, tf-idf,
-    ROUGE-L, Sentence-BERT and mixtures, all pairs for others."""
+    """The fastest way there is for a fitted measure: bounds for those that have any, all pairs for others."""
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
         return CiderTops(fitted)
     if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):
         return SbertTops(fitted)
     if isinstance(fitted, FittedRougeL) and RougeTops.serves(fitted):
         return RougeTops(fitted)
+    if isinstance(fitted, FittedMeteor):
+        return MeteorTops(fitted)
+    if isinstance(fitted, FittedBleu):
+        return BleuTops(fitted)
+    if isinstance(fitted, FittedSceneGraph):
+        return SceneGraphTops(fitted)
     if isinstance(fitted, FittedMixture):
         return _of_parts(fitted, n_captions)
     return EveryPair(fitted, n_captions)
@@ -69,4 +80,5 @@ def finder(fitted: Fitted, n_captions: int) -> Finder:
 
 def _of_parts(fitted: FittedMixture, n_captions: int) -> MixtureTops:
     finders = tuple(finder(part, n_captions) for part in fitted.parts.values())
-    return MixtureTops(fitted, finders, n_captions, tuple(not isinstance(find, EveryPair) for find in finders))
+    bounded = tuple(not isinstance(find, EveryPair | SceneGraphTops) for find in finders)
+    return MixtureTops(fitted, finders, n_captions, bounded)

@@ -10,10 +10,13 @@ from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.pipelines.measures.tops import sbert_kernel
+from capgrade.pipelines.measures.tops.bleu import BleuTops
 from capgrade.pipelines.measures.tops.cider import CiderTops
+from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
 
 if TYPE_CHECKING:
     from capgrade.pipelines.measures.tops.find import Finder
@@ -22,14 +25,16 @@ if TYPE_CHECKING:
 def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b].
 
-    CIDEr-D's and ROUGE-L's are those of all pairs to the last bit; others' differ by what their `score` differs from
-    `chunks`.
+    Those of measures with a way of their own here, but Sentence-BERT, are those of all pairs to the last bit; others'
+    differ by what their `score` differs from `chunks`.
     """
     fitted = find.fitted
     if isinstance(find, OfParts):
         return find.fitted.summed(listed_values(part, images, ptr, rows) for part in find.finders)
-    if isinstance(find, CiderTops | RougeTops):
+    if isinstance(find, BleuTops | CiderTops | RougeTops | SceneGraphTops):
         return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
+    if isinstance(find, MeteorTops):
+        return find.listed(images, ptr, rows)
     if isinstance(fitted, FittedSbert):
         queries, start = fitted.queries(images)
         values = np.empty(len(rows), np.float32)

@@ -11,6 +11,7 @@ from numba import get_num_threads
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.tops import rouge_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.tokens import tokens
 
 LONGEST = np.iinfo(np.uint8).max  # words of a caption: shared ones are counted in a byte
 
@@ -55,7 +56,7 @@ class RougeTops:
         row_of_rank = np.argsort(sizes, kind="stable").astype(np.int32)
         rank = np.empty(len(sizes), np.int32)
         rank[row_of_rank] = np.arange(len(sizes))
-        token, counts = _tokens(row, f.word)
+        token, counts = tokens(row, f.word)
         common = np.argsort(-counts, kind="stable")[: kernel.BITS]
         bit_of = np.full(len(counts), -1)
         bit_of[common] = np.arange(len(common))
@@ -69,16 +70,3 @@ class RougeTops:
             np.searchsorted(token[by_token], np.arange(len(counts) + 1)), rank[row[by_token]], bits, row_of_rank,
             np.append(run_start, len(sizes)), lengths, f.n_vocabulary, np.float32(f.beta**2), f.mean,
         )  # fmt: skip
-
-
-def _tokens(row: np.ndarray, word: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each token, int64 [words]: a word and how often it came before in its caption; and of how many
-    captions each is."""
-    by_word = np.lexsort((word, row))
-    first = np.ones(len(word), bool)
-    first[1:] = (np.diff(word[by_word]) != 0) | (np.diff(row[by_word]) != 0)
-    at = np.arange(len(word))
-    before = np.empty(len(word), np.int64)
-    before[by_word] = at - np.maximum.accumulate(np.where(first, at, 0))
-    _, token, counts = np.unique(word * (before.max(initial=0) + 1) + before, return_inverse=True, return_counts=True)
-    return token, counts

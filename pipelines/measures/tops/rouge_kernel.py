@@ -15,13 +15,12 @@ from numba import prange
 
 from capgrade.pipelines.measures.rouge import ONE, SHORT, lcs
 from capgrade.pipelines.measures.tops.heap import push
+from capgrade.pipelines.measures.tops.levels import lower
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
 
 BITS = 64  # common tokens; and the longest reference that the bit-parallel LCS takes
 SLACK = np.float32(1 + 2**-12)  # bounds and values are a few roundings of float32 each
-STEP = np.float32(0.9)  # from one level of bounds to the next
-LOWEST = np.float32(0.01)  # the last level but 0
 
 
 class Index(NamedTuple):
@@ -243,9 +242,7 @@ def _best(im, ix, room, heap, rows):
         full = n == heap.shape[0]
         if full and heap[0] >= level or level == 0:
             return valued
-        level = level * STEP if level > LOWEST else np.float32(0)
-        if full:
-            level = max(level, heap[0])
+        level = lower(level, heap, n)
 
 
 @njit(cache=True)

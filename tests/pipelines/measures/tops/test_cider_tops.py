@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from capgrade.pipelines.captions import captions as stage
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.pipelines.measures.tops import cider_index
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
@@ -122,7 +123,8 @@ def test_all_pairs_are_sorted_by_value_and_row(name: str) -> None:
 
 def test_measures_without_a_bound_score_all_pairs() -> None:
     captions = make_captions(random_sets(10, seed=2))
-    assert isinstance(finder(fit("bleu", captions), captions.n_captions), EveryPair)
+    looked_up = object.__new__(FittedSpice)
+    assert isinstance(finder(looked_up, captions.n_captions), EveryPair)
     assert isinstance(finder(fit("cider", captions), captions.n_captions), CiderTops)
 
 

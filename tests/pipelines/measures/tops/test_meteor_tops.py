@@ -1,0 +1,126 @@
+"""Tops of METEOR by bounds are those of all pairs: the same captions, the same bits, ties included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.measures.meteor import FittedMeteor, Meteor, caption_lines
+from capgrade.pipelines.measures.meteor.bound import closer_bound
+from capgrade.pipelines.measures.meteor.data import kept_lexicon
+from capgrade.pipelines.measures.meteor.index import build_index
+from capgrade.pipelines.measures.meteor.kernel import find_hits, fold, new_room
+from capgrade.pipelines.measures.tops.every import every_pair
+from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.measures.tops.listed import listed_values
+from capgrade.pipelines.measures.tops.meteor import MeteorTops
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeteorParams
+from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.same import assert_same
+
+# Stems, synonyms, paraphrases of one word and of several, function words among them
+PHRASES = [
+    "a the man men woman women large big huge home house is riding rides ride bicycle bike two dogs dog puppy many",
+    "in front of before next to beside near in the background a lot of on top of the field the woman",
+]
+ENGLISH = [word for line in PHRASES for word in line.split()]
+
+
+def english_sets(images: int, seed: int, words: int) -> list[list[str]]:
+    """One to ten captions of up to `words` words, one empty, one that matches nothing, one many times."""
+    rng = np.random.default_rng(seed)
+    texts = [[rng.choice(ENGLISH, rng.integers(1, words)) for _ in range(rng.integers(2, 11))] for _ in range(images)]
+    sets = [[" ".join(text) for text in one] for one in texts]
+    sets[0][0], sets[1][0] = "", "zzz yyy"
+    for k in range(2, images, 4):
+        sets[k][0] = sets[2][1]
+    return sets
+
+
+def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
+    """As `Meteor.fit`, the lexicon read once."""
+    captions = make_captions(sets)
+    index = build_index(caption_lines(captions), kept_lexicon())
+    return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=left_out)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(8, 30), st.integers(0, 10_000), st.integers(1, 12), st.booleans(), st.sampled_from([12, 30, 70]))
+def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, words: int) -> None:
+    fitted = fit(english_sets(images, seed, words), left_out)
+    find, n = finder(fitted, len(fitted.ptr) - 1), len(fitted.ptr) - 1
+    assert isinstance(find, MeteorTops)
+    some = np.arange(0, images, 2)
+    assert_same(find, n, some, k)
+    rows = np.sort(np.random.default_rng(seed).permutation(n)[:15])
+    found = listed_values(find, some, len(rows) * np.arange(len(some) + 1), np.tile(rows, len(some)))
+    assert found.tobytes() == np.ascontiguousarray(fitted.score(some)[:, rows]).tobytes()
+
+
+def test_images_that_nothing_matches() -> None:
+    """All other values are 0: equal ones come by rising row."""
+    sets = [["zzz yyy", "xxx"], *english_sets(30, seed=1, words=9)[2:]]
+    fitted = fit(sets)
+    found = MeteorTops(fitted).tops(np.array([0]), 6)
+    assert found.rows.tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert found.values[0, 2:].tolist() == [0, 0, 0, 0]
+
+
+def test_more_captions_than_there_are() -> None:
+    fitted = fit(random_sets(12, seed=4))
+    assert_same(finder(fitted, 12), len(fitted.ptr) - 1, np.arange(12), 500)
+
+
+def test_captions_of_many_words() -> None:
+    """Beyond 64 words there are no bits."""
+    sets = english_sets(20, seed=5, words=30)
+    sets[3][0], sets[4][0] = " ".join(ENGLISH * 2), "a big house " * 25
+    fitted = fit(sets)
+    assert_same(finder(fitted, 20), len(fitted.ptr) - 1, np.arange(2, 7), 5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_closer_bound_is_one(seed: int) -> None:
+    """With every reference for itself, it is at least METEOR."""
+    sets = english_sets(6, seed, 20)
+    fitted = fit(sets)
+    n = len(fitted.ptr) - 1
+    alone = fitted.regrouped(np.arange(n + 1), np.arange(n))
+    values = alone.score(np.arange(n)).T
+    _, _, _, index, longest = alone.arrays
+    local = np.full(len(index.match_ptr) - 1, -1, np.int32)
+    for r in range(n):
+        im, room = fold(np.array([r]), index, local), new_room(1, longest)
+        for c in range(n):
+            most = closer_bound(
+                find_hits(c, index, local, room.hits), 0, im.bits, room.places, room.bits[0, 0], room.bits[1, 0],
+                index.function_bits[c], index.function_bits[r], index.weight[c], index.weight[r],
+                index.ptr[c + 1] - index.ptr[c], index.ptr[r + 1] - index.ptr[r],
+            )  # fmt: skip
+            assert most * (1 + 1e-7) >= values[c, r]
+        local[:] = -1
+
+
+@pytest.fixture(scope="module")
+def meteor_of_coco(coco: Captions) -> FittedMeteor:
+    return Meteor(MeteorParams()).fit(coco)
+
+
+@pytest.mark.parametrize("k", [1, 64])
+def test_real_captions_have_the_same_tops_with_few_pairs(meteor_of_coco: FittedMeteor, k: int) -> None:
+    n = len(meteor_of_coco.ptr) - 1
+    pairs = assert_same(finder(meteor_of_coco, n), n, np.arange(0, 5000, 400), k)
+    assert pairs.mean() < n / 40
+
+
+def test_bounds_that_are_too_low_would_be_seen(meteor_of_coco: FittedMeteor) -> None:
+    """The comparison can fail: with references and captions said to be heavier than they are, some tops differ."""
+    broken, images = MeteorTops(meteor_of_coco), np.arange(0, 5000, 400)
+    heavy = broken.index._replace(kind_weight=9 * broken.index.kind_weight)
+    object.__setattr__(broken, "__dict__", {**broken.__dict__, "index": heavy})
+    full = every_pair(meteor_of_coco, images, len(meteor_of_coco.ptr) - 1, 16)
+    assert not np.array_equal(broken.tops(images, 16).rows, full.rows)
