@@ -56,6 +56,8 @@ class _Cache(FunctionCache):
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp(function))
+        # Compared before the rest is unpickled, which may name types that are not there any more.
+        self._cache_file._version = f"{numba.__version__} {self._cache_file._source_stamp}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Kept machine code, or None after a word on what takes the seconds that follow."""

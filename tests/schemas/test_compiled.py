@@ -73,6 +73,24 @@ def test_a_called_kernel_of_another_file_changes(kernels: Path) -> None:
     assert said(kernels.parent, RUN.format(5)) == "3000 1"
 
 
+def test_a_type_of_kept_code_goes(kernels: Path) -> None:
+    """As after an upgrade: what was kept names a class that the new file does not have."""
+    text = """
+from typing import NamedTuple
+from capgrade.schemas.compiled import njit
+class {0}(NamedTuple):
+    x: int
+@njit(cache=True)
+def outer(pair):
+    return pair.x
+"""
+    run = "from kernels.outer import outer, {0}; print(outer({0}(7)), sum(outer.stats.cache_hits.values()))"
+    for name in ("First", "Second"):
+        (kernels / "outer.py").write_text(text.format(name))
+        assert said(kernels.parent, run.format(name)) == "7 0"
+        assert said(kernels.parent, run.format(name)) == "7 1"
+
+
 def test_kept_where_sources_may_not_be_written(kernels: Path, tmp_path: Path) -> None:
     """As in read-only site-packages: a file where the folder of kept code would be."""
     (kernels / "__pycache__").write_text("")
