@@ -65,7 +65,7 @@ class PairCounts(Counts):
         self.of_captions += np.bincount(self.owner[pairs.caption], pairs.weight * p, len(self.of_captions))
         self.sampling += float((pairs.weight * (pairs.weight - 1) * p**2).sum())
 
-    def open(self) -> float:
+    def left_open(self) -> float:
         """The standard deviation of the number of accepted pairs, the curve given."""
         each, p = self.accepted()[0], np.array(self.curve.accepted)
         effects = self.curve.image_spread * (each**2).sum() + self.curve.caption_spread * (self.of_captions**2).sum()
@@ -88,6 +88,6 @@ def mean_of(counts: PairCounts, seed: int = 0) -> Estimate:
     """Mean accepted captions per image beyond the given ones."""
     each, drawn = counts.accepted()
     n, random = len(each), np.random.default_rng(seed)
-    means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.open() / n, size=DRAWS)
+    means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.left_open() / n, size=DRAWS)
     low, high = np.quantile(means, (0.025, 0.975)).clip(0)
     return Estimate(float(each.mean()), float(low), float(high))
