@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class FittedCider(ArrayState):
         folded: Folded = kernel.fold_references(images, first, self.rows, self.postings)[0]
         return folded
 
-    @property
+    @cached_property
     def full(self) -> float:
         """What a caption has with itself, if it has n-grams of all orders."""
         return float(self.scale * (1 + self.order.max(initial=0)))

@@ -19,7 +19,8 @@ from capgrade.pipelines.measures.tops import sbert_kernel as kernel
 if TYPE_CHECKING:
     from torch import Tensor
 
-TILE = 4096  # captions multiplied at a time: their products stay in the second-level cache
+TILE = 4096  # captions multiplied at a time, at least
+PRODUCTS = 320 * TILE  # at a time: they stay in the second-level cache; each time, threads start and end
 CPU = Path("/proc/cpuinfo")
 
 
@@ -66,11 +67,11 @@ class RoundedBeside(NamedTuple):
         """The product has torch's threads, not these."""
         import torch
 
-        captions = self.all.rounded
+        captions, tile = self.all.rounded, max(TILE, PRODUCTS // len(self.rounded))
         out = np.empty((len(self.start) - 1, len(captions)), np.float32)
-        for at in range(0, len(captions), TILE):
-            products = self.rounded @ captions[at : at + TILE].T
-            kernel.fold_rounded(products.view(torch.uint16).numpy(), self.start, self.slack, out[:, at : at + TILE])
+        for at in range(0, len(captions), tile):
+            products = self.rounded @ captions[at : at + tile].T
+            kernel.fold_rounded(products.view(torch.uint16).numpy(), self.start, self.slack, out[:, at : at + tile])
         return out
 
     def multiplied(self, bounds: np.ndarray, gate: np.ndarray, ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
