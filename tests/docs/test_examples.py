@@ -149,7 +149,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade embed": "wants published weights",
     },
     "performance.md": {
-        "capgrade bench scale": "scale.md runs it",
+        "capgrade bench scale": "scale.md runs it; --parts, benchmarks/test_scale.py",
         "capgrade captions --source flickr": "first_hour.md runs it",
         "capgrade shards": "wants a GPU",
         "python -m capgrade.benchmarks.gpu": "wants a GPU",
