@@ -29,21 +29,17 @@ class Counts:
         self.weights = np.zeros((n_images, len(curve.value)))
 
     def add(self, pairs: Pairs) -> None:
-        self._add(self.weights, pairs.image, pairs)
-
-    def _add(self, table: np.ndarray, row: np.ndarray, pairs: Pairs) -> None:
-        """Each pair to its row of the table."""
-        if not len(row):
+        if not len(pairs.image):
             return
-        n = table.shape[1]
+        n = self.weights.shape[1]
         at = np.interp(pairs.value, self.curve.value, np.arange(n))  # level beyond the ends
         knot = at.astype(np.int64)
         upper = at - knot
-        first = int(row.min())
-        size = int(row.max()) - first + 1
+        first = int(pairs.image.min())
+        size = int(pairs.image.max()) - first + 1
         for where, weight in ((knot, pairs.weight * (1 - upper)), (np.minimum(knot + 1, n - 1), pairs.weight * upper)):
-            found = np.bincount((row - first) * n + where, weight, size * n)
-            table[first : first + size] += found.reshape(size, n)
+            found = np.bincount((pairs.image - first) * n + where, weight, size * n)
+            self.weights[first : first + size] += found.reshape(size, n)
 
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
         """Expected accepted captions of each image, float64 [images], and by each of the calibration's draws, float64
