@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.agreement.calibration import Calibration, refuse_other, save
+from capgrade.pipelines.agreement.calibration import Calibration, load, refuse_other, save
 from capgrade.pipelines.agreement.calibration import calibrate as fit_curves
 from capgrade.pipelines.agreement.ceiling import human
 from capgrade.pipelines.agreement.coefficients import coefficients, intervals
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
+from capgrade.pipelines.agreement.transfer import held, meanings
 from capgrade.pipelines.agreement.within import Within
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.mixture_weights import mix
@@ -43,6 +44,7 @@ def agree(
     pairs: Path | None = None,
     calibrate: Path | None = None,
     accept: float | None = None,
+    calibration: Path | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
@@ -54,30 +56,39 @@ def agree(
     sum that fits people best, each image scored by weights from the other folds' images, and "weights" those from all.
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
+    With `calibration`, such a file of other judgements, what values mean by it is judged too (`meanings`);
+    "calibration" of a column of probabilities is its error among these judgements' non-original pairs.
     Raises InputError for ids or values that do not fit, where something else stands at `pairs` or `calibrate`, for
-    either of these with judgements that cannot be written so, and when an input changes while it is read.
+    any of these with judgements that do not allow it, for a `calibration` of other measures or parameters, and when an
+    input changes while it is read.
     """
     if calibrate:
         refuse_other(calibrate)
     if calibrate and pairs and calibrate.resolve() == pairs.resolve():
         raise InputError("pairs and calibration have one path", file=pairs, remedy="give two")
+    if calibrate and calibration and calibrate.resolve() == calibration.resolve():
+        raise InputError("the calibration to write is the one to read", file=calibrate, remedy="give two paths")
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
-    inputs = _inputs(captions_dir, judgements, names, measures)
+    inputs = _inputs(captions_dir, judgements, names, measures, calibration)
     captions = read_captions(captions_dir, split)
     people = read_people(judgements, captions)
-    _refuse_files(people, judgements, pairs, calibrate)
+    _refuse_files(people, judgements, pairs, calibrate or calibration)
+    known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
     original = captions.owner[people.caption] == people.image
     labels = {
         name: _values(measure.fit(captions), people, captions) for name, measure in choose(names, measures).items()
     }
-    require_unchanged(inputs, _inputs(captions_dir, judgements, names, measures))
-    result = {name: _row(values, people, original) for name, values in labels.items()}
+    require_unchanged(inputs, _inputs(captions_dir, judgements, names, measures, calibration))
+    meant = meanings(labels, known)
+    result = {name: _row(values, people, original) for name, values in {**labels, **meant}.items()}
+    for name, error in held(meant, people, ~original).items():
+        result[name]["calibration"] = error
     if folds:
         mixed = mix(labels, people.score, people.image, folds)
         result["mixture"] = {**_row(mixed.predicted, people, original), "weights": mixed.weights}
     if pairs:
-        read = {name: sha for name, sha in inputs.items() if name != "captions"}
+        read = {name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")}
         _write_pairs(pairs, captions, people, original, labels, read)
     if calibrate:
         facts = {"file": judgements.name, "sha256": inputs["judgements"]}
@@ -91,18 +102,21 @@ def agree(
     return result
 
 
-def _inputs(captions_dir: Path, judgements: Path, names: Sequence[str], measures: MeasuresParams) -> dict[str, str]:
+def _inputs(
+    captions_dir: Path, judgements: Path, names: Sequence[str], measures: MeasuresParams, calibration: Path | None
+) -> dict[str, str]:
     judged = {"judgements": judged_digest(judgements)}
-    return {**found_digests(captions=captions_dir), **judged, **read_by(names, measures)}
+    return {**found_digests(captions=captions_dir, calibration=calibration), **judged, **read_by(names, measures)}
 
 
-def _refuse_files(people: Judgements, judgements: Path, pairs: Path | None, calibrate: Path | None) -> None:
+def _refuse_files(people: Judgements, judgements: Path, pairs: Path | None, curves: Path | None) -> None:
     if pairs and isinstance(people, Within):
         problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
         raise InputError(problem, file=judgements, remedy="leave --pairs out")
-    if calibrate and people.uncalibrated:
+    if curves and people.uncalibrated:
         problem = f"these judgements cannot calibrate: {people.uncalibrated}"
-        raise InputError(problem, file=judgements, remedy="leave --calibrate out, or give other judgements")
+        remedy = "leave --calibrate and --calibration out, or give other judgements"
+        raise InputError(problem, file=judgements, remedy=remedy)
 
 
 def _values(fitted: Any, people: Judgements, captions: Captions) -> np.ndarray:

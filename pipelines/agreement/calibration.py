@@ -17,6 +17,7 @@ from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
 KIND, FORMAT = "calibration", 2
+SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 
 
@@ -27,6 +28,17 @@ class Calibration:
     curves: dict[str, Curve]
     params: dict[str, Any]
     facts: dict[str, Any]
+
+    def of(self, used: Mapping[str, Any], made: Path, path: Path) -> Calibration:
+        """That of the measures in `used` alone, name -> parameters, in their order. InputError where it knows none, and
+        where `made` has one of other parameters than this, read from `path`."""
+        curves = {name: self.curves[name] for name in used if name in self.curves}
+        if not curves:
+            problem = f"calibrates {', '.join(self.curves)}, none of {', '.join(used)}"
+            raise InputError(problem, file=path, remedy="calibrate one of these: capgrade agree --calibrate")
+        for name in curves:
+            self.require_alike(name, used[name], made, path)
+        return replace(self, curves=curves)
 
     def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
         """InputError where the labels in `made` have a measure of other parameters than the calibration at `path`."""
@@ -40,6 +52,11 @@ def _meant(params: Any) -> Any:
     if isinstance(params, dict):
         return {key: _meant(value) for key, value in params.items() if key not in _NOT_MEANT}
     return params
+
+
+def named(path: Path) -> Path:
+    """The file; or the one that comes with capgrade, by its name `crisscrossed` where no such file is."""
+    return SHIPPED if str(path) == SHIPPED.stem and not path.exists() else path
 
 
 def refuse_other(path: Path) -> None:

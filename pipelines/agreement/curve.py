@@ -125,6 +125,12 @@ def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[flo
         knots = np.unique(np.quantile(x[fold != k], np.linspace(0, 1, KNOTS)))
         curve = _isotonic(x[fold != k], accepted[fold != k], knots)
         predicted[fold == k] = np.interp(x[fold == k], knots, curve)
+    return reliability(predicted, accepted)
+
+
+def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, list[dict[str, float]]]:
+    """Expected calibration error of probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally
+    many pairs."""
     parts = np.array_split(np.argsort(predicted, kind="stable"), BINS)
     table = [
         {"predicted": float(predicted[part].mean()), "accepted": float(accepted[part].mean()), "pairs": len(part)}

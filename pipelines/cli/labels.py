@@ -217,6 +217,10 @@ def agree(
     accept: Annotated[
         float | None, typer.Option(help="Score from which a person accepts a pair, for --calibrate. Default: 3 of 5.")
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
+    ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -227,6 +231,7 @@ def agree(
     require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
+    from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.agreement.ceiling import NO_RATERS
     from capgrade.pipelines.cli.tables import agreement_table
     from capgrade.schemas.files import write_json
@@ -238,7 +243,8 @@ def agree(
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
-    result = stage(captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept)
+    known = named(calibration) if calibration else None
+    result = stage(captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept, known)
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)

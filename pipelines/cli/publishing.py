@@ -94,10 +94,12 @@ def _make(
     if captions is None:
         raise InputError("no captions to publish", remedy="give --captions and --shards")
     require_all("datasets", measures=_fitted(shards or [], params))
+    from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.publish.folder import publish as stage
 
     figures = agreement_of(agreement) if agreement else None
-    done = stage(captions, shards or [], out, params, figures, relevance, _named(calibration))
+    known = named(calibration) if calibration else None
+    done = stage(captions, shards or [], out, params, figures, relevance, known)
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
     say(done, as_json, f"{rows} -> {out}")
 
@@ -108,13 +110,6 @@ def _fitted(shards: list[Path], params: PublishParams) -> set[str]:
 
     used = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards if params.left_out]
     return {part for one in used for part in parts_of(one)}
-
-
-def _named(calibration: Path | None) -> Path | None:
-    """The file, or the one that comes with capgrade by its name."""
-    from capgrade.pipelines.agreement.calibration import SHIPPED
-
-    return SHIPPED if calibration and str(calibration) == SHIPPED.stem and not calibration.exists() else calibration
 
 
 def _check(target: str, made: Path | None, as_json: bool) -> None:

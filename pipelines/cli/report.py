@@ -45,7 +45,7 @@ def audit(
     out: Annotated[Path, typer.Option(help="HTML file to write, its lists beside it.")] = Path("audit.html"),
     measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="What `agree --calibrate` wrote. Default: of Crisscrossed Captions.")
+        Path | None, typer.Option(help="What `agree --calibrate` wrote, or crisscrossed, the default.")
     ] = None,
     similarity: Annotated[
         list[Path] | None,
@@ -58,11 +58,12 @@ def audit(
     """Which negatives people would accept: how many captions per image and images per caption beyond the given pairs,
     which ones, near-duplicates, and given pairs that fit nothing; of a model, how many of its R@1 errors."""
     require_all("altair", *([ENCODER] if stand_in is not None else []))
+    from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
 
     found = stage(
         captions, out, relevance=relevance, shards=shards, images=images, split=split, measure=measure,
-        calibration=calibration, similarity=similarity or (), stand_in=stand_in,
+        calibration=named(calibration) if calibration else None, similarity=similarity or (), stand_in=stand_in,
     )  # fmt: skip
     one = found["captions_per_image"]
     beyond = f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"

@@ -8,22 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, load
-from capgrade.schemas.errors import InputError
+from capgrade.pipelines.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.shards import Shards
-
-SCORE, ACCEPTED = "_score", "_accepted"
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration file: its name, its digest, and the published measures that it knows."""
+    """A calibration file: its name, its digest, and what it says of the published measures."""
 
     file: str
     sha256: str
     calibration: Calibration
-    measures: tuple[str, ...]
+
+    @property
+    def measures(self) -> list[str]:
+        """Those that it knows."""
+        return list(self.calibration.curves)
 
     @property
     def shipped(self) -> bool:
@@ -59,11 +60,6 @@ class Calibrated:
 def read_calibrated(path: Path, shards: Shards) -> Calibrated:
     """The calibration of the measures that it and the shards both have. InputError for another file, where they share
     no measure, and where one has other parameters."""
-    calibration, used = load(path), shards.metadata["params"]["measures"]
-    names = tuple(name for name in shards.measures if name in calibration.curves)
-    if not names:
-        problem = f"calibrates {', '.join(calibration.curves)}, none of {', '.join(shards.measures)}"
-        raise InputError(problem, file=path, remedy="calibrate a published measure: capgrade agree --calibrate")
-    for name in names:
-        calibration.require_alike(name, used[name], shards.folder, path)
-    return Calibrated(path.name, file_digest(path), calibration, names)
+    used = shards.metadata["params"]["measures"]
+    known = load(path).of({name: used[name] for name in shards.measures}, shards.folder, path)
+    return Calibrated(path.name, file_digest(path), known)

@@ -89,7 +89,11 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
     found = agree(folder, file, ["rouge_l"], MeasuresParams())
     assert set(found) == {"rouge_l", "binary"} and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
     assert who_judged(folder, file)["of"] == "captions"
-    for given in ({"pairs": tmp_path / "p.arrow"}, {"calibrate": tmp_path / "c.json"}):
+    for given in (
+        {"pairs": tmp_path / "p.arrow"},
+        {"calibrate": tmp_path / "c.json"},
+        {"calibration": tmp_path / "c.json"},
+    ):
         with pytest.raises(InputError, match="of captions"):
             agree(folder, file, ["rouge_l"], MeasuresParams(), **given)  # type: ignore[arg-type]
         assert not next(iter(given.values())).exists()

@@ -32,6 +32,7 @@ from tests.conftest import caption_table, make_captions, random_sets, write_capt
 from tests.tools.browser import open_file
 
 SHARES = Scale(0.5, 0.0, 1.0)
+CALIBRATED = ["people", "people_shared", "sbert", "scene_graph"]  # by what comes with capgrade
 SETS = [
     *random_sets(30, seed=3, least=3, most=4),
     ["a dog", "the dog sits", "a small dog"],
@@ -241,9 +242,8 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
     out, captions = tmp_path / "a.html", world / "captions"
     with pytest.raises(InputError, match="give --relevance DIR or --shards DIR"):
         audit(captions, out)
-    with pytest.raises(
-        InputError, match="no measure that crisscrossed.json knows .people, sbert.; it has bleu, rouge_l"
-    ):
+    known = ", ".join(CALIBRATED)
+    with pytest.raises(InputError, match=f"no measure that crisscrossed.json knows .{known}.; it has bleu, rouge_l"):
         audit(captions, out, relevance=world / "relevance")
     found = json.loads((world / "calibration.json").read_text())
     found["params"]["rouge_l"]["beta"] = 9.0
@@ -260,10 +260,10 @@ def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
     from capgrade.pipelines.agreement.calibration import SHIPPED, load
 
     shipped = load(SHIPPED)
-    assert list(shipped.curves) == ["people", "sbert"] and shipped.facts["accept"] == 4.5
+    assert list(shipped.curves) == CALIBRATED and shipped.facts["accept"] == 4.5
     assert {"file", "sha256", "pairs", "captions", "licence"} <= set(shipped.facts["judgements"])
     assert all(curve.ece <= 0.03 for curve in shipped.curves.values())
-    assert shipped.params == MeasuresParams().used(["people", "sbert"])
+    assert shipped.params == MeasuresParams().used(CALIBRATED)
 
 
 def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:

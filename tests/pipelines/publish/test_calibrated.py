@@ -13,7 +13,6 @@ import pytest
 from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import load
-from capgrade.pipelines.cli.publishing import _named
 from capgrade.pipelines.publish import calibrated, recipe
 from capgrade.pipelines.publish import folder as module
 from capgrade.pipelines.publish.check import check
@@ -123,11 +122,3 @@ def test_calibrations_that_do_not_fit(world: Path, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(module, "write_captions", meanwhile)
     refused("shards 1: changed while this run read it")
-
-
-def test_the_calibration_that_comes_with_capgrade_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipped = _named(Path("crisscrossed"))
-    assert shipped is not None and list(load(shipped).curves) == ["people", "sbert"] and _named(None) is None
-    monkeypatch.chdir(tmp_path)
-    Path("crisscrossed").write_text("mine")
-    assert _named(Path("crisscrossed")) == Path("crisscrossed")
