@@ -74,5 +74,8 @@ def meaning(column: str, used: dict[str, Used]) -> str:
         )
     params = used[column]
     if "weights" in params:
-        return "weighted sum: " + " + ".join(f"{weight:.3g} {name}" for name, weight in params["weights"].items())
+        parts = (
+            f"{weight:.3g} `{name}` ({meaning(name, params['measures'])})" for name, weight in params["weights"].items()
+        )
+        return f"weighted sum: {' + '.join(parts)}"
     return "relevance that another program computed" if "imported" in params else MEASURES[column](params)
