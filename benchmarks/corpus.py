@@ -22,6 +22,7 @@ from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder, refuse_file, starting
 from capgrade.schemas.params import RougeParams
@@ -259,7 +260,7 @@ def statistics(captions: Captions) -> dict[str, float]:
 
 
 def _likeness(captions: Captions) -> dict[str, float]:
-    """Mean ROUGE-L, the own caption left out, of own and of random pairs."""
+    """Mean ROUGE-L, the own caption left out, of own and of random pairs; NaN where there are no others."""
     fitted = RougeL(RougeParams(self_reference="left_out")).fit(captions)
     some = np.random.default_rng(0).choice(captions.n_images, min(200, captions.n_images), replace=False)
     own, other = [], []
@@ -267,8 +268,15 @@ def _likeness(captions: Captions) -> dict[str, float]:
         row = fitted.score(np.array([image]))[0]
         mine = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
         own += row[mine].tolist()
-        other.append((row.sum() - row[mine].sum()) / (len(row) - len(mine)))
+        other.append(np.delete(row, mine).mean() if len(mine) < len(row) else np.nan)
     return {"ROUGE-L of own pairs": float(np.mean(own)), "ROUGE-L of other pairs": float(np.mean(other))}
+
+
+def require_eighth(source: Captions) -> None:
+    """InputError where `check` would have no image to grow."""
+    if source.n_images < 8:
+        remedy = "leave --check out, or learn from a larger corpus"
+        raise InputError(f"{source.n_images} images to check against, an eighth of them is none", remedy=remedy)
 
 
 def check(source: Captions, generated: Captions, seed: int) -> str:

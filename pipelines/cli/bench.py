@@ -124,10 +124,12 @@ def bench_corpus(
 ) -> None:
     """Make any number of captions with the statistics of real ones, to time stages on; not for training."""
     from capgrade.benchmarks.corpus import check as table
-    from capgrade.benchmarks.corpus import corpus
+    from capgrade.benchmarks.corpus import corpus, require_eighth
     from capgrade.schemas.captions import read_captions
 
     real = read_captions(source, split)
+    if check:
+        require_eighth(real)
     done = corpus(real, images, out, seed, vectors, per_image)
     say(done, as_json, f"{per_image * images:,} captions of {images:,} images -> {out}")
     if check:
@@ -148,7 +150,10 @@ def bench_scale(
         float, typer.Option(min=0, max=1, help="Share of the captions that windows draw from, beside exact tops.")
     ] = 0.01,
     parts: Annotated[
-        int | None, typer.Option(min=1, help="Run one of so many parts, by tops and a share, and compute all from it.")
+        int | None,
+        typer.Option(
+            min=1, help="Run the first of so many parts and of four times as many, and compute all from them."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,24 @@ def test_vocabulary_grows_and_lengths_stay(real: Captions, tmp_path: Path) -> No
     assert sizes[400]["4-grams"] > 3 * sizes[40]["4-grams"]
     assert sizes[400]["words per caption"] == pytest.approx(sizes[40]["words per caption"], rel=0.2)
     assert "| 1-grams |" in check(real, read_captions(tmp_path / "40"), 0)
+
+
+def test_statistics_of_one_image(real: Captions, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """It has no other pairs."""
+    corpus(real, 1, tmp_path / "one", seed=0, vectors=False)
+    assert "| ROUGE-L of other pairs | 0.1 | – |" in re.sub(
+        r"0\.\d+", "0.1", check(real, read_captions(tmp_path / "one"), 0)
+    )
+    assert not recwarn.list
+
+
+def test_no_statistics_beside_so_few_images(real: Captions, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An eighth of them is none: said before anything is written."""
+    write_captions_folder(tmp_path / "few", [caption_table(random_sets(7, seed=5, least=2))])
+    command = ["bench", "corpus", "--source", str(tmp_path / "few"), "--images", "9", "--out", str(tmp_path / "out")]
+    assert call(*command, "--check") == 2
+    assert "7 images to check against" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert call(*command) == 0
 
 
 def test_variants_have_names_of_their_own() -> None:
