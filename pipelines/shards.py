@@ -223,10 +223,10 @@ def explained(manifest: dict[str, Any], images: int) -> str:
     all_pairs = images * manifest["n_captions"]
     every = "of all pairs, as windows of all captions need every value"
     if manifest["params"]["shards"]["windows"]["among"] != "all":
-        every = "of all pairs, as it has no bound or the captions are too few for one"
+        every = "of all pairs, as no other way is known or the captions are too few for one"
     lines = []
     for name, scored in manifest["scored"].items():
-        way = "by bounds" if scored < all_pairs else every
+        way = "without the value of every pair" if scored < all_pairs else every
         lines.append(f"{name}: tops {way}, {scored:,} of {all_pairs:,} pairs scored ({scored / all_pairs:.3g} of them)")
     return "\n".join(lines)
 

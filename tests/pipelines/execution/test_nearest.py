@@ -104,9 +104,18 @@ def test_by_hand(
 ) -> None:
     for name in ("PAYS", "SHARE"):  # so few captions are otherwise scored in full
         monkeypatch.setattr(cider_index, name, 1)
-    command = ["shards", "--captions", str(captions_dir), "--out", str(tmp_path / "out"), "--measures", "cider,bleu"]
+    command = [
+        "shards",
+        "--captions",
+        str(captions_dir),
+        "--out",
+        str(tmp_path / "out"),
+        "--measures",
+        "cider,bleu,scene_graph",
+    ]
     assert call(*command, "--set", "shards.windows.among=0.05", "--top", "2", "--explain") == 0
     said = capsys.readouterr().out
-    assert "cider: tops by bounds" in said
-    assert "bleu: tops of all pairs, as it has no bound" in said
+    for measure in ("cider", "scene_graph"):  # the second has no bound
+        assert f"{measure}: tops without the value of every pair" in said
+    assert "bleu: tops of all pairs, as no other way is known or the captions are too few" in said
     assert "pairs scored" in said
