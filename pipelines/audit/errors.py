@@ -4,8 +4,8 @@ An error is a query whose first item is not its own; where several items share t
 share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people accept p(v_ij), by the calibration.
 Of shards, w_ij p(v_ij) over the kept pairs estimates the sum over all errors, since what a model ranks first does not
 hang on what was drawn. Intervals are percentiles over draws that resample images with all their queries, take one of
-the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1, and the calibration's random
-effects: that of the queries' image for all its queries together, that of the items for each by itself.
+the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1, and what errors that share a
+side's image have in common: the calibration's random effects, that of the queries' image and that of the items'.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class Errors:
         self.image = ranked.image_of(way)
         self.counts = Counts(curve, len(self.image))
         self.known = 0.0
+        self.chance = np.zeros(len(self.image))  # variance by query
+        self.squares = np.zeros(len(self.image))  # of what is accepted, by query
+        self.of_items = np.zeros(ranked.captions.n_images)  # accepted, by the image that the first item is of
         self.found: list[Pairs] = []
         _, query, _ = ranked.first(way, ranked.captions.owner[ranked.kept], ranked.kept)
         self.hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
@@ -84,6 +87,12 @@ class Errors:
         self.known += share.sum()
         errors = Pairs(query, pairs.caption[some], pairs.value[some], pairs.weight[some] * share)
         self.counts.add(errors)
+        p = self.curve.probability(errors.value)
+        accepted = errors.weight * p
+        item = pairs.image[some] if self.way == "t2i" else self.ranked.captions.owner[errors.caption]
+        self.chance += np.bincount(query, accepted * (1 - p), len(self.chance))
+        self.squares += np.bincount(query, accepted**2, len(self.squares))
+        self.of_items += np.bincount(item, accepted, len(self.of_items))
         self.found.append(likely(Pairs(*(column[some] for column in pairs)), self.curve))
 
     def likely(self) -> Pairs:
@@ -94,24 +103,27 @@ class Errors:
         """recall: R@1; errors: how many queries; known: the share of them whose value is known; accepted: share of the
         errors that people accept; recall_accepted: R@1 with these counted; both with low and high."""
         each, drawn = self.counts.accepted()
-        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn, self._open()]), self.image)
-        table[:, -1] += self._spreads()[0] * table[:, 2] ** 2
+        left_open, shared = self._open(each)
+        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn]), self.image)
         total = table.sum(axis=0)
         queries, hits, accepted = total[:3]
         errors = queries - hits
         accepted = min(accepted, errors)  # weights may say more
         found = {"recall": hits / queries, "errors": errors, "known": round(self.known / errors, 6) if errors else 1.0}
-        share, recall = _draws(table, drawn.shape[1], np.random.default_rng(seed))
+        share, recall = _draws(np.column_stack([table, left_open]), shared, np.random.default_rng(seed))
         return {
             **{name: float(value) for name, value in found.items()},
             "accepted": _interval("share", accepted / errors if errors else 0.0, share),
             "recall_accepted": _interval("recall", (hits + accepted) / queries, recall),
         }
 
-    def _open(self) -> np.ndarray:
-        """Variance of each query's accepted errors by chance and by the effects of the items, float64."""
-        p = np.array(self.curve.accepted)
-        return self.counts.weights @ (p * (1 - p) + self._spreads()[1] * p**2)
+    def _open(self, each: np.ndarray) -> tuple[np.ndarray, float]:
+        """Variance of the accepted errors, of which `each` are of each query: float64 [images] by chance and by what an
+        image's queries have in common; and by what items of one image have in common. Chance has all of one pair."""
+        of_query, of_item = self._spreads()
+        chance, squares, accepted = (_of_images(one, self.image) for one in (self.chance, self.squares, each))
+        shared = of_item * ((self.of_items**2).sum() - squares.sum())
+        return chance + of_query * (accepted**2 - squares).clip(0), max(float(shared), 0.0)  # clip: of rounding
 
     def _spreads(self) -> tuple[float, float]:
         """Of the effects of the queries' side, and of the items'."""
@@ -121,19 +133,20 @@ class Errors:
 
 def _of_images(table: np.ndarray, image: np.ndarray) -> np.ndarray:
     """Rows of queries summed by image."""
-    out = np.zeros((int(image.max()) + 1, table.shape[1]))
+    out = np.zeros((int(image.max()) + 1, *table.shape[1:]))
     np.add.at(out, image, table)
     return out
 
 
-def _draws(table: np.ndarray, curves: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The share of errors accepted and the recall with them, of each draw, float64 [DRAWS]."""
-    n, found = len(table), np.empty((DRAWS, 2))
+def _draws(table: np.ndarray, shared: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The share of errors accepted and the recall with them, of each draw, float64 [DRAWS]. table float64 [images, 4 +
+    curves]: queries, hits, accepted, the same by each curve, and the variance left open; shared: more of it."""
+    n, curves, found = len(table), table.shape[1] - 4, np.empty((DRAWS, 2))
     for at in range(0, DRAWS, CHUNK):
         sums = random.multinomial(n, np.full(n, 1 / n), size=CHUNK) @ table
         queries, hits, left_open = sums[:, 0], sums[:, 1], sums[:, -1]
         accepted = sums[np.arange(CHUNK), 3 + (at + np.arange(CHUNK)) % curves]
-        accepted = accepted + random.normal(size=CHUNK) * np.sqrt(left_open)
+        accepted = accepted + random.normal(size=CHUNK) * np.sqrt(left_open + shared)
         errors = queries - hits
         found[at : at + CHUNK, 0] = np.divide(accepted, errors, out=np.zeros(CHUNK), where=errors > 0)
         found[at : at + CHUNK, 1] = (hits + accepted) / queries

@@ -48,24 +48,27 @@ class Counts:
 
 
 class PairCounts(Counts):
-    """The same; what each image's captions add to other images; and the variance that sampling leaves. owner int64
-    [n_captions]."""
+    """The same; what each image's captions add to other images; and the variance of single pairs, of chance and of
+    sampling. owner int64 [n_captions]."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
         super().__init__(curve, n_images)
-        self.owner, self.of_captions, self.sampling = owner, np.zeros(n_images), 0.0
+        self.owner, self.of_captions, self.squares, self.single = owner, np.zeros(n_images), 0.0, 0.0
 
     def add(self, pairs: Pairs) -> None:
         super().add(pairs)
         p = self.curve.probability(pairs.value)
-        self.of_captions += np.bincount(self.owner[pairs.caption], pairs.weight * p, len(self.of_captions))
-        self.sampling += float((pairs.weight * (pairs.weight - 1) * p**2).sum())
+        accepted = pairs.weight * p
+        self.of_captions += np.bincount(self.owner[pairs.caption], accepted, len(self.of_captions))
+        self.squares += float((accepted**2).sum())
+        self.single += float((accepted * (1 - p) + (pairs.weight - 1) * accepted * p).sum())
 
     def left_open(self) -> float:
-        """The standard deviation of the number of accepted pairs, the curve given."""
-        each, p = self.accepted()[0], np.array(self.curve.accepted)
-        effects = self.curve.image_spread * (each**2).sum() + self.curve.caption_spread * (self.of_captions**2).sum()
-        return float(np.sqrt(effects + (self.weights @ (p * (1 - p))).sum() + self.sampling))
+        """The standard deviation of the number of accepted pairs, the curve given. Chance has all of a single pair: the
+        effects add what different pairs of an image, or of one image's captions, have in common."""
+        sides = (self.curve.image_spread, self.accepted()[0]), (self.curve.caption_spread, self.of_captions)
+        effects = [spread * ((side**2).sum() - self.squares) for spread, side in sides]
+        return float(np.sqrt(sum(effects) + self.single))
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,25 @@ def test_intervals_cover_the_truth_in_most_seeds() -> None:
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
 
 
+@pytest.mark.parametrize("share", [1, 4])
+def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
+    """A pair of value v is accepted with probability v (1 + a + b), a of its image and b of the caption's image; one
+    pair in `share` is read."""
+    random, owner = np.random.default_rng(0), np.arange(30) // 3
+    image, caption = np.nonzero(owner != np.arange(10)[:, None])
+    p, counts, sums = random.random(270) / 2, np.empty(4000), np.empty(4000)
+    for k in range(4000):
+        a, b = (random.choice([-1, 1], 10) * np.sqrt(spread) for spread in (0.2, 0.3))
+        counts[k] = (random.random(270) < p * (1 + a[image] + b[owner[caption]])).sum()
+        sums[k] = share * p[random.random(270) < 1 / share].sum()
+    curve, found = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3), np.empty(200)
+    for k in range(200):
+        kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
+        read.add(Pairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share))))
+        found[k] = read.left_open() ** 2
+    assert found.mean() == pytest.approx(counts.var() + sums.var(), rel=0.1)
+
+
 def test_intervals_cover_where_some_images_captions_fit_more() -> None:
     """Of half of the images nobody's captions fit another, of the others twice as many as the value says; as much of
     the images that are judged. Draws of images, or of pairs, alone do not see it."""

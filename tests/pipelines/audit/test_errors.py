@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,28 @@ def _curve_of_others(seed: int) -> Curve:
     seen = random.random(3000)
     people = Judgements(np.arange(3000) % 100, np.arange(3000), (random.random(3000) < seen**2).astype(float))
     return fit(seen, people, 1000 + np.arange(3000) // 5, SHARES)
+
+
+@pytest.mark.parametrize("way", ["i2t", "t2i"])
+def test_what_is_left_open_is_how_much_drawn_people_differ(way: str) -> None:
+    """A pair of value v is accepted with probability v (1 + a + b), a of its image and b of the caption's image; a few
+    images, and captions, are first of many queries."""
+    random, captions = np.random.default_rng(0), make_captions(random_sets(30, seed=1, least=3, most=3))
+    values = (random.random((30, 90)) / 2).astype(np.float32)
+    liked = random.random((30, 1)) ** 4 + random.random((1, 90)) ** 4
+    curve = replace(LINE, image_spread=0.2, caption_spread=0.3)
+    pairs = all_pairs(values, captions)
+    similarity = (liked + random.random((30, 90)) / 3).astype(np.float32)
+    errors = errors_of(similarity, np.arange(90), captions, curve, pairs)[way]
+    by_image, shared = errors._open(errors.counts.accepted()[0])
+    first = similarity == similarity.max(axis=1 if way == "i2t" else 0, keepdims=True)
+    image, caption = np.nonzero(first & (captions.owner != np.arange(30)[:, None]))
+    counts = np.empty(4000)
+    for k in range(len(counts)):
+        a, b = (random.choice([-1, 1], 30) * np.sqrt(spread) for spread in (0.2, 0.3))
+        p = values[image, caption] * (1 + a[image] + b[captions.owner[caption]])
+        counts[k] = (random.random(len(p)) < p).sum()
+    assert by_image.sum() + shared == pytest.approx(counts.var(), rel=0.1)
 
 
 def test_intervals_cover_what_people_said() -> None:
