@@ -3,17 +3,18 @@
 Isotonic regression of non-original pairs (given pairs are known to belong), by the pool-adjacent-violators algorithm of
 scikit-learn; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
 judgements themselves leave the probability open. A draw takes an image with its captions: a pair counts as often as its
-image was drawn times as often as the image that its caption is of (Owen 2007, the pigeonhole bootstrap). Draws of
-pairs, or of one side, make too narrow intervals: some captions fit much, whatever a measure says.
+image was drawn times as often as the image that its caption is of. That is the pigeonhole bootstrap (Owen 2007), but
+with one draw for both sides, as both are images (Davezies et al. 2021, "Empirical process results for exchangeable
+arrays"). Draws of pairs, or of one side, make too narrow intervals: some captions fit much, whatever a measure says.
 
 How much images, and captions, differ beyond their values is a random effect each: a pair of value v is accepted with
 probability p(v) (1 + a + b), a of its image and b of the image that its caption is of. Their variances are of moments:
-two residuals of one image have the mean p p' var(a).
+two residuals of one image have the mean p p' var(a), if their captions are of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,21 +83,22 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
     knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), DIGITS))  # as they are written
     ece, reliability = _held_out(x, accepted, np.unique(image, return_inverse=True)[1])
     curve = _isotonic(x, accepted, knots)
-    p = np.interp(x, knots, curve)
+    p, two = np.interp(x, knots, curve), (image, owner)
     return Curve(
         _rounded(knots), _rounded(_isotonic(x, score, knots)), _rounded(curve),
         [_rounded(_isotonic(x, accepted, knots, weight)) for weight in _pair_draws(image, owner)],
-        ece, reliability, len(x), *(round(_spread(accepted - p, p, side), DIGITS) for side in (image, owner)),
+        ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )  # fmt: skip
 
 
-def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray) -> float:
-    """Variance of the random effect of `side` int64 [n], from products of two residuals of one; 0 where there are no
-    two, or they say less than none."""
-    row = np.unique(side, return_inverse=True)[1]
+def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.ndarray) -> float:
+    """Variance of the random effect of `side` int64 [n], from products of two residuals of one that are not of one
+    `other`; 0 where there are no two, or they say less than none."""
+    row, column = (np.unique(one, return_inverse=True)[1] for one in (side, other))
+    cell = np.unique(row * len(row) + column, return_inverse=True)[1]
     products, scale = (
-        float((np.bincount(row, one) ** 2).sum() - (one**2).sum()) for one in (residual, p)
-    )  # of different pairs
+        float((np.bincount(row, one) ** 2).sum() - (np.bincount(cell, one) ** 2).sum()) for one in (residual, p)
+    )
     return max(products / scale, 0.0) if scale > 0 else 0.0
 
 
@@ -146,5 +148,5 @@ def calibration_error(table: list[dict[str, float]]) -> float:
     return float(sum(row["pairs"] * abs(row["accepted"] - row["predicted"]) for row in table) / total)
 
 
-def _rounded(values: np.ndarray) -> list[float]:
+def _rounded(values: Iterable[float]) -> list[float]:
     return [round(float(value), DIGITS) for value in values]

@@ -110,6 +110,19 @@ def test_a_draw_takes_images_with_their_captions() -> None:
     assert spread[60] > 1.5 * spread[3000]
 
 
+@pytest.mark.parametrize(("images", "captions"), [(0.0, 0.25), (0.25, 0.0), (0.25, 0.16)])
+def test_spreads_are_those_that_people_were_drawn_with(images: float, captions: float) -> None:
+    """Each image is judged with all five captions of three others, so many pairs share both effects."""
+    random = np.random.default_rng(0)
+    image = np.repeat(np.arange(3000), 15)
+    owner = 3000 + np.repeat(random.integers(3000, size=9000), 5)
+    of_image, of_caption = (random.choice([-1, 1], 3000) * np.sqrt(spread) for spread in (images, captions))
+    value = random.random(len(image)) / 2
+    yes = random.random(len(image)) < value * (1 + of_image[image] + of_caption[owner - 3000])
+    curve = fit(value, Judgements(image, np.arange(len(image)), yes.astype(float)), owner, SHARES)
+    assert (curve.image_spread, curve.caption_spread) == pytest.approx((images, captions), abs=0.03)
+
+
 def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
     folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(20, seed=4, least=2))])
     relevance(folder, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
