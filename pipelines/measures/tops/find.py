@@ -67,7 +67,7 @@ def finder(fitted: Fitted, n_captions: int) -> Finder:
         return SbertTops(fitted)
     if isinstance(fitted, FittedRougeL) and RougeTops.serves(fitted):
         return RougeTops(fitted)
-    if isinstance(fitted, FittedMeteor):
+    if isinstance(fitted, FittedMeteor) and MeteorTops.serves(fitted):
         return MeteorTops(fitted)
     if isinstance(fitted, FittedBleu):
         return BleuTops(fitted)

@@ -18,9 +18,14 @@ from capgrade.pipelines.measures.tops.tokens import tokens
 
 @dataclass(frozen=True)
 class MeteorTops:
-    """Finds tops of a fitted METEOR."""
+    """Finds tops of a fitted METEOR that it `serves`."""
 
     fitted: FittedMeteor
+
+    @staticmethod
+    def serves(fitted: FittedMeteor) -> bool:
+        """Whether the captions are short enough."""
+        return int(np.diff(fitted.ptr).max(initial=0)) <= kernel.MOST_WORDS
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `find.tops`."""

@@ -13,7 +13,7 @@ from capgrade.pipelines.measures.meteor.data import kept_lexicon
 from capgrade.pipelines.measures.meteor.index import build_index
 from capgrade.pipelines.measures.meteor.kernel import find_hits, fold, new_room
 from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.measures.tops.find import EveryPair, finder
 from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.schemas.captions import Captions
@@ -80,6 +80,15 @@ def test_captions_of_many_words() -> None:
     sets[3][0], sets[4][0] = " ".join(ENGLISH * 2), "a big house " * 25
     fitted = fit(sets)
     assert_same(finder(fitted, 20), len(fitted.ptr) - 1, np.arange(2, 7), 5)
+
+
+def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
+    """Ten words that each match a phrase of seven, 129 times: 65,790 twentieths, which 16 bits do not hold."""
+    sets = english_sets(20, seed=5, words=30)
+    words = "current emergencies emergency events news now pressing relevant timeliness urgency "
+    sets[3][0], sets[4][0] = "topical and urgent subjects of major importance " * 129, words * 80
+    assert isinstance(finder(fit(sets[:3]), 20), MeteorTops)
+    assert isinstance(finder(fit(sets), 20), EveryPair)
 
 
 @settings(max_examples=15, deadline=None)
