@@ -53,17 +53,17 @@ def _add(tuples, best, first, at, ix, matched, found):
 def _offer(matched, found, total, image_total, beta2, first, heap, rows, n):
     """Offer captions from `first` on to the heap: how many it holds then, and of how many F was computed. They come in
     rising order, so that one as good as the worst of a full heap stays out, as does one without a match."""
-    both, recall, valued = np.float32(1 + beta2), np.float32(beta2) * image_total, 0
+    precision, recall, valued = np.float32(1 / (1 + beta2)), np.float32(beta2 / (1 + beta2)) * image_total, 0
     for start in range(0, matched.shape[0], BLOCK):
         some, same, totals = matched[start : start + BLOCK], found[start : start + BLOCK], total[start : start + BLOCK]
         full = n == heap.shape[0]
         least, hits = heap[0] * SLACK if full else np.float32(0), np.uint8(not full)
         for j in range(some.shape[0]):
-            hits |= np.uint8(both * some[j] * same[j] > least * (recall * some[j] + same[j] * totals[j]))
+            hits |= np.uint8(some[j] * same[j] > least * (recall * some[j] + precision * same[j] * totals[j]))
         if hits:
             for j in range(some.shape[0]):
                 full = n == heap.shape[0]
-                if not full or both * some[j] * same[j] > least * (recall * some[j] + same[j] * totals[j]):
+                if not full or some[j] * same[j] > least * (recall * some[j] + precision * same[j] * totals[j]):
                     value = f_score(some[j], same[j], totals[j], image_total, beta2)
                     n = push(value, first + start + j, heap, rows, n)
                     valued += 1

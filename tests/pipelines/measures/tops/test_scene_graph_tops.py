@@ -27,7 +27,9 @@ TEXTS = [
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(12, 60), st.integers(0, 10_000), st.integers(1, 9), st.booleans(), st.sampled_from([0.5, 1.0, 3.0]))
+@given(
+    st.integers(12, 60), st.integers(0, 10_000), st.integers(1, 9), st.booleans(), st.sampled_from([0.2, 1, 3, 1e20])
+)  # fmt: skip
 def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, beta: float) -> None:
     rng = np.random.default_rng(seed)
     sets = [[str(text) for text in rng.choice(TEXTS, rng.integers(2, 5))] for _ in range(images)]
