@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.captions import captions as stage
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.spice import FittedSpice
@@ -18,11 +17,9 @@ from capgrade.pipelines.measures.tops import cider_index
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
 from capgrade.pipelines.measures.tops.find import EveryPair, finder
-from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import CaptionsParams, MeasuresParams
-from tests.conftest import DATA, make_captions, random_sets
-
-COCO = DATA / "coco" / "test5k_captions.tsv"
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions, random_sets
 
 
 def fit(name: str, captions: Captions, left_out: bool = False) -> Fitted:
@@ -141,16 +138,6 @@ def test_images_without_enough_relevant_captions_are_scored_in_full() -> None:
     found = finder(fitted, 120).tops(np.arange(60), 10)
     assert (found.pairs == 120).all()
     assert_same(found, *best(fitted, np.arange(60), 10))
-
-
-@pytest.fixture(scope="module")
-def coco(tmp_path_factory: pytest.TempPathFactory) -> Captions:
-    if not COCO.is_file():
-        pytest.skip("MS-COCO 5K is not here")
-    folder = tmp_path_factory.mktemp("coco")
-    columns = {"image_id": "image_id", "caption_id": "caption_id", "caption": "caption"}
-    stage(folder, CaptionsParams(source="tsv", input=str(COCO), split="test", columns=columns))
-    return read_captions(folder)
 
 
 @pytest.mark.parametrize("name", ["cider", "tfidf_cosine"])

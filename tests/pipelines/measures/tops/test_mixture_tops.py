@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from unittest.mock import patch
 
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.captions import captions as stage
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import CHUNK, Fitted
 from capgrade.pipelines.measures.mixture import FittedMixture
@@ -25,12 +24,11 @@ from capgrade.pipelines.measures.tops.listed import exact_values, listed_values
 from capgrade.pipelines.measures.tops.mixture import MixtureTops
 from capgrade.pipelines.measures.tops.named import naming
 from capgrade.pipelines.measures.tops.rouge import RougeTops
-from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import CaptionsParams, MeasuresParams
-from tests.conftest import DATA, make_captions, random_sets
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions, random_sets
 from tests.pipelines.measures.tops.test_cider_tops import sets_with_ties
 
-COCO = DATA / "coco" / "test5k_captions.tsv"
 D = 256
 WORDS = ("cider", "cider_plain", "tfidf_cosine", "rouge_l", "bleu")
 SBERT = ("sbert", "sbert_mean", "sbert_first")
@@ -182,16 +180,6 @@ def test_what_a_part_without_a_bound_scores_is_not_named(monkeypatch: pytest.Mon
         found, full = without.tops(np.arange(120), 4), every_pair(fitted, np.arange(120), captions.n_captions, 4)
     np.testing.assert_array_equal(found.rows, full.rows)
     assert found.values.tobytes() == full.values.tobytes()
-
-
-@pytest.fixture(scope="module")
-def coco(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captions]:
-    if not COCO.is_file():
-        pytest.skip("MS-COCO 5K is not here")
-    folder = tmp_path_factory.mktemp("coco")
-    columns = {"image_id": "image_id", "caption_id": "caption_id", "caption": "caption"}
-    stage(folder, CaptionsParams(source="tsv", input=str(COCO), split="test", columns=columns))
-    yield read_captions(folder)
 
 
 @pytest.mark.parametrize(
