@@ -7,13 +7,11 @@ import dataclasses
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted, Measure, own_pairs
-from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.imported import FittedImported
 from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.pairs import BLOCK, pair_values
-from capgrade.pipelines.measures.rouge import FittedRougeL
-from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.tops.every import LeavesOut
 from capgrade.schemas.captions import Captions
 
 
@@ -29,14 +27,14 @@ def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:
         return None
     values = np.full(captions.n_captions, np.nan, np.float32)
     others = np.flatnonzero(np.diff(captions.ref_ptr)[captions.owner] > 1)
-    if isinstance(fitted, FittedCider | FittedRougeL | FittedSbert):
+    if isinstance(fitted, LeavesOut):
         _put(fitted, np.flatnonzero(np.diff(captions.ref_ptr) > 1), values)
     else:
         values[others] = pair_values(fitted, captions.owner[others], others)
     return values
 
 
-def _put(fitted: FittedCider | FittedRougeL | FittedSbert, images: np.ndarray, values: np.ndarray) -> None:
+def _put(fitted: LeavesOut, images: np.ndarray, values: np.ndarray) -> None:
     """The own pairs of these images, a block at a time, without scoring the pairs beside them."""
     for at in range(0, len(images), BLOCK):
         block = images[at : at + BLOCK]

@@ -21,7 +21,7 @@ from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
-from capgrade.pipelines.measures.tops.every import Tops, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.every import Tops, put_left_out, sorted_tops, wanted
 from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.devices import device_of
 
@@ -74,7 +74,7 @@ class _OnDevice(ABC):
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `Selects.tops`: the best alone leave the device."""
         f, n = self.fitted, len(self.fitted.refs)
-        room = min(n, k + int(np.diff(f.ref_ptr)[images].max(initial=0)) * f.leave_out)
+        room = min(n, wanted(f, images, k))
         prepared = self._prepare(images)
         rows, values = select((self._values(prepared, at, min(at + CHUNK, n)) for at in range(0, n, CHUNK)), room)
         if f.leave_out:

@@ -59,6 +59,11 @@ def whole_where_failed(
     return found
 
 
+def wanted(fitted: LeavesOut, images: np.ndarray, k: int) -> int:
+    """How many captions are to be found so that the best `k` are among them after `put_left_out`."""
+    return k + int(np.diff(fitted.ref_ptr)[images].max(initial=0)) * fitted.leave_out
+
+
 def put_left_out(fitted: LeavesOut, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
     """Own captions with their values without themselves, in place of those found and then of the worst found. If as
     many more were found as there are own captions, the best of what remains are still there."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted
+from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.spice import FittedSpice
 from capgrade.pipelines.measures.tops import sbert_kernel
-from capgrade.pipelines.measures.tops.bleu import BleuTops
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
-from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
 
 if TYPE_CHECKING:
     from capgrade.pipelines.measures.tops.find import Finder
@@ -31,8 +31,10 @@ def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.nd
     fitted = find.fitted
     if isinstance(find, OfParts):
         return find.fitted.summed(listed_values(part, images, ptr, rows) for part in find.finders)
-    if isinstance(find, BleuTops | CiderTops | RougeTops | SceneGraphTops):
+    if isinstance(find, CiderTops | RougeTops):
         return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
+    if isinstance(fitted, FittedBleu | FittedSceneGraph):
+        return _with_own(fitted, images, ptr, rows, fitted.listed(images, ptr, rows))
     if isinstance(find, MeteorTops):
         return find.listed(images, ptr, rows)
     if isinstance(fitted, FittedSbert):

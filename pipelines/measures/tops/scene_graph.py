@@ -10,7 +10,7 @@ from numba import get_num_threads
 
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import scene_graph_kernel as kernel
-from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
+from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops, wanted
 
 DENSE_SHARE = 0.2  # of the captions
 
@@ -24,21 +24,15 @@ class SceneGraphTops:
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `find.tops`."""
         f = self.fitted
-        n_captions, own = len(f.total), int(np.diff(f.ref_ptr)[images].max(initial=0))
-        wanted = k + own * f.leave_out
-        if wanted >= n_captions // 4:
+        n_captions, room = len(f.total), wanted(f, images, k)
+        if room >= n_captions // 4:
             return every_pair(f, images, n_captions, k)
-        rows, values = np.empty((len(images), wanted), np.int64), np.empty((len(images), wanted), np.float32)
+        rows, values = np.empty((len(images), room), np.int64), np.empty((len(images), room), np.float32)
         pairs = np.zeros(len(images), np.int64)
         kernel.tops(get_num_threads(), images, *f.rows, self.index, f.beta2, rows, values, pairs)
         if f.leave_out:
             put_left_out(f, images, rows, values)
         return sorted_tops(rows, values, pairs, k)
-
-    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """float32 [len(rows)]: values of captions rows[ptr[b] : ptr[b + 1]] of image images[b], own captions among the
-        references."""
-        return self.fitted.listed(images, ptr, rows)
 
     @cached_property
     def index(self) -> kernel.Index:
