@@ -1,4 +1,4 @@
-"""`capgrade bench tops`: the captions of highest relevance by bounds, beside all pairs, block by block in one run.
+"""`capgrade bench tops`: exact tops (`capgrade.pipelines.measures.tops`) beside all pairs, block by block in one run.
 
 Random blocks of images are taken, and each is done both ways, one after the other: other work on the machine slows
 both. Then it is done both ways on one thread, whose processor time says what the work is, whoever else works there.
@@ -36,12 +36,12 @@ def bench(
     captions_dir: Path, names: tuple[str, ...], params: MeasuresParams, split: str | None, top: int, images: int
 ) -> dict[str, Any]:
     """By measure: images, seconds, all_pairs_seconds, ratio, the same of one thread, pairs (of these images),
-    pairs_touched, same, all_pairs_exponent. `exponent`: of each measure, of the time by bounds."""
+    pairs_touched, same, all_pairs_exponent. `exponent`: of each measure, of their time."""
     captions = read_captions(captions_dir, split)
     found: dict[str, Any] = {}
     exponents: dict[str, float] = {}
     chosen = choose(names, params)
-    with progress("tops by bounds and of all pairs", len(chosen) * len(SHARES)) as advance:
+    with progress("tops, and those of all pairs", len(chosen) * len(SHARES)) as advance:
         for name, measure in chosen.items():
             whole, sizes = measure.fit(captions), []
             for share in SHARES:

@@ -68,7 +68,7 @@ def audit(
     name = _measure(source, known, measure, calibration or SHIPPED)
     split = split or _split_of(relevance, shards)
     given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": calibration}
-    matrices = dict(zip(similarity_names(similarity), similarity, strict=False))
+    matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
     inputs = found_digests(**given, **matrices)
     captions, curve = read_captions(captions_dir, split), known.curves[name]
     counts, parts = PairCounts(curve, captions.n_images, captions.owner), []

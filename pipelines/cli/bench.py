@@ -184,13 +184,13 @@ def bench_tops(
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """The captions of highest relevance by bounds, beside all pairs: seconds, pairs touched, growth, equality."""
+    """Exact tops without the value of every pair, beside all pairs: seconds, pairs touched, growth, equality."""
     from capgrade.benchmarks.tops import bench, show
 
     result = bench(captions, names_of(measures, None), load(params, sets).measures, split, top, images)
     say(result, True, "") if as_json else typer.echo(show(result))
     if not all(found["same"] for found in result.values() if "same" in found):
-        raise InputError("tops by bounds are not those of all pairs", file=captions, remedy="report it, please")
+        raise InputError("these tops are not those of all pairs", file=captions, remedy="report it, please")
 
 
 @app.command("explore")

@@ -221,7 +221,7 @@ def evaluate(
     block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
     tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
     labels = {"relevance": relevance, "instances": instances, "positives": positives}
-    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=False))
+    matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
 
     def digests() -> dict[str, str]:
         return found_digests(captions=captions, **labels, **tables, **matrices)
