@@ -15,6 +15,7 @@ import numpy as np
 
 from capgrade.pipelines.sampling import among_kernel as kernel
 from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
+from capgrade.schemas.threads import in_threads
 
 TOP, UNIFORM, INSIDE = kernel.TOP, kernel.UNIFORM, kernel.INSIDE
 SIGMAS = 8  # of the number drawn, that there is room for at first
@@ -82,7 +83,8 @@ class SomeSamples(Samples):
         """As `offer_listed`, whether own captions are listed or not. ValueError for a NaN, as `Samples.offer`."""
         if np.isnan(values).any():
             raise ValueError("NaN among the values of listed captions")
-        kernel.offer_listed(
+        in_threads(
+            kernel.offer_listed, self.images,
             self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._cells, self._layout,
             self._arrays,
         )  # fmt: skip
@@ -121,7 +123,7 @@ def _below(
     room = min(n, int(share * n + SIGMAS * np.sqrt(share * n)) + SIGMAS)
     while True:
         rows, counts = np.empty((len(base), room), np.int64), np.empty(len(base), np.int64)
-        kernel.below(base, caption_keys, uniform, limit, rows, counts)
+        in_threads(kernel.below, len(base), base, caption_keys, uniform, limit, rows, counts)
         if counts.max(initial=0) <= room:
             break
         room = int(counts.max())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.kernel import descending, take
@@ -32,12 +31,12 @@ def uniform_keys(seeds):
     return out
 
 
-@njit(parallel=True, cache=True)
-def below(base, caption_keys, uniform, limit, rows, counts):
-    """Fill each image's captions of hashes up to the limit, or of uniform keys whose highest bits are at most its own,
-    as far as there is room; counts all."""
+@njit(nogil=True, cache=True)
+def below(begin, end, base, caption_keys, uniform, limit, rows, counts):
+    """Fill the captions of images begin..end of hashes up to the limit, or of uniform keys whose highest bits are at
+    most its own, as far as there is room; counts all."""
     n, room = caption_keys.shape[0], rows.shape[1]
-    for b in prange(base.shape[0]):
+    for b in range(begin, end):
         found, hit = 0, np.empty(SLICE, np.uint8)
         for at in range(0, n, SLICE):
             some = caption_keys[at : at + SLICE]
@@ -59,14 +58,15 @@ def below(base, caption_keys, uniform, limit, rows, counts):
         counts[b] = found
 
 
-@njit(parallel=True, cache=True)
-def offer_listed(base, keys, ptr, rows, marks, values, value_bits, cells, layout, state):
-    """As `offering.offer`, of listed captions: each to the samples it is marked for, inside the share to windows."""
+@njit(nogil=True, cache=True)
+def offer_listed(begin, end, base, keys, ptr, rows, marks, values, value_bits, cells, layout, state):
+    """As `offering.offer`, of listed captions of images begin..end: each to the samples it is marked for, inside the
+    share to windows."""
     edges, first, behind = cells
     start, numbers = layout
     heap, payload, size, limit, counts = state
     n_measures = values.shape[0]
-    for b in prange(base.shape[0]):
+    for b in range(begin, end):
         for k in range(ptr[b], ptr[b + 1]):
             seed, row, mine = base[b] + keys[k], rows[k], np.ascontiguousarray(values[:, k])
             if marks[k] & UNIFORM:

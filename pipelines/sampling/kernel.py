@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.keys import ANY
@@ -121,11 +120,11 @@ def _merge_image(start, heap, payload, size, limit, other_heap, other_payload, o
                 payload[slot] = other_payload[other_heap[k, SLOT]]
 
 
-@njit(parallel=True, cache=True)
-def merge(start, state, other_heap, other_payload, other_size):
-    """Offer what other captions of the same images have left in their samples."""
+@njit(nogil=True, cache=True)
+def merge(begin, end, start, state, other_heap, other_payload, other_size):
+    """Offer what other captions of the same images begin..end have left in their samples."""
     heap, payload, size, limit = state.heap, state.payload, state.size, state.limit
-    for b in prange(heap.shape[0]):
+    for b in range(begin, end):
         _merge_image(start, heap[b], payload[b], size[b], limit[b], other_heap[b], other_payload[b], other_size[b])
 
 
@@ -160,14 +159,14 @@ def _finish_image(own, own_values, n, cells, members, room, start, state, out_ro
     return kept + 1
 
 
-@njit(parallel=True, cache=True)
-def finish(own, n, cells, members, room, start, state, rows, bits, values, miss, kept):
-    """Fill each image's kept captions of n in order, their reasons and values, and the probability that random samples
-    miss them; how many. members int64 [images, measures, windows]; rows, bits, miss [images, most]; values [images,
-    measures, most]."""
+@njit(nogil=True, cache=True)
+def finish(begin, end, own, n, cells, members, room, start, state, rows, bits, values, miss, kept):
+    """Fill the kept captions of n of images begin..end in order, their reasons and values, and the probability that
+    random samples miss them; how many. members int64 [images, measures, windows]; rows, bits, miss [images, most];
+    values [images, measures, most]."""
     own_ptr, own_rows, own_values = own
     heap, payload, size, limit, counts = state
-    for b in prange(heap.shape[0]):
+    for b in range(begin, end):
         mine = State(heap[b], payload[b], size[b], limit[b], counts[b])
         at = slice(own_ptr[b], own_ptr[b + 1])
         kept[b] = _finish_image(

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
-from capgrade.pipelines.sampling.cells import TOGETHER, cell_of, count_reached
+from capgrade.pipelines.sampling.cells import TOGETHER, Cells, cell_of, count_reached
 from capgrade.pipelines.sampling.gates import LOW, LOWER, mark_values, marked, room_for_gates, set_gates
-from capgrade.pipelines.sampling.kernel import State, descending, take
+from capgrade.pipelines.sampling.kernel import Layout, State, descending, take
 from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, word
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.prefetch import prefetch
+from capgrade.schemas.threads import in_threads
 
 SLICE = 1024
 LINE = 16  # values that memory gives at a time
@@ -145,11 +145,19 @@ def _offer_image(base, caption_keys, first_row, b, values, bits, cells, layout, 
         seen, at = seen + n, at + n
 
 
-@njit(parallel=True, cache=True)
-def offer(base, caption_keys, first_row, values, value_bits, cells, layout, state):
-    """Offer captions first_row.. to every sample of every image: values float32 [measures, images, captions] and their
-    bits as int32, hashes of the images `base` and of the captions."""
+@njit(nogil=True, cache=True)
+def _offer_images(begin, end, base, caption_keys, first_row, values, bits, cells, layout, state):
     heap, payload, size, limit, counts = state
-    for b in prange(values.shape[1]):
+    for b in range(begin, end):
         mine = State(heap[b], payload[b], size[b], limit[b], counts[b])
-        _offer_image(base[b], caption_keys, first_row, b, values, value_bits, cells, layout, mine)
+        _offer_image(base[b], caption_keys, first_row, b, values, bits, cells, layout, mine)
+
+
+def offer(
+    base: np.ndarray, caption_keys: np.ndarray, first_row: int, values: np.ndarray, cells: Cells, layout: Layout,
+    state: State,
+) -> None:  # fmt: skip
+    """Offer captions first_row.. to every sample of every image: values float32 [measures, images, captions], hashes of
+    the images `base` and of the captions."""
+    bits = values.view(np.int32)
+    in_threads(_offer_images, len(base), base, caption_keys, first_row, values, bits, cells, layout, state)

@@ -19,6 +19,7 @@ from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows
 from capgrade.pipelines.sampling.keys import ANY
 from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.threads import in_threads
 
 MOST_MEASURES = 15  # of two bits each, beside two
 OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
@@ -130,7 +131,7 @@ class Samples:
         at = self._own - first
         inside = (at >= 0) & (at < len(caption_keys))
         self.state["own_values"][inside] = values[:, self._own_image[inside], at[inside]].T
-        offer(self._base, caption_keys, first, values, values.view(np.int32), self._cells, self._layout, self._arrays)
+        offer(self._base, caption_keys, first, values, self._cells, self._layout, self._arrays)
         if self.state["counts"][:, :, 0].any():
             raise ValueError(f"NaN among the values of captions {first} to {first + len(caption_keys) - 1}")
 
@@ -138,7 +139,7 @@ class Samples:
         """The `state` of samples of other captions."""
         mine = self.state
         found = (other["heap"], other["payload"], other["size"])
-        kernel.merge(self._start, self._arrays, *found)
+        in_threads(kernel.merge, self.images, self._start, self._arrays, *found)
         mine["counts"] += other["counts"]
         mine["own_values"] = np.where(np.isnan(mine["own_values"]), other["own_values"], mine["own_values"])
 
@@ -156,7 +157,8 @@ class Samples:
         values = np.empty((self.images, self.measures, most), np.float32)
         miss, kept = np.empty((self.images, most)), np.empty(self.images, np.int64)
         own = Own(self._own_ptr, self._own, state["own_values"])
-        kernel.finish(
+        in_threads(
+            kernel.finish, self.images,
             own, n_captions, self._cells, self.members, Room(plan.per_window, plan.uniform), self._start, self._arrays,
             rows, bits, values, miss, kept,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import heap
+from capgrade.schemas.threads import in_threads
 
 LeavesOut = FittedBleu | FittedCider | FittedRougeL | FittedSbert | FittedSceneGraph
 
@@ -37,7 +38,8 @@ def every_pair(fitted: Fitted, images: np.ndarray, n_captions: int, k: int) -> T
     sizes, found = np.zeros(len(images), np.int64), np.empty((len(images), CHUNK), np.float32)
     starts = range(0, n_captions, CHUNK)
     for at, _ in zip(starts, fitted.chunks(images, 0, n_captions, found), strict=True):
-        heap.offer(found[:, : min(CHUNK, n_captions - at)], at, values, rows, sizes)
+        some = found[:, : min(CHUNK, n_captions - at)]
+        in_threads(heap.offer, len(images), some, at, values, rows, sizes)
     return sorted_tops(rows, values, np.full(len(images), n_captions), k)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from capgrade.schemas.compiled import njit
 
@@ -41,12 +40,12 @@ def push(value, row, values, rows, size):
     return size
 
 
-@njit(parallel=True, cache=True)
-def offer(found, first, values, rows, sizes):
+@njit(nogil=True, cache=True)
+def offer(begin, end, found, first, values, rows, sizes):
     """Offer the captions from row `first` on, found float32 [images, captions], to the heaps values, rows [images,
-    room]. Captions come in rising order, so that one as good as the worst of a full heap stays out: most are passed
-    over by one comparison in vector code, before any heap is looked at."""
-    for b in prange(found.shape[0]):
+    room] of images begin..end. Captions come in rising order, so that one as good as the worst of a full heap stays
+    out: most are passed over by one comparison in vector code, before any heap is looked at."""
+    for b in range(begin, end):
         one, room = found[b], values.shape[1]
         for at in range(0, one.shape[0], BLOCK):
             some = one[at : at + BLOCK]
