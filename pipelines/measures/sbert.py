@@ -1,16 +1,12 @@
 """Sentence-BERT cosine of every caption with every image's reference set.
 
-A tiled matrix product: each tile of reference x caption cosines is folded over the references while it is still
-in cache. A tile is computed by one BLAS thread, and tiles do not depend on the number of threads, so the same
-bytes come out on any number of cores.
-
-Equal captions get equal values, which a product alone does not give: its last bits depend on where in the matrix a
-column stands. So a text that several captions have is multiplied once; and what is within rounding of 1 is 1.
+A matrix product whose cosines are folded over the references where they are made (`products`). Each is summed in the
+order of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal values. What
+is within rounding of 1 is 1.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,26 +20,12 @@ from threadpoolctl import threadpool_limits
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
+from capgrade.pipelines.measures.products import ONE, grouped, largest
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import SbertParams
 
-ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
-TILE = 512  # captions multiplied at a time, a share of a chunk; with 64 images of five references 0.7 MB
-TASK = 4  # tiles that a thread takes at a time
-
-
-@njit(nogil=True, cache=True)
-def _fold_max(tile, start, out):
-    """The largest of each image's rows, which rounding may carry beyond -1..1."""
-    low, high = np.float32(-1), np.float32(1)
-    for i in range(out.shape[0]):
-        out[i] = low
-        for q in range(start[i], start[i + 1]):
-            for j in range(out.shape[1]):
-                out[i, j] = max(out[i, j], tile[q, j])
-        for j in range(out.shape[1]):
-            out[i, j] = high if out[i, j] > ONE else out[i, j]
+TILE = 512  # captions multiplied at a time by tops
+TASK = 2048  # captions that a thread takes at a time
 
 
 def cosine_range(values: np.ndarray) -> np.ndarray:
@@ -62,18 +44,13 @@ def fold_products(
     vectors: np.ndarray, start: np.ndarray, targets: np.ndarray, threads: Executor, out: np.ndarray
 ) -> None:
     """The largest product of each image's vectors, those from start[image] on, with targets [n, d], into the first n
-    columns of `out`."""
-    buffers = threading.local()  # a tile in memory that is already there
+    columns of `out`; no product hangs on what is multiplied beside it."""
+    together = grouped(vectors)
 
-    def tiles(first: int) -> None:
-        if not hasattr(buffers, "tile"):
-            buffers.tile = np.empty((len(vectors), TILE), np.float32)
-        for at in range(first, min(first + TASK * TILE, len(targets)), TILE):
-            some = targets[at : at + TILE]
-            product = np.matmul(vectors, some.T, out=buffers.tile[:, : len(some)])
-            _fold_max(product, start, out[:, at : at + len(some)])
+    def some(first: int) -> None:
+        largest(first, min(first + TASK, len(targets)), together, start, targets, out)
 
-    list(threads.map(tiles, range(0, len(targets), TASK * TILE)))
+    list(threads.map(some, range(0, len(targets), TASK)))
 
 
 @dataclass(frozen=True)
@@ -89,24 +66,20 @@ class FittedSbert(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
-        rows = np.arange(len(self.same)) if captions is None else captions
-        firsts, again = np.unique(self.same[rows], return_inverse=True)
+        targets = self.embeddings if captions is None else self.embeddings[captions]
         with one_blas_thread_each() as threads:
-            out = self._cosines(self.queries(images), self.embeddings[firsts], threads).take(again, axis=1)
+            out = self._cosines(self.queries(images), targets, threads)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`; no embedding is copied but those of repeated texts."""
-        queries, repeated = self.queries(images), self.repeated
+        """As `Fitted.chunks`; no embedding is copied."""
+        queries = self.queries(images)
         with one_blas_thread_each() as threads:
-            known = self._cosines(queries, self.embeddings[repeated], threads)
             for at in range(start, stop, CHUNK):
                 rows = np.arange(at, min(at + CHUNK, stop))
                 self._cosines(queries, self.embeddings[at : at + len(rows)], threads, out)
-                here, text = self.repeats(rows)
-                out[:, here] = known[:, text]
                 if self.leave_out:
                     self.leave_out_self(images, rows, out[:, : len(rows)])
                 yield

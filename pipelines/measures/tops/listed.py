@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capgrade.pipelines.measures import products
 from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.spice import FittedSpice
-from capgrade.pipelines.measures.tops import sbert_kernel
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.schemas.threads import in_threads
 
 if TYPE_CHECKING:
     from capgrade.pipelines.measures.tops.find import Finder
@@ -40,7 +41,7 @@ def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.nd
     if isinstance(fitted, FittedSbert):
         queries, start = fitted.queries(images)
         values = np.empty(len(rows), np.float32)
-        sbert_kernel.multiply_listed(queries, start, fitted.embeddings, ptr, rows, values)
+        in_threads(products.listed, len(images), queries, start, fitted.embeddings, ptr, rows, values)
         return _with_own(fitted, images, ptr, rows, values)
     if isinstance(fitted, FittedSpice):
         return fitted.pairs(np.repeat(images, np.diff(ptr)), rows)
