@@ -18,12 +18,13 @@ from torch import Tensor
 from capgrade.pipelines.measures.base import CHUNK, Fitted
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
-from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
+from capgrade.pipelines.measures.rouge import FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops.every import Tops, put_left_out, sorted_tops, wanted
 from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.devices import device_of
+from capgrade.schemas.lcs import ONE
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 

@@ -18,13 +18,13 @@ from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lcs import LANES, SOME, lcs_of_lanes, rouge_of_slots
 from capgrade.schemas.params import RougeParams
 from capgrade.schemas.threads import in_threads
 
 SHORT = 16  # bits of a short lane
-ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
-IMAGES = 32  # images whose lanes stand side by side, as many as fit LANES
-LANES = 256
+IMAGES = 32  # images whose lanes stand side by side, as many as fit MOST
+MOST = 256  # lanes
 
 
 @njit(cache=True)
@@ -82,37 +82,33 @@ def long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
 
 
 @njit(cache=True)
-def _found_words(captions, ptr, word, local):
-    """The captions' words that have a number in `local`: starts int64 [len(captions) + 1] and numbers int32."""
-    total = 0
-    for c in captions:
-        total += ptr[c + 1] - ptr[c]
-    start, rows = np.empty(captions.shape[0] + 1, np.int64), np.empty(total, np.int32)
-    k = 0
-    for column in range(captions.shape[0]):
-        start[column] = k
-        for p in range(ptr[captions[column]], ptr[captions[column] + 1]):
-            rows[k] = local[word[p]]
-            k += rows[k] >= 0
-    start[captions.shape[0]] = k
-    return start, rows
+def _together(first, last, images, ref_ptr, refs, ptr, word, n_words, local, local_long):
+    """Number the words of long references alone behind the `n_words` of short ones in `local`; of each word, int32, its
+    number among those of long references, or -1."""
+    most = n_words
+    for b in range(first, last):
+        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
+            most += ptr[r + 1] - ptr[r]
+    long_of, n = np.full(most, -1, np.int32), n_words
+    for b in range(first, last):
+        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
+            for w in word[ptr[r] : ptr[r + 1]]:
+                if local_long[w] >= 0:
+                    if local[w] < 0:
+                        local[w] = n
+                        n += 1
+                    long_of[local[w]] = local_long[w]
+    return long_of[:n]
 
 
-@njit(cache=True)
-def _step_short(state, mask, row):
-    for k in range(state.shape[0]):
-        s = state[k]
-        u = np.uint16(s & mask[row, k])
-        state[k] = np.uint16(np.uint16(s + u) | np.uint16(s - u))
-
-
-@njit(cache=True)
-def _step_word(state, mask, row):
-    """`_step_long` where every reference fits a word: nothing to carry."""
-    for k in range(state.shape[0]):
-        s = state[k]
-        u = s & mask[row, k]
-        state[k] = (s + u) | (s - u)
+@njit(cache=True, forceinline=True)
+def _found_words(c, ptr, word, local, found):
+    """Put the numbers of a caption's words that have one into `found`; how many."""
+    n = 0
+    for p in range(ptr[c], ptr[c + 1]):
+        found[n] = local[word[p]]
+        n += found[n] >= 0
+    return n
 
 
 @njit(cache=True)
@@ -138,81 +134,97 @@ def _long_lcs(state, lane):
 
 
 @njit(cache=True)
-def _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f):
-    """F of the largest precision and the largest recall of each image, into f float32 [width]."""
-    for k in range(width):
-        best_lcs[k] = 0
-        f[k] = 0  # the largest recall, until the end
-    for s in range(slots):
-        for k in range(width):
-            lcs = np.float32(np.int32(ones(np.uint16(~state[s * width + k]))))
-            best_lcs[k] = max(best_lcs[k], lcs)
-            f[k] = max(f[k], lcs * inverse[s * width + k])
-    for x in range(long_length.shape[0]):
-        lcs = _long_lcs(long_state, x)
-        best_lcs[long_image[x]] = max(best_lcs[long_image[x]], lcs)
-        f[long_image[x]] = max(f[long_image[x]], lcs / long_length[x])
-    for k in range(width):
-        below = n * f[k] + beta2 * best_lcs[k]
-        ratio = (np.float32(1) + beta2) * best_lcs[k] * f[k] / max(below, np.float32(1e-30))
-        f[k] = np.float32(1) if ratio > ONE else ratio
-
-
-@njit(cache=True)
-def _finish_mean(state, length, long_state, long_length, long_image, n, beta2, width, slots, f):
+def _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, f):
     """Sum over the references of F of each, into f float32 [width]."""
     for k in range(width):
         f[k] = 0
     for s in range(slots):
         for k in range(width):
-            lcs = np.float32(np.int32(ones(np.uint16(~state[s * width + k]))))
+            lcs = np.float32(np.int32(found[s * width + k]))
             f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * length[s * width + k])
     for x in range(long_length.shape[0]):
-        lcs = _long_lcs(long_state, x)
-        f[long_image[x]] += (np.float32(1) + beta2) * lcs / (n + beta2 * long_length[x])
+        f[long_image[x]] += (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * long_length[x])
+
+
+@njit(cache=True, forceinline=True)
+def _lcs_of_long(words, long_of, masks, state, carry, found, out):
+    """Fill float32 [lanes]: the LCS of a caption of these words with each long reference. `found` int32 is room for the
+    words."""
+    n = 0
+    for w in words:
+        found[n] = long_of[w]
+        n += found[n] >= 0
+    if state.shape[0] == 1:
+        for x in range(out.shape[0]):
+            s = ~np.uint64(0)
+            for row in found[:n]:
+                u = s & masks[row, 0, x]
+                s = (s + u) | (s - u)
+            out[x] = np.float32(np.int64(ones(~s)))
+    else:
+        state[:] = ~np.uint64(0)
+        for row in found[:n]:
+            _step_long(state, masks, row, carry)
+        for x in range(out.shape[0]):
+            out[x] = _long_lcs(state, x)
+
+
+@njit(cache=True, forceinline=True)
+def _largest(lcs, length, image, longest, recall):
+    """Of each image the largest LCS with a long reference, and share of it; others have 0."""
+    for i in image:
+        longest[i], recall[i] = 0, 0
+    for x in range(lcs.shape[0]):
+        longest[image[x]] = max(longest[image[x]], lcs[x])
+        recall[image[x]] = max(recall[image[x]], lcs[x] / length[x])
 
 
 @njit(cache=True, nogil=True)
 def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
     """Images in blocks of `width`, blocks begin..end, with all captions."""
-    state = np.empty(slots * width, np.uint16)
-    best_lcs, f = np.empty(width, np.float32), np.empty(width, np.float32)
+    lanes, room = (slots * width + LANES - 1) // LANES * LANES, _longest(captions, ptr) + 1
+    found, tile = np.zeros(lanes + SOME, np.uint16), np.empty((SOME, width + SOME), np.float32)
+    words, long_words = np.empty(room, np.int32), np.empty(room, np.int32)
     for block in range(begin, end):
         first, last = block * width, min((block + 1) * width, images.shape[0])
         local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
-        short, short_length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
+        short, length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
         long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
-        inverse = np.float32(1) / short_length
-        long_state = np.empty((long.shape[1], long.shape[2]), np.uint64)
-        carry = np.empty(long.shape[2], np.uint64)
-        flat_state = long_state.reshape(-1)
-        flat_masks = long.reshape(long.shape[0], -1)
-        start, rows = _found_words(captions, ptr, word, local)
-        start_long, rows_long = _found_words(captions, ptr, word, local_long)
-        for column in range(captions.shape[0]):
-            for k in range(slots * width):
-                state[k] = np.uint16(0xFFFF)
-            for p in range(start[column], start[column + 1]):
-                _step_short(state, short, rows[p])
-            for w in range(long.shape[1]):
-                for k in range(long.shape[2]):
-                    long_state[w, k] = ~np.uint64(0)
-            if long.shape[1] == 1:
-                for p in range(start_long[column], start_long[column + 1]):
-                    _step_word(flat_state, flat_masks, rows_long[p])
-            else:
-                for p in range(start_long[column], start_long[column + 1]):
-                    _step_long(long_state, long, rows_long[p], carry)
-            n = np.float32(ptr[captions[column] + 1] - ptr[captions[column]])
-            if mean:
-                _finish_mean(state, short_length, long_state, long_length, long_image, n, beta2, width, slots, f)
-                for k in range(last - first):
-                    n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
-                    out[first + k, column] = min(f[k] / n_refs, 1.0)
-            else:
-                _finish_max(state, inverse, long_state, long_length, long_image, n, beta2, width, slots, best_lcs, f)
-                for k in range(last - first):
-                    out[first + k, column] = f[k]
+        long_of = _together(first, last, images, ref_ptr, refs, ptr, word, short.shape[0], local, local_long)
+        masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.zeros(lanes + SOME, np.float32)
+        masks[: short.shape[0], : slots * width], inverse[: slots * width] = short, np.float32(1) / length
+        flat, carry = masks.reshape(-1), np.empty(long.shape[2], np.uint64)
+        long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
+        longest, recall = np.zeros(width + SOME, np.float32), np.zeros(width + SOME, np.float32)
+        for at in range(0, captions.shape[0], SOME):
+            some = captions[at : at + SOME]
+            for j in range(some.shape[0]):
+                n_words = _found_words(some[j], ptr, word, local, words)
+                if long_lcs.shape[0]:
+                    _lcs_of_long(words[:n_words], long_of, long, long_state, carry, long_words, long_lcs)
+                lcs_of_lanes(flat, words, n_words, lanes, found)
+                n = np.float32(ptr[some[j] + 1] - ptr[some[j]])
+                if mean:
+                    _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, tile[j])
+                    for k in range(last - first):
+                        n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
+                        tile[j, k] = min(tile[j, k] / n_refs, 1.0)
+                else:
+                    _largest(long_lcs, long_length, long_image, longest, recall)
+                    for k in range(0, width, SOME):
+                        rouge_of_slots(found, inverse, slots, width, k, longest, recall, n, beta2, tile[j])
+            for k in range(last - first):
+                for j in range(some.shape[0]):
+                    out[first + k, at + j] = tile[j, k]
+
+
+@njit(cache=True)
+def _longest(captions, ptr):
+    """Words of the longest of the captions."""
+    most = 0
+    for c in captions:
+        most = max(most, ptr[c + 1] - ptr[c])
+    return most
 
 
 @njit(cache=True)
@@ -292,7 +304,7 @@ class FittedRougeL(ArrayState):
     def _into(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         if len(images):
             slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max())
-            width = int(np.clip(LANES // slots, 1, IMAGES))
+            width = int(np.clip(MOST // slots, 1, IMAGES))
             in_threads(
                 _score_blocks, -(-len(images) // width),
                 images, captions, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,

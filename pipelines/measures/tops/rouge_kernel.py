@@ -13,13 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from capgrade.pipelines.measures.rouge import ONE, SHORT, lcs
+from capgrade.pipelines.measures.rouge import SHORT, lcs
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.pipelines.measures.tops.levels import lower
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lcs import ONE
+from capgrade.schemas.prefetch import prefetch
 
 BITS = 64  # common tokens; and the longest reference that the bit-parallel LCS takes
+AHEAD = 32  # captions whose words are on their way
 SLACK = np.float32(1 + 2**-12)  # bounds and values are a few roundings of float32 each
 
 
@@ -272,6 +275,17 @@ def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
 
 
 @njit(cache=True)
+def _ask_ahead(rows, k, end, ix):
+    """Ask for what is read of captions behind rows[k]."""
+    if k + AHEAD < end:
+        prefetch(ix.ptr, rows[k + AHEAD])
+    if k + AHEAD // 2 < end:
+        c = rows[k + AHEAD // 2]
+        prefetch(ix.word, ix.ptr[c])
+        prefetch(ix.word, ix.ptr[c + 1] - 1)
+
+
+@njit(cache=True)
 def _listed(w, workers, images, ref_ptr, refs, ix, ptr, rows, values):
     """Every `workers`-th image from w on."""
     local, known = np.full(ix.n_vocabulary, -1, np.int32), np.empty(ix.run_length[-1] + 1, np.int32)
@@ -279,6 +293,7 @@ def _listed(w, workers, images, ref_ptr, refs, ix, ptr, rows, values):
         references = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
         im = _image(references, ix, local)
         for k in range(ptr[b], ptr[b + 1]):
+            _ask_ahead(rows, k, ptr[b + 1], ix)
             values[k] = value_of(rows[k], im, ix, local, known)
         _forget(references, ix, local)
 
