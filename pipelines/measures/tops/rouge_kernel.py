@@ -18,7 +18,7 @@ from capgrade.pipelines.measures.tops.heap import push
 from capgrade.pipelines.measures.tops.levels import lower
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.lcs import ONE
+from capgrade.schemas.lcs import LANES, ONE, lcs_of_lanes
 from capgrade.schemas.prefetch import prefetch
 
 BITS = 64  # common tokens; and the longest reference that the bit-parallel LCS takes
@@ -54,6 +54,9 @@ class Image(NamedTuple):
     inverse: np.ndarray  # float32 [references]: of the lengths
     places: np.ndarray  # uint64 [references, local words]: where in a reference the word is
     tokens: np.ndarray  # int32: the other tokens of all references, each once
+    masks_of: np.ndarray  # uint16 [local words x lanes]: where in a short reference the word is, a reference a lane
+    found: np.ndarray  # uint16 [lanes]: room for the LCS with each reference
+    any_long: bool  # a reference is longer than a lane
 
 
 class Room(NamedTuple):
@@ -76,6 +79,8 @@ def _image(rows, ix, local):
         lengths[q] = ix.ptr[rows[q] + 1] - ix.ptr[rows[q]]
         total += lengths[q]
     tokens, places, n_tokens, n_words = np.empty(total, np.int32), np.zeros((n, total), np.uint64), 0, 0
+    lanes = (n + LANES - 1) // LANES * LANES
+    masks_of = np.zeros((total, lanes), np.uint16)
     for q in range(n):
         for p in range(ix.ptr[rows[q]], ix.ptr[rows[q] + 1]):
             t, at = ix.token[p], p - ix.ptr[rows[q]]
@@ -88,14 +93,17 @@ def _image(rows, ix, local):
             if local[ix.word[p]] < 0:
                 local[ix.word[p]] = n_words
                 n_words += 1
+            if lengths[q] <= SHORT:
+                masks_of[local[ix.word[p]], q] |= np.uint16(1 << at)
             if at < BITS:
                 places[q, local[ix.word[p]]] |= np.uint64(1) << np.uint64(at)
     union = np.uint64(0)
     for mask in masks:
         union |= mask
     return Image(
-        rows, masks, union, rare, lengths, (1 / lengths).astype(np.float32), places, np.unique(tokens[:n_tokens])
-    )
+        rows, masks, union, rare, lengths, (1 / lengths).astype(np.float32), places, np.unique(tokens[:n_tokens]),
+        masks_of.reshape(-1), np.empty(lanes, np.uint16), lengths.max() > SHORT,
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -132,7 +140,7 @@ def _bound_of_shared(shared, n, im, ix):
     return total / len(im.lengths) if ix.mean else _f(precision, recall, ix.beta2)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _bound(r, shared, n, im, ix):
     """Of the caption of a rank, by the common tokens that it shares with each reference."""
     own = ix.bits[r]
@@ -174,7 +182,7 @@ def _look(level, im, ix, room, n_looked):
     return n_looked
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _known(c, ix, local, known):
     """Put the numbers of the caption's words that the references have into `known`; how many."""
     n = 0
@@ -185,48 +193,55 @@ def _known(c, ix, local, known):
 
 
 @njit(cache=True)
-def _lcs(q, c, im, ix, known):
-    """With one reference, float32: bit-parallel, a bit of s is 0 for each word of the LCS."""
+def _lcs_of_long(q, c, im, ix, known):
+    """With one reference: bit-parallel, a bit of s is 0 for each word of the LCS."""
     if im.lengths[q] > BITS:
         r = im.rows[q]
-        return np.float32(lcs(ix.word[ix.ptr[c] : ix.ptr[c + 1]], ix.word[ix.ptr[r] : ix.ptr[r + 1]]))
+        return lcs(ix.word[ix.ptr[c] : ix.ptr[c + 1]], ix.word[ix.ptr[r] : ix.ptr[r + 1]])
     s, places = ~np.uint64(0), im.places[q]
     for w in known:
         u = s & places[w]
         s = (s + u) | (s - u)
-    return np.float32(np.int32(ones(~s)))
+    return np.int64(ones(~s))
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def value_of(c, im, ix, local, known):
-    """The value of one caption, each rounding as `rouge._finish_max` and `_finish_mean` do it; `known` int32 is
-    room for the words of a caption and one more."""
-    known = known[: _known(c, ix, local, known)]
+    """The value of one caption, each rounding as `rouge_of_slots` and `rouge._finish_mean` do it; `known` int32 is room
+    for the words of a caption and one more."""
+    n_known, found = _known(c, ix, local, known), im.found
+    lcs_of_lanes(im.masks_of, known, n_known, found.shape[0], found)
+    if im.any_long:
+        for q in range(im.lengths.shape[0]):
+            if im.lengths[q] > SHORT:
+                found[q] = _lcs_of_long(q, c, im, ix, known[:n_known])
     n = np.float32(ix.ptr[c + 1] - ix.ptr[c])
-    return _mean(c, n, im, ix, known) if ix.mean else _max(c, n, im, ix, known)
+    if ix.mean:
+        return _mean(n, found, im.lengths, ix.beta2)
+    return _max(n, found, im.lengths, im.inverse, ix.beta2)
 
 
-@njit(cache=True)
-def _max(c, n, im, ix, known):
+@njit(cache=True, forceinline=True)
+def _max(n, found, lengths, inverse, beta2):
     best, f = np.float32(0), np.float32(0)
-    for q in range(im.lengths.shape[0]):
-        found = _lcs(q, c, im, ix, known)
-        best = max(best, found)
-        f = max(f, found * im.inverse[q] if im.lengths[q] <= SHORT else found / np.float32(im.lengths[q]))
-    below = n * f + ix.beta2 * best
-    ratio = (np.float32(1) + ix.beta2) * best * f / max(below, np.float32(1e-30))
+    for q in range(lengths.shape[0]):
+        lcs = np.float32(np.int32(found[q]))
+        best = max(best, lcs)
+        f = max(f, lcs * inverse[q] if lengths[q] <= SHORT else lcs / np.float32(lengths[q]))
+    below = n * f + beta2 * best
+    ratio = (np.float32(1) + beta2) * best * f / max(below, np.float32(1e-30))
     return np.float32(1) if ratio > ONE else ratio
 
 
-@njit(cache=True)
-def _mean(c, n, im, ix, known):
+@njit(cache=True, forceinline=True)
+def _mean(n, found, lengths, beta2):
     total = np.float32(0)
     for long in range(2):  # short references are summed up before long ones
-        for q in range(im.lengths.shape[0]):
-            if (im.lengths[q] > SHORT) == (long == 1):
-                below = n + ix.beta2 * np.float32(im.lengths[q])
-                total += (np.float32(1) + ix.beta2) * _lcs(q, c, im, ix, known) / below
-    return np.float32(min(total / im.lengths.shape[0], 1.0))
+        for q in range(lengths.shape[0]):
+            if (lengths[q] > SHORT) == (long == 1):
+                below = n + beta2 * np.float32(lengths[q])
+                total += (np.float32(1) + beta2) * np.float32(np.int32(found[q])) / below
+    return np.float32(min(total / lengths.shape[0], 1.0))
 
 
 @njit(cache=True)
@@ -274,7 +289,7 @@ def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
         _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _ask_ahead(rows, k, end, ix):
     """Ask for what is read of captions behind rows[k]."""
     if k + AHEAD < end:
