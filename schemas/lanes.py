@@ -9,26 +9,26 @@ from numba.extending import intrinsic
 ir = cgutils.ir  # llvmlite's, which numba brings
 LANES = 64
 BITS = ir.IntType(64)
-BLOCK = ir.VectorType(ir.IntType(16), LANES)
 
 
 @intrinsic
 def at_least(typing, values, first, least):
-    """uint64: bit j says whether values[first + j] >= least, of LANES uint16 that are in the array."""
+    """uint64: bit j says whether values[first + j] >= least, of LANES uint16 or uint8 that are in the array."""
 
     def build(context, builder, signature, args):
         kind = signature.args[0]
         made = context.make_array(kind)(context, builder, args[0])
         place = cgutils.get_item_pointer(context, builder, kind, made, [args[1]])
-        some = builder.load(builder.bitcast(place, BLOCK.as_pointer()), align=2)
-        one = builder.insert_element(ir.Constant(BLOCK, ir.Undefined), args[2], ir.Constant(ir.IntType(32), 0))
+        block = ir.VectorType(ir.IntType(kind.dtype.bitwidth), LANES)
+        some = builder.load(builder.bitcast(place, block.as_pointer()), align=1)
+        one = builder.insert_element(ir.Constant(block, ir.Undefined), args[2], ir.Constant(ir.IntType(32), 0))
         each = ir.Constant(ir.VectorType(ir.IntType(32), LANES), LANES * [0])
         reached = builder.icmp_unsigned(">=", some, builder.shuffle_vector(one, one, each))
         return builder.bitcast(reached, BITS)
 
-    if values != types.Array(types.uint16, 1, "C") or least != types.uint16:
+    if least not in (types.uint16, types.uint8) or values != types.Array(least, 1, "C"):
         return None
-    return types.uint64(values, types.intp, types.uint16), build
+    return types.uint64(values, types.intp, least), build
 
 
 @intrinsic

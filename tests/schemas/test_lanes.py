@@ -20,10 +20,11 @@ def places(values, first, least):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 10_000), st.integers(0, 40), st.sampled_from([0, 1, 2, 32767, 32768, 65534, 65535]))
-def test_places_are_those_that_reach(seed: int, first: int, least: int) -> None:
-    rng = np.random.default_rng(seed)
-    near = np.array([0, 1, least - 1, least, least + 1, 65535]) % 65536
-    values = np.where(rng.random(110) < 0.5, rng.integers(0, 65536, 110), rng.choice(near, 110)).astype(np.uint16)
+@given(st.integers(0, 10_000), st.integers(0, 40), st.integers(0, 6), st.sampled_from([np.uint8, np.uint16]))
+def test_places_are_those_that_reach(seed: int, first: int, which: int, kind: type) -> None:
+    rng, most = np.random.default_rng(seed), int(np.iinfo(kind).max)
+    least = [0, 1, 2, most // 2, most // 2 + 1, most - 1, most][which]
+    near = np.array([0, 1, least - 1, least, least + 1, most]) % (most + 1)
+    values = np.where(rng.random(110) < 0.5, rng.integers(0, most + 1, 110), rng.choice(near, 110)).astype(kind)
     expected = np.flatnonzero(values[first : first + LANES] >= least)
-    assert places(values, first, np.uint16(least)) == expected.tolist()
+    assert places(values, first, kind(least)) == expected.tolist()

@@ -13,8 +13,6 @@ from capgrade.pipelines.measures.tops import rouge_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 from capgrade.pipelines.measures.tops.tokens import tokens
 
-LONGEST = np.iinfo(np.uint8).max  # words of a caption: shared ones are counted in a byte
-
 
 @dataclass(frozen=True)
 class RougeTops:
@@ -25,7 +23,7 @@ class RougeTops:
     @staticmethod
     def serves(fitted: FittedRougeL) -> bool:
         """Whether the captions are short enough."""
-        return int(np.diff(fitted.ptr).max(initial=0)) <= LONGEST
+        return int(np.diff(fitted.ptr).max(initial=0)) <= kernel.LONGEST
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `find.tops`."""

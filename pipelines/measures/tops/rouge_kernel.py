@@ -18,11 +18,13 @@ from capgrade.pipelines.measures.tops.heap import push
 from capgrade.pipelines.measures.tops.levels import lower
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lanes import at_least, lowest_bit
 from capgrade.schemas.lcs import LANES, ONE, lcs_of_lanes
 from capgrade.schemas.prefetch import prefetch
 
 BITS = 64  # common tokens; and the longest reference that the bit-parallel LCS takes
 AHEAD = 32  # captions whose words are on their way
+LONGEST = np.iinfo(np.uint8).max  # words of a caption: shared ones are counted in a byte
 SLACK = np.float32(1 + 2**-12)  # bounds and values are a few roundings of float32 each
 
 
@@ -63,7 +65,7 @@ class Room(NamedTuple):
     """Of one worker."""
 
     local: np.ndarray  # int32 [vocabulary]: number of a word among the image's, -1 for none
-    shared: np.ndarray  # uint8 [n_captions] by rank: tokens shared with any reference
+    shared: np.ndarray  # uint8 [n_captions + BITS] by rank: tokens shared with any reference
     ranks: np.ndarray  # int32 [n_captions]: those whose bound was looked at
     bounds: np.ndarray  # float32: theirs, -1 when their value was computed
     known: np.ndarray  # int32 [words of the longest caption + 1]
@@ -116,7 +118,7 @@ def _forget(rows, ix, local):
 @njit(cache=True)
 def _count_shared(im, ix, shared):
     """Fill `shared`."""
-    for r in range(shared.shape[0]):
+    for r in range(ix.bits.shape[0]):
         shared[r] = np.uint8(ones(ix.bits[r] & im.union))
     for t in im.tokens:
         for p in range(ix.post_ptr[t], ix.post_ptr[t + 1]):
@@ -140,21 +142,40 @@ def _bound_of_shared(shared, n, im, ix):
     return total / len(im.lengths) if ix.mean else _f(precision, recall, ix.beta2)
 
 
-@njit(cache=True, forceinline=True)
-def _bound(r, shared, n, im, ix):
-    """Of the caption of a rank, by the common tokens that it shares with each reference."""
-    own = ix.bits[r]
-    rare = np.int32(shared) - np.int32(ones(own & im.union))
-    longest, recall, total = np.int32(0), np.float32(0), np.float32(0)
-    for q in range(im.masks.shape[0]):
-        found = np.int32(np.int32(ones(own & im.masks[q])) + min(rare, im.rare[q]))
+@njit(cache=True)
+def _bounds(ranks, shared, n, im, ix, out):
+    """Of captions of n words, by the common tokens that each shares with each reference."""
+    masks, rare_of, inverse, bits, words = im.masks, im.rare, im.inverse, ix.bits, np.float32(n)
+    for x in range(ranks.shape[0]):
+        own = bits[ranks[x]]
+        rare = np.int32(shared[ranks[x]]) - np.int32(ones(own & im.union))
+        longest, recall, total = np.int32(0), np.float32(0), np.float32(0)
+        for q in range(masks.shape[0]):
+            found = np.int32(np.int32(ones(own & masks[q])) + min(rare, rare_of[q]))
+            if ix.mean:
+                total += np.float32(found) / (words + ix.beta2 * im.lengths[q])
+            longest, recall = max(longest, found), max(recall, np.float32(found) * inverse[q])
+        below = words * recall + ix.beta2 * np.float32(longest)
+        out[x] = (1 + ix.beta2) * np.float32(longest) * recall / below if below > 0 else np.float32(0)
         if ix.mean:
-            total += np.float32(found) / (np.float32(n) + ix.beta2 * im.lengths[q])
-        longest, recall = max(longest, found), max(recall, np.float32(found) * im.inverse[q])
-    if ix.mean:
-        return total * (1 + ix.beta2) / im.masks.shape[0]
-    below = np.float32(n) * recall + ix.beta2 * np.float32(longest)
-    return (1 + ix.beta2) * np.float32(longest) * recall / below if below > 0 else np.float32(0)
+            out[x] = total * (1 + ix.beta2) / masks.shape[0]
+        out[x] *= SLACK
+
+
+@njit(cache=True)
+def _between(shared, begin, end, low, high, ranks, n):
+    """Put the ranks of begin..end of which low <= shared < high behind the n in `ranks`; how many there are."""
+    for at in range(begin, end, BITS):
+        found = at_least(shared, at, np.uint8(low))
+        if high <= LONGEST:
+            found &= ~at_least(shared, at, np.uint8(high))
+        if end - at < BITS:
+            found &= (np.uint64(1) << np.uint64(end - at)) - np.uint64(1)
+        while found:
+            ranks[n] = at + lowest_bit(found)
+            found &= found - np.uint64(1)
+            n += 1
+    return n
 
 
 @njit(cache=True)
@@ -166,18 +187,9 @@ def _look(level, im, ix, room, n_looked):
         while low > 0 and _bound_of_shared(low - 1, n, im, ix) * SLACK >= level:
             low -= 1
         if low < room.low[run]:
-            least, most = np.uint8(low), np.uint8(room.low[run] - 1)
-            for at in range(ix.run_start[run], ix.run_start[run + 1], BITS):
-                some = room.shared[at : min(at + BITS, ix.run_start[run + 1])]
-                hits = np.uint8(0)
-                for j in range(some.shape[0]):
-                    hits |= np.uint8(some[j] >= least)
-                if hits:
-                    for j in range(some.shape[0]):
-                        if some[j] >= least and some[j] <= most:
-                            room.ranks[n_looked] = at + j
-                            room.bounds[n_looked] = _bound(at + j, some[j], n, im, ix) * SLACK
-                            n_looked += 1
+            begin, end = ix.run_start[run], ix.run_start[run + 1]
+            first, n_looked = n_looked, _between(room.shared, begin, end, low, room.low[run], room.ranks, n_looked)
+            _bounds(room.ranks[first:n_looked], room.shared, n, im, ix, room.bounds[first:n_looked])
             room.low[run] = low
     return n_looked
 
@@ -268,7 +280,8 @@ def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
     """Every `workers`-th image from w on."""
     n = len(ix.bits)
     room = Room(
-        np.full(ix.n_vocabulary, -1, np.int32), np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.float32),
+        np.full(ix.n_vocabulary, -1, np.int32), np.empty(n + BITS, np.uint8),
+        np.empty(n, np.int32), np.empty(n, np.float32),
         np.empty(ix.run_length[-1] + 1, np.int32), np.empty(len(ix.run_length), np.int64),
     )  # fmt: skip
     for b in range(w, images.shape[0], workers):

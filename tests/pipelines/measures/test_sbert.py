@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capgrade.pipelines.measures import embeddings
+from capgrade.pipelines.measures import embeddings, products
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -39,6 +41,29 @@ def test_equals_the_plain_product(references: str, leave_out: bool) -> None:
     np.testing.assert_allclose(fitted.score(images), expected[images], atol=1e-6)
     some = np.array([5, 1, 30])
     np.testing.assert_allclose(fitted.score(images, some), expected[np.ix_(images, some)], atol=1e-6)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 1000), st.sampled_from([1, 7, 8, 16, 24, 95, 384]), st.integers(1, 90))
+def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) -> None:
+    """Summed from the first coordinate to the last, each step rounded once; wherever it stands among others."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, d)).astype(np.float32) / np.float32(4 * np.sqrt(d))
+    start = np.concatenate([[0], np.cumsum(rng.integers(1, 8, 9))])
+    queries = rng.normal(size=(start[-1], d)).astype(np.float32) / np.float32(4 * np.sqrt(d))
+    sums = np.zeros((len(queries), n), np.float32)
+    for k in range(d):  # a product of two float32 is whole in a float64, where the sum is rounded far below a float32
+        sums = (sums + np.multiply.outer(queries[:, k].astype(float), rows[:, k])).astype(np.float32)
+    expected = np.maximum(np.maximum.reduceat(sums, start[:-1], axis=0), -1)
+    found, some = np.empty((9, n), np.float32), np.sort(rng.choice(n, (n + 1) // 2, replace=False))
+    products.largest(0, n, products.grouped(queries), start, rows, found)
+    np.testing.assert_allclose(found, expected, atol=1e-7)  # where the float64 had to be rounded too
+    ptr, listed = np.arange(10) * len(some), np.empty(9 * len(some), np.float32)
+    products.listed(0, 9, queries, start, rows, ptr, np.tile(some, 9), listed)
+    np.testing.assert_array_equal(listed.reshape(9, -1), found[:, some])
+    alone = np.empty((9, 1), np.float32)
+    products.largest(0, 1, products.grouped(queries), start, rows[n - 1 :], alone)
+    np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
 
 
 def test_the_embedded_model_knows_what_captions_mean() -> None:
