@@ -44,6 +44,6 @@ def test_no_kernel_that_is_not_needed(command: str, captions: Path, tmp_path: Pa
     given = ("--captions", str(captions), "--measures", "cider,rouge_l", "--set", f"{command}.split=test")
     found = called(tmp_path / "out", command, *given)
     assert {"measures.cider_kernel._score_images", "measures.rouge._score_blocks"} <= found
-    assert ("sampling.offering.offer" in found) == (command == "shards")
+    assert ("sampling.offering._offer_images" in found) == (command == "shards")
     assert not [name for name in found if name.startswith(("measures.tops.", "sampling.among"))], found
     assert "measures.cider_kernel._some_of_images" not in found
