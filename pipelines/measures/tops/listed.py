@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b].
 
-    Those of measures with a way of their own here, but Sentence-BERT, are those of all pairs to the last bit; others'
-    differ by what their `score` differs from `chunks`.
+    Those of measures with a way of their own here are those of all pairs to the last bit; others' differ by what their
+    `score` differs from `chunks`.
     """
     fitted = find.fitted
     if isinstance(find, OfParts):
