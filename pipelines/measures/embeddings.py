@@ -52,9 +52,8 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
     unique = unique_texts(texts)
     folder = (folder or cache_folder()) / cache_name(unique, model, device)
     chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    kept = (_read(_chunk(folder, k), len(chunk)) for k, chunk in enumerate(chunks))
-    parts = {k: part for k, part in enumerate(kept) if part is not None}
-    missing = [k for k in range(len(chunks)) if k not in parts]
+    table = Table(unique, texts)
+    missing = [k for k, chunk in enumerate(chunks) if not table.put(k, _read(_chunk(folder, k), len(chunk)))]
     if missing or not (folder / CUT).is_file():
         encoder = load_encoder(model, device)
         write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
@@ -62,13 +61,32 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
             advance(len(unique) - sum(len(chunks[k]) for k in missing))
             for k in missing:
                 with _counting(encoder, advance):
-                    parts[k] = encode(encoder, chunks[k])
-                _save(_chunk(folder, k), parts[k])
+                    found = encode(encoder, chunks[k])
+                _save(_chunk(folder, k), found)
+                table.put(k, found)
     if said := (folder / CUT).read_text(encoding="utf-8"):
         warn(said)
-    table = np.concatenate([parts[k] for k in range(len(chunks))])
-    at = {text: k for k, text in enumerate(unique)}
-    return table[[at[text] for text in texts]]
+    return table.rows
+
+
+class Table:
+    """Embeddings in the order of texts, filled chunk by chunk of the unique ones: they are in memory once."""
+
+    def __init__(self, unique: Sequence[str], texts: Sequence[str]) -> None:
+        at = {text: k for k, text in enumerate(unique)}
+        self._place = np.array([at[text] for text in texts], np.int64)
+        self._order = np.argsort(self._place, kind="stable")
+        self._sorted = self._place[self._order]
+
+    def put(self, k: int, found: np.ndarray | None) -> bool:
+        """Those of chunk `k`; False for None."""
+        if found is None:
+            return False
+        if not hasattr(self, "rows"):
+            self.rows = np.empty((len(self._place), found.shape[1]), np.float32)
+        here = self._order[slice(*np.searchsorted(self._sorted, [k * CHUNK, (k + 1) * CHUNK]))]
+        self.rows[here] = found[self._place[here] - k * CHUNK]
+        return True
 
 
 def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:

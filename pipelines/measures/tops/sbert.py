@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -19,20 +18,10 @@ from capgrade.pipelines.measures.tops import sbert_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 from capgrade.pipelines.measures.tops.sbert_rotated import LONG, Rotated, rotate
 from capgrade.pipelines.measures.tops.sbert_rounded import Rounded, has_amx, round_captions
+from capgrade.pipelines.measures.tops.sbert_walk import walk
 
 CAPTIONS = 512  # for each that is wanted; fewer are scored in full: the best are then too large a share of all
-
-
-class Beside(Protocol):
-    """A bound of all captions for some images."""
-
-    def bounds(self, threads: Executor) -> np.ndarray:
-        """float32 [images, n_captions]: no cosine is above, but for `kernel.slack`."""
-        ...
-
-    def multiplied(self, bounds: np.ndarray, gate: np.ndarray, ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Captions whose bound reaches the image's gate, rows int64 from ptr[image] on, and their single products."""
-        ...
+TOGETHER = 16  # tiles multiplied by all threads
 
 
 @dataclass(frozen=True)
@@ -87,18 +76,15 @@ class SbertTops:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Of each image the captions that may be among its `k` best: ptr int64 [images + 1], rows int64; how many
         captions were multiplied singly, int64 [images]; and what no value of another is above, float32 [images]."""
-        vectors, beside = self.fitted.embeddings, self.bound.beside(queries, start)
-        slack, bounds = kernel.slack(vectors.shape[1]), beside.bounds(threads)
-        leaders = kernel.leaders(queries, start, vectors, bounds, k + k // 2)
-        gate = np.partition(leaders, -k, axis=1)[:, -k] - 2 * slack
-        counts = kernel.count_reaching(bounds, gate)
-        ptr = np.concatenate([[0], np.cumsum(counts)])
-        rows, values = beside.multiplied(bounds, gate, ptr)
-        image = np.repeat(np.arange(len(counts)), counts)
-        least = kernel.kth(ptr, values, k)
-        near = values >= (least - 2 * slack)[image]
-        ends = np.concatenate([[0], np.cumsum(np.bincount(image[near], minlength=len(counts)))])
-        return ends, rows[near], counts + leaders.shape[1], least
+        vectors = self.fitted.embeddings
+        with self.bound.beside(queries, start) as beside:
+            found, gates, pairs = walk(beside, queries, start, vectors, k, threads)
+        beside.multiply(found, gates)
+        image = np.repeat(np.arange(len(gates)), np.diff(found.ptr))
+        least = kernel.kth(found.ptr, found.values, k)
+        near = found.values >= (least - 2 * kernel.slack(vectors.shape[1]))[image]
+        ends = np.concatenate([[0], np.cumsum(np.bincount(image[near], minlength=len(gates)))])
+        return ends, found.rows[near], pairs, least
 
     def _as_all_pairs(
         self, queries: tuple[np.ndarray, np.ndarray], ptr: np.ndarray, rows: np.ndarray, threads: Executor
@@ -111,19 +97,23 @@ class SbertTops:
         f = self.fitted
         values = np.empty(len(rows), np.float32)
         image = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-        here, text = f.repeats(rows)
-        single = np.setdiff1d(np.arange(len(rows)), here, assume_unique=True)
+        several, text = f.repeats(rows)
+        single = np.setdiff1d(np.arange(len(rows)), several, assume_unique=True)
         for which, column, table in (
             (single, rows[single], f.embeddings),
-            (here, text, f.embeddings[f.repeated]),
+            (several, text, f.embeddings[f.repeated]),
         ):
             columns, back = np.unique(column, return_inverse=True)
-            cosines = np.empty((len(ptr) - 1, len(columns)), np.float32)
-            for tile, members in _tiles(columns, len(table)):
-                product = np.empty((len(ptr) - 1, len(tile)), np.float32)
-                fold_products(*queries, table[tile], threads, product)
-                cosines[:, members] = product[:, columns[members] % TILE]
-            values[which] = cosines[image[which], back]
+            tiles = list(_tiles(columns, len(table)))
+            for at in range(0, len(tiles), TOGETHER):
+                some = tiles[at : at + TOGETHER]
+                product = np.empty((len(ptr) - 1, sum(len(tile) for tile, _ in some)), np.float32)
+                fold_products(*queries, table[np.concatenate([tile for tile, _ in some])], threads, product)
+                place = np.full(len(columns), -1)
+                for k, (_, members) in enumerate(some):
+                    place[members] = k * TILE + columns[members] % TILE
+                here = np.flatnonzero(place[back] >= 0)
+                values[which[here]] = product[image[which[here]], place[back[here]]]
         return values
 
 

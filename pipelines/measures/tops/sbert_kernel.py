@@ -3,7 +3,8 @@
 Write e for `slack`. A float32 product of d terms errs by at most d 2**-24 / (1 - d 2**-24) times the product of the
 vectors' norms, in any order of summation (Higham 2002, 3.1). So a value of all pairs is within e of the single product,
 and at most e above the bound. If k captions have single products of `least` or more, the k-th best of all pairs is at
-least least - e; a caption as good has a query whose single product is least - 2 e or more, and whose bounds are.
+least least - e; a caption as good has a query whose single product is least - 2 e or more, and whose bounds are. That
+is the gate: any k captions give one, so it only rises while more captions are seen, and what is below it is not needed.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.measures.sbert import ONE
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 
-BLOCK = 64  # bounds compared together
 _FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -39,6 +38,15 @@ class Pair(NamedTuple):
     captions_long: np.ndarray
 
 
+class Candidates(NamedTuple):
+    """Captions of each image that a bound has not ruled out."""
+
+    ptr: np.ndarray  # int64 [images + 1]
+    rows: np.ndarray  # int64
+    bounds: np.ndarray  # float32
+    values: np.ndarray  # float32: single products, NaN where none was computed
+
+
 @njit(fastmath=_FAST, cache=True)
 def _product(a, b):
     total = np.float32(0)
@@ -54,8 +62,17 @@ def _capped(value):
 
 
 @njit(cache=True)
+def _single(queries, begin, end, caption):
+    """The largest product of the queries with a caption."""
+    best = np.float32(-1)
+    for q in range(begin, end):
+        best = max(best, _product(queries[q], caption))
+    return _capped(best)
+
+
+@njit(cache=True)
 def _largest(pair, begin, end, c, gate):
-    """The largest product of the queries with a caption; those whose bounds are below the gate do not count."""
+    """The same; queries whose bounds are below the gate do not count."""
     best = np.float32(-1)
     one, two = pair.captions_short[c], pair.captions_long[c]
     rest = one[one.shape[0] - 1]
@@ -68,82 +85,49 @@ def _largest(pair, begin, end, c, gate):
     return _capped(best)
 
 
-@njit(parallel=True, cache=True)
-def leaders(queries, start, vectors, bounds, room):
-    """float32 [images, room]: the single products of the captions of the highest bounds."""
-    n_images = bounds.shape[0]
-    out = np.full((n_images, room), -np.inf, np.float32)
-    for b in prange(n_images):
-        values, rows, n = np.empty(room, np.float32), np.empty(room, np.int64), 0
-        gate = np.float32(-np.inf)
-        for at in range(0, bounds.shape[1], BLOCK):
-            some = bounds[b, at : at + BLOCK]
-            hits = np.uint8(0)
-            for j in range(some.shape[0]):
-                hits |= np.uint8(some[j] > gate)
-            if hits:
-                for j in range(some.shape[0]):
-                    if some[j] > gate:
-                        n = push(some[j], at + j, values, rows, n)
-                        if n == room:
-                            gate = values[0]
-        for k in range(n):
-            for q in range(start[b], start[b + 1]):
-                out[b, k] = max(out[b, k], _capped(_product(queries[q], vectors[rows[k]])))
-    return out
+@njit(nogil=True, cache=True)
+def multiply_leaders(first, last, queries, start, vectors, found, k, room, leads, multiplied):
+    """Multiply the `room` candidates of the highest bounds of images first..last, those that were not. Fills the `k`-th
+    best value of these, float32 [images], of images that have as many; and how many were multiplied, int64 [images]."""
+    for b in range(first, last):
+        best, at, n = np.empty(room, np.float32), np.empty(room, np.int64), 0
+        for x in range(found.ptr[b], found.ptr[b + 1]):
+            n = push(found.bounds[x], x, best, at, n)
+        multiplied[b] = 0
+        for j in range(n):
+            x = at[j]
+            if np.isnan(found.values[x]):
+                found.values[x] = _single(queries, start[b], start[b + 1], vectors[found.rows[x]])
+                multiplied[b] += 1
+            best[j] = found.values[x]
+        if n >= k:
+            leads[b] = np.sort(best[:n])[n - k]
 
 
-@njit(parallel=True, cache=True)
-def count_reaching(bounds, least):
-    """int64 [images]: how many captions have a bound of least[image] or more."""
-    out = np.zeros(bounds.shape[0], np.int64)
-    for b in prange(bounds.shape[0]):
-        one, gate, n = bounds[b], least[b], 0
-        for c in range(one.shape[0]):
-            n += one[c] >= gate
-        out[b] = n
-    return out
+@njit(nogil=True, cache=True)
+def multiply_rest(first, last, queries, start, vectors, found):
+    """Multiply the candidates of images first..last that were not."""
+    for b in range(first, last):
+        for x in range(found.ptr[b], found.ptr[b + 1]):
+            if np.isnan(found.values[x]):
+                found.values[x] = _single(queries, start[b], start[b + 1], vectors[found.rows[x]])
 
 
-@njit(parallel=True, cache=True)
-def fold_rounded(products, start, slack, out):
-    """`slack` and the largest of each image's products, the bits of bfloat16 as uint16 [queries, n], float32
-    [images, n]."""
-    for b in prange(out.shape[0]):
-        bits, one = np.empty(out.shape[1], np.uint32), out[b]
-        value = bits.view(np.float32)
-        one[:] = -np.inf
-        for q in range(start[b], start[b + 1]):
-            some = products[q]
-            for j in range(some.shape[0]):
-                bits[j] = np.uint32(some[j]) << np.uint32(16)
-            for j in range(some.shape[0]):
-                one[j] = max(one[j], value[j])
-        for j in range(one.shape[0]):
-            one[j] += slack
+@njit(nogil=True, cache=True)
+def multiply_rest_by_parts(first, last, pair, start, gates, found):
+    """The same; -1 where longer bounds are below an image's gate, float32 [images]."""
+    for b in range(first, last):
+        for x in range(found.ptr[b], found.ptr[b + 1]):
+            if np.isnan(found.values[x]):
+                found.values[x] = _largest(pair, start[b], start[b + 1], found.rows[x], gates[b])
 
 
-@njit(parallel=True, cache=True)
-def rows_reaching(bounds, least, ptr, rows):
-    """Fill the rows of the captions that `count_reaching` counts, an image's from ptr[image] on."""
-    for b in prange(bounds.shape[0]):
-        one, gate, k = bounds[b], least[b], ptr[b]
-        for c in range(one.shape[0]):
-            if one[c] >= gate:
-                rows[k] = c
-                k += 1
-
-
-@njit(parallel=True, cache=True)
-def multiply_reaching(pair, start, bounds, least, ptr, rows, values):
-    """Fill the rows of those captions and their values, an image's from ptr[image] on."""
-    for b in prange(bounds.shape[0]):
-        one, gate, k = bounds[b], least[b], ptr[b]
-        for c in range(one.shape[0]):
-            if one[c] >= gate:
-                rows[k] = c
-                values[k] = _largest(pair, start[b], start[b + 1], c, gate)
-                k += 1
+@njit(nogil=True, cache=True)
+def multiply_listed(first, last, queries, start, vectors, ptr, rows, values):
+    """Fill the values of captions rows[ptr[image] : ptr[image + 1]] of images first..last, float32 [len(rows)]."""
+    for b in range(first, last):
+        for k in range(ptr[b], ptr[b + 1]):
+            values[k] = _single(queries, start[b], start[b + 1], vectors[rows[k]])
 
 
 @njit(cache=True)
@@ -166,14 +150,3 @@ def choose(ptr, rows, values, k):
         for x in range(ptr[b], ptr[b + 1]):
             n = push(values[x], rows[x], best[b], of[b], n)
     return of, best
-
-
-@njit(parallel=True, cache=True)
-def multiply_listed(queries, start, vectors, ptr, rows, values):
-    """Fill the values of captions rows[ptr[image] : ptr[image + 1]], float32 [len(rows)]."""
-    for b in prange(ptr.shape[0] - 1):
-        for k in range(ptr[b], ptr[b + 1]):
-            best = np.float32(-1)
-            for q in range(start[b], start[b + 1]):
-                best = max(best, _product(queries[q], vectors[rows[k]]))
-            values[k] = _capped(best)

@@ -6,18 +6,24 @@ the norm of the rest as one coordinate more, is at least the cosine (Cauchy and 
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.pipelines.measures.sbert import fold_products
 from capgrade.pipelines.measures.tops import sbert_kernel as kernel
+from capgrade.pipelines.measures.tops.sbert_kernel import Candidates
+from capgrade.pipelines.measures.tops.sbert_reaching import Hits, keys_below, reaching
+from capgrade.schemas.threads import in_threads
 
 SHORT = 95  # coordinates that the bound of all captions multiplies; with the norm of the rest 64
 LONG = 190  # and that of those which it cannot rule out
 SAMPLE = 16384  # captions that the axes are found on; any axes give the same tops
-STEP = 65536  # captions rotated at a time
+TILE = 1024  # captions multiplied at a time
+STEP = 65536  # and rotated
 
 
 class Rotated(NamedTuple):
@@ -28,28 +34,33 @@ class Rotated(NamedTuple):
     short: np.ndarray  # float32 [n_captions, SHORT + 1]
     long: np.ndarray  # float32 [n_captions, LONG - SHORT + 1]: what comes after those
 
-    def beside(self, queries: np.ndarray, start: np.ndarray) -> RotatedBeside:
+    @contextmanager
+    def beside(self, queries: np.ndarray, start: np.ndarray) -> Iterator[RotatedBeside]:
         """The bounds of these images, queries float32 [n, d], those of an image from start[image] on."""
         short, long = rotated(queries, self.axes)
-        return RotatedBeside(kernel.Pair(queries, short, long, self.captions, self.short, self.long), start)
+        yield RotatedBeside(kernel.Pair(queries, short, long, self.captions, self.short, self.long), start)
 
 
-class RotatedBeside(NamedTuple):
-    """As `sbert.Beside`."""
+@dataclass(frozen=True)
+class RotatedBeside:
+    """As `sbert_walk.Beside`."""
 
     pair: kernel.Pair
     start: np.ndarray
+    above: np.float32 = np.float32(0)
+    tile: int = TILE
+    _rooms: threading.local = field(default_factory=threading.local)
 
-    def bounds(self, threads: Executor) -> np.ndarray:
-        out = np.empty((len(self.start) - 1, len(self.pair.captions)), np.float32)
-        fold_products(self.pair.short, self.start, self.pair.captions_short, threads, out)
-        return out
+    def reaching(self, first: int, last: int, gates: np.ndarray) -> Hits:
+        if not hasattr(self._rooms, "products"):
+            self._rooms.products = np.empty((len(self.pair.short), TILE), np.float32)
+        some = self.pair.captions_short[first:last]
+        products = np.matmul(self.pair.short, some.T, out=self._rooms.products[:, : last - first])
+        return reaching(products.view(np.int32), self.start, keys_below(gates, np.int32))
 
-    def multiplied(self, bounds: np.ndarray, gate: np.ndarray, ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def multiply(self, found: Candidates, gates: np.ndarray) -> None:
         """More coordinates first, then whole."""
-        rows, values = np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.float32)
-        kernel.multiply_reaching(self.pair, self.start, bounds, gate, ptr, rows, values)
-        return rows, values
+        in_threads(kernel.multiply_rest_by_parts, len(gates), self.pair, self.start, gates, found)
 
 
 def rotate(captions: np.ndarray) -> Rotated:

@@ -8,19 +8,26 @@ more by 2**-8 of itself, when it is rounded to bfloat16.
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from capgrade.pipelines.measures.tops import sbert_kernel as kernel
+from capgrade.pipelines.measures.tops.sbert_kernel import Candidates
+from capgrade.pipelines.measures.tops.sbert_reaching import Hits, keys_below, reaching
+from capgrade.schemas.threads import in_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TILE = 4096  # captions multiplied at a time, at least
-PRODUCTS = 320 * TILE  # at a time: they stay in the second-level cache; each time, threads start and end
+TILES = 1024, 4096  # captions multiplied at a time, at least and at most
+PRODUCTS = 2**20  # at a time: they stay in the second-level cache
+STEP = 4096  # captions rounded at a time
 CPU = Path("/proc/cpuinfo")
 
 
@@ -43,42 +50,59 @@ class Rounded(NamedTuple):
     error: float  # the largest length of what rounding took of a caption
     length: float  # of the longest caption
 
-    def beside(self, queries: np.ndarray, start: np.ndarray) -> RoundedBeside:
+    @contextmanager
+    def beside(self, queries: np.ndarray, start: np.ndarray) -> Iterator[RoundedBeside]:
         """The bounds of these images, queries float32 [n, d], those of an image from start[image] on."""
+        import torch
+
+        threads = torch.get_num_threads()
         asked, error, length = _rounded(queries)
         d = queries.shape[1]
         sums = (length + error) * (self.length + self.error)
         slack = (
             (length + error) * self.error + error * self.length + (2 * d * 2.0**-24 + 2.0**-8 * (1 + 2.0**-8)) * sums
         )
-        return RoundedBeside(self, queries, asked, start, np.float32(slack * (1 + 2.0**-20)))
+        try:
+            yield RoundedBeside(self, queries, asked, start, np.float32(slack * (1 + 2.0**-20)))
+        finally:
+            torch.set_num_threads(threads)  # what new threads get, too
 
 
-class RoundedBeside(NamedTuple):
-    """As `sbert.Beside`."""
+@dataclass(frozen=True)
+class RoundedBeside:
+    """As `sbert_walk.Beside`."""
 
     all: Rounded
     queries: np.ndarray
     rounded: Tensor
     start: np.ndarray
-    slack: np.float32  # that a product of what was rounded is below the cosine at most
+    above: np.float32
+    _rooms: threading.local = field(default_factory=threading.local)
 
-    def bounds(self, threads: Executor) -> np.ndarray:
-        """The product has torch's threads, not these."""
+    @property
+    def tile(self) -> int:
+        return int(np.clip(PRODUCTS // len(self.rounded) // TILES[0] * TILES[0], *TILES))
+
+    def reaching(self, first: int, last: int, gates: np.ndarray) -> Hits:
         import torch
 
-        captions, tile = self.all.rounded, max(TILE, PRODUCTS // len(self.rounded))
-        out = np.empty((len(self.start) - 1, len(captions)), np.float32)
-        for at in range(0, len(captions), tile):
-            products = self.rounded @ captions[at : at + tile].T
-            kernel.fold_rounded(products.view(torch.uint16).numpy(), self.start, self.slack, out[:, at : at + tile])
-        return out
+        room = self._room()[:, : last - first]
+        torch.mm(self.rounded, self.all.rounded[first:last].T, out=room)
+        bits = room.view(torch.int16).numpy()
+        return reaching(bits, self.start, keys_below(gates - np.float64(self.above), np.int16))
 
-    def multiplied(self, bounds: np.ndarray, gate: np.ndarray, ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows, values = np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.float32)
-        kernel.rows_reaching(bounds, gate, ptr, rows)
-        kernel.multiply_listed(self.queries, self.start, self.all.captions, ptr, rows, values)
-        return rows, values
+    def _room(self) -> Tensor:
+        """A thread's memory for products, which it makes alone."""
+        import torch
+
+        if not hasattr(self._rooms, "products"):
+            torch.set_num_threads(1)
+            self._rooms.products = torch.empty((len(self.rounded), self.tile), dtype=torch.bfloat16)
+        found: Tensor = self._rooms.products
+        return found
+
+    def multiply(self, found: Candidates, gates: np.ndarray) -> None:
+        in_threads(kernel.multiply_rest, len(gates), self.queries, self.start, self.all.captions, found)
 
 
 def round_captions(captions: np.ndarray) -> Rounded:
@@ -92,10 +116,10 @@ def _rounded(vectors: np.ndarray) -> tuple[Tensor, float, float]:
 
     out = torch.empty(vectors.shape, dtype=torch.bfloat16)
     errors, lengths = [0.0], [0.0]
-    for at in range(0, len(vectors), TILE):
-        some = torch.from_numpy(np.array(vectors[at : at + TILE]))
-        out[at : at + TILE] = some
-        taken = some.double() - out[at : at + TILE].double()
+    for at in range(0, len(vectors), STEP):
+        some = torch.from_numpy(np.array(vectors[at : at + STEP]))
+        out[at : at + STEP] = some
+        taken = some.double() - out[at : at + STEP].double()
         errors.append(float(taken.norm(dim=1).max()))
         lengths.append(float(some.double().norm(dim=1).max()))
     return out, max(errors), max(lengths)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.measures.sbert import TILE, FittedSbert, one_blas_thread_each
+from capgrade.pipelines.measures.sbert import TILE, FittedSbert
 from capgrade.pipelines.measures.tops import sbert as module
 from capgrade.pipelines.measures.tops import sbert_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
 from capgrade.pipelines.measures.tops.find import EveryPair, finder
 from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.sbert_reaching import floats_of
 from capgrade.pipelines.measures.tops.sbert_rotated import LONG, SHORT, rotate, rotated
 from capgrade.pipelines.measures.tops.sbert_rounded import has_amx, round_captions
 
@@ -100,8 +101,12 @@ def test_the_bounds_of_rounded_products_hold(seed: int, length: float) -> None:
     captions = (length * embedded(60, seed).embeddings).astype(np.float32)
     captions[rng.integers(len(captions), size=5)] = 0
     queries, start = embedded(12, seed + 1).embeddings[:24], np.array([0, 1, 6, 24])
-    with one_blas_thread_each() as threads:
-        bounds = round_captions(captions).beside(queries, start).bounds(threads)
+    everything = np.full(3, -np.inf, np.float32)
+    with round_captions(captions).beside(queries, start) as beside:
+        hits = beside.reaching(0, len(captions), everything)
+        bounds = (floats_of(hits.key) + beside.above).reshape(3, -1)
+    np.testing.assert_array_equal(hits.image, np.repeat(np.arange(3), len(captions)))
+    np.testing.assert_array_equal(hits.column, np.tile(np.arange(len(captions)), 3))
     cosines = queries.astype(np.float64) @ captions.T.astype(np.float64)
     largest = np.maximum.reduceat(cosines, start[:-1])
     assert (bounds >= largest - length * kernel.slack(D)).all()
