@@ -25,8 +25,15 @@ GROWTH = 3  # tiles of a round for each of those before it
 class Beside(Protocol):
     """A bound of all captions for some images."""
 
-    tile: int  # captions that are multiplied at a time
-    above: np.float32  # that the bound is above a product
+    @property
+    def tile(self) -> int:
+        """Captions that are multiplied at a time."""
+        ...
+
+    @property
+    def above(self) -> np.float32:
+        """What a bound is above its product."""
+        ...
 
     def reaching(self, first: int, last: int, gates: np.ndarray) -> Hits:
         """Captions first..last, as columns from 0, whose bounds reach the image's gate, float32 [images]: no cosine is
