@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.sampling import among_kernel as kernel
+from capgrade.pipelines.sampling.keys import LANE_BITS, REST
 from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
 from capgrade.schemas.threads import in_threads
 
@@ -120,6 +121,8 @@ def _below(
     """Image and row of the captions whose hash with an image, or whose uniform key as far as its lane says, is at most
     the limit: about a share, and no caption of a lower uniform key is missing."""
     n = len(caption_keys)
+    if uniform:  # a lane tells no smaller shares apart
+        share = (int(limit >> REST) + 1) / 2**LANE_BITS
     room = min(n, int(share * n + SIGMAS * np.sqrt(share * n)) + SIGMAS)
     while True:
         rows, counts = np.empty((len(base), room), np.int64), np.empty(len(base), np.int64)
