@@ -95,6 +95,7 @@ class SbertOnDevice(_OnDevice):
     def __init__(self, fitted: FittedSbert, device: torch.device) -> None:
         self.fitted: FittedSbert = fitted
         self.embeddings = torch.as_tensor(np.asarray(fitted.embeddings), device=device)
+        self.repeated = np.flatnonzero(np.bincount(fitted.same) > 1)  # the first caption of each text of several
 
     def _prepare(self, images: np.ndarray) -> tuple:
         """Queries, the image of each, how many images, and the cosines of texts that several captions have."""
@@ -102,15 +103,17 @@ class SbertOnDevice(_OnDevice):
         owner = np.repeat(np.arange(len(images)), np.diff(start))
         device = self.embeddings.device
         vectors, images_of = torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device)
-        repeated = torch.as_tensor(self.fitted.repeated, device=device)
+        repeated = torch.as_tensor(self.repeated, device=device)
         known = self._cosines(vectors, images_of, len(images), self.embeddings[repeated])
         return vectors, images_of, len(images), known
 
     def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
         vectors, images_of, n_images, known = prepared
         cosines = self._cosines(vectors, images_of, n_images, self.embeddings[first:last])
-        here, text = (torch.as_tensor(k, device=known.device) for k in self.fitted.repeats(np.arange(first, last)))
-        cosines[:, here] = known[:, text]
+        text = np.searchsorted(self.repeated, self.fitted.same[first:last])
+        here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.fitted.same[first:last])
+        columns, of = (torch.as_tensor(k, device=known.device) for k in (here, text[here]))
+        cosines[:, columns] = known[:, of]
         return cosines
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:

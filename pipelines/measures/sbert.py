@@ -8,49 +8,22 @@ is within rounding of 1 is 1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
-from threadpoolctl import threadpool_limits
 
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.products import ONE, grouped, largest
+from capgrade.pipelines.measures.products import ONE, grouped, largest, listed
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
-
-TILE = 512  # captions multiplied at a time by tops
-TASK = 2048  # captions that a thread takes at a time
+from capgrade.schemas.threads import in_threads
 
 
 def cosine_range(values: np.ndarray) -> np.ndarray:
     """Cosines without what rounding did to them: within -1..1, and 1 where they are 1."""
     return np.where(values > ONE, np.float32(1), np.maximum(values, np.float32(-1)))
-
-
-@contextmanager
-def one_blas_thread_each() -> Iterator[Executor]:
-    """Threads for tiles; limiting BLAS takes milliseconds, so it is done once for many chunks."""
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(get_num_threads()) as threads:
-        yield threads
-
-
-def fold_products(
-    vectors: np.ndarray, start: np.ndarray, targets: np.ndarray, threads: Executor, out: np.ndarray
-) -> None:
-    """The largest product of each image's vectors, those from start[image] on, with targets [n, d], into the first n
-    columns of `out`; no product hangs on what is multiplied beside it."""
-    together = grouped(vectors)
-
-    def some(first: int) -> None:
-        largest(first, min(first + TASK, len(targets)), together, start, targets, out)
-
-    list(threads.map(some, range(0, len(targets), TASK)))
 
 
 @dataclass(frozen=True)
@@ -67,45 +40,28 @@ class FittedSbert(ArrayState):
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
         targets = self.embeddings if captions is None else self.embeddings[captions]
-        with one_blas_thread_each() as threads:
-            out = self._cosines(self.queries(images), targets, threads)
+        queries, start = self.queries(images)
+        out = np.empty((len(images), len(targets)), np.float32)
+        in_threads(largest, len(targets), grouped(queries), start, targets, out)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; no embedding is copied."""
-        queries = self.queries(images)
-        with one_blas_thread_each() as threads:
-            for at in range(start, stop, CHUNK):
-                rows = np.arange(at, min(at + CHUNK, stop))
-                self._cosines(queries, self.embeddings[at : at + len(rows)], threads, out)
-                if self.leave_out:
-                    self.leave_out_self(images, rows, out[:, : len(rows)])
-                yield
+        queries, first = self.queries(images)
+        together = grouped(queries)
+        for at in range(start, stop, CHUNK):
+            rows = np.arange(at, min(at + CHUNK, stop))
+            in_threads(largest, len(rows), together, first, self.embeddings[at : at + len(rows)], out)
+            if self.leave_out:
+                self.leave_out_self(images, rows, out[:, : len(rows)])
+            yield
 
-    @cached_property
-    def repeated(self) -> np.ndarray:
-        """int64: the first caption of each text that several captions have, ascending."""
-        return np.flatnonzero(np.bincount(self.same) > 1)
-
-    def repeats(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which of these caption rows have a repeated text, and its place in `repeated`."""
-        text = np.searchsorted(self.repeated, self.same[rows])
-        here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.same[rows])
-        return here, text[here]
-
-    def _cosines(
-        self,
-        queries: tuple[np.ndarray, np.ndarray],
-        targets: np.ndarray,
-        threads: Executor,
-        out: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Cosines of image queries with targets [n, d], float32 [images, n] or the first n columns of `out`."""
-        if out is None:
-            out = np.empty((len(queries[1]) - 1, len(targets)), np.float32)
-        fold_products(*queries, targets, threads, out)
+    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b], own ones among the references."""
+        out = np.empty(len(rows), np.float32)
+        in_threads(listed, len(images), *self.queries(images), self.embeddings, ptr, rows, out)
         return out
 
     def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.pipelines.measures import products
 from capgrade.pipelines.measures.base import Fitted
 from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.sbert import FittedSbert
@@ -16,8 +15,6 @@ from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.rouge import RougeTops
-from capgrade.pipelines.measures.tops.sbert import SbertTops
-from capgrade.schemas.threads import in_threads
 
 if TYPE_CHECKING:
     from capgrade.pipelines.measures.tops.find import Finder
@@ -34,26 +31,13 @@ def listed_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.nd
         return find.fitted.summed(listed_values(part, images, ptr, rows) for part in find.finders)
     if isinstance(find, CiderTops | RougeTops):
         return _with_own(fitted, images, ptr, rows, find.listed(images, ptr, rows))
-    if isinstance(fitted, FittedBleu | FittedSceneGraph):
+    if isinstance(fitted, FittedBleu | FittedSbert | FittedSceneGraph):
         return _with_own(fitted, images, ptr, rows, fitted.listed(images, ptr, rows))
     if isinstance(find, MeteorTops):
         return find.listed(images, ptr, rows)
-    if isinstance(fitted, FittedSbert):
-        queries, start = fitted.queries(images)
-        values = np.empty(len(rows), np.float32)
-        in_threads(products.listed, len(images), queries, start, fitted.embeddings, ptr, rows, values)
-        return _with_own(fitted, images, ptr, rows, values)
     if isinstance(fitted, FittedSpice):
         return fitted.pairs(np.repeat(images, np.diff(ptr)), rows)
     return np.concatenate([fitted.score(images[b : b + 1], rows[ptr[b] : ptr[b + 1]])[0] for b in range(len(images))])
-
-
-def exact_values(find: Finder, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`listed_values`, but also Sentence-BERT's are those that all pairs of these images have, to the last bit."""
-    if not isinstance(find.fitted, FittedSbert):
-        return listed_values(find, images, ptr, rows)
-    values = SbertTops(find.fitted).as_all_pairs(images, ptr, rows)
-    return _with_own(find.fitted, images, ptr, rows, values)
 
 
 def _with_own(fitted: Fitted, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:

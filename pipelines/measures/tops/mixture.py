@@ -25,9 +25,9 @@ import numpy as np
 from capgrade.pipelines.measures.base import CHUNK, own_pairs
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, sorted_tops
-from capgrade.pipelines.measures.tops.listed import exact_values, listed_values
+from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.measures.tops.mixture_kernel import reaching
-from capgrade.pipelines.measures.tops.named import NAMED, blocks, named, naming, slack_of
+from capgrade.pipelines.measures.tops.named import NAMED, blocks, named, naming
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.sbert_kernel import choose, kth
 
@@ -57,12 +57,12 @@ class MixtureTops(OfParts):
             return every_pair(self.fitted, images, self.n_captions, k)
         cells, counts = self._candidates(images, k, names)
         ptr, rows = self._split(cells, len(images))
-        values = self.fitted.summed(exact_values(find, images, ptr, rows) for find in self.finders)
+        values = self.fitted.summed(listed_values(find, images, ptr, rows) for find in self.finders)
         best, values = choose(ptr, rows, values, k)
         found = sorted_tops(best, values, counts, k)
         failed = np.flatnonzero(np.diff(ptr) == 0)
         if len(failed):
-            for mine, theirs in zip(found, self._in_full(images, failed, k), strict=True):
+            for mine, theirs in zip(found, every_pair(self.fitted, images[failed], self.n_captions, k), strict=True):
                 mine[failed] = theirs
         return found
 
@@ -101,13 +101,9 @@ class MixtureTops(OfParts):
     def _narrowed(self, images: np.ndarray, cells: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """What the `k`-th value of each image's cells is at least, float32 [images]; and cells that may reach it."""
         ptr, rows = self._split(cells, len(images))
-        values = [listed_values(find, images, ptr, rows) for find in self.finders]
-        low, high = (
-            self.fitted.summed(v + sign * slack_of(find) for v, find in zip(values, self.finders, strict=True))
-            for sign in (-1, 1)
-        )
-        least = kth(ptr, low, k)
-        return least, cells[high >= np.repeat(least, np.diff(ptr))]
+        values = self.fitted.summed(listed_values(find, images, ptr, rows) for find in self.finders)
+        least = kth(ptr, values, k)
+        return least, cells[values >= np.repeat(least, np.diff(ptr))]
 
     def _reached(
         self, images: np.ndarray, least: np.ndarray, last: Sequence[np.ndarray]
@@ -134,12 +130,6 @@ class MixtureTops(OfParts):
         cheap = [not isinstance(find.fitted, FittedSbert) for find in self.finders]
         nameless = [p for p, value in enumerate(most) if np.isinf(value)]
         return nameless or [max(range(len(most)), key=lambda p: (most[p] > 0 and cheap[p], most[p]))]
-
-    def _in_full(self, images: np.ndarray, some: np.ndarray, k: int) -> Tops:
-        """Tops of `images[some]` from all pairs, multiplied with the others where that shows."""
-        if not any(slack_of(find) for find in self.finders):
-            return every_pair(self.fitted, images[some], self.n_captions, k)
-        return Tops(*(column[some] for column in every_pair(self.fitted, images, self.n_captions, k)))
 
     def _of(self, some: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """The cells of some images, as cells of these."""

@@ -9,11 +9,9 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import CHUNK, ArrayState
 from capgrade.pipelines.measures.cider import FittedCider
-from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
-from capgrade.pipelines.measures.tops.sbert_kernel import slack
 
 if TYPE_CHECKING:
     from capgrade.pipelines.measures.tops.find import Finder
@@ -37,9 +35,7 @@ def named(find: Finder, images: np.ndarray, width: int) -> Named:
         ptr, rows, last = find.named(images, width)
         return Named(np.repeat(np.arange(len(images)), np.diff(ptr)), rows, last)
     tops = find.tops(images, width)
-    return Named(
-        np.repeat(np.arange(len(images)), tops.rows.shape[1]), tops.rows.ravel(), tops.values[:, -1] + slack_of(find)
-    )
+    return Named(np.repeat(np.arange(len(images)), tops.rows.shape[1]), tops.rows.ravel(), tops.values[:, -1])
 
 
 def blocks(finders: Sequence[Finder], images: np.ndarray, n_captions: int) -> Iterator[np.ndarray]:
@@ -48,17 +44,7 @@ def blocks(finders: Sequence[Finder], images: np.ndarray, n_captions: int) -> It
     room = np.empty((len(finders), len(images), CHUNK), np.float32)
     walks = [find.fitted.chunks(images, 0, n_captions, out) for find, out in zip(finders, room, strict=True)]
     for at, _ in zip(range(0, n_captions, CHUNK), zip(*walks, strict=True), strict=True):
-        some = room[:, :, : n_captions - at]
-        for one, find in zip(some, finders, strict=True):
-            if slack_of(find):
-                one += slack_of(find)
-        yield some
-
-
-def slack_of(find: Finder) -> np.float32:
-    """How far a listed value, or one of other images beside it, may be from that of all pairs."""
-    fitted = find.fitted
-    return slack(fitted.embeddings.shape[1]) if isinstance(fitted, FittedSbert) else np.float32(0)
+        yield room[:, :, : n_captions - at]
 
 
 def naming(
@@ -76,7 +62,7 @@ def naming(
 
 
 def _lists(find: Finder) -> bool:
-    """Whether listed values are within `slack_of` those of all pairs: not those of measures on a GPU, nor of CIDEr-D
+    """Whether listed values are those of all pairs: not those of measures on a GPU, nor of CIDEr-D
     without its index."""
     indexed = isinstance(find, CiderTops) or not isinstance(find.fitted, FittedCider)
     return isinstance(find.fitted, ArrayState) and indexed

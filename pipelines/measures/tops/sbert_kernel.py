@@ -122,14 +122,6 @@ def multiply_rest_by_parts(first, last, pair, start, gates, found):
                 found.values[x] = _largest(pair, start[b], start[b + 1], found.rows[x], gates[b])
 
 
-@njit(nogil=True, cache=True)
-def multiply_listed(first, last, queries, start, vectors, ptr, rows, values):
-    """Fill the values of captions rows[ptr[image] : ptr[image + 1]] of images first..last, float32 [len(rows)]."""
-    for b in range(first, last):
-        for k in range(ptr[b], ptr[b + 1]):
-            values[k] = _single(queries, start[b], start[b + 1], vectors[rows[k]])
-
-
 @njit(cache=True)
 def kth(ptr, values, k):
     """float32 [images]: the k-th largest of an image's values, of which there are k or more."""

@@ -20,7 +20,7 @@ from capgrade.pipelines.measures.sbert import FittedSbert, first_of_text
 from capgrade.pipelines.measures.tops import mixture, named
 from capgrade.pipelines.measures.tops.every import Tops, every_pair
 from capgrade.pipelines.measures.tops.find import finder
-from capgrade.pipelines.measures.tops.listed import exact_values, listed_values
+from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.measures.tops.mixture import MixtureTops
 from capgrade.pipelines.measures.tops.named import naming
 from capgrade.pipelines.measures.tops.rouge import RougeTops
@@ -123,13 +123,13 @@ def test_no_images() -> None:
 
 @pytest.mark.parametrize("name", [*WORDS, *SBERT, "scene_graph", "meteor"])
 @pytest.mark.parametrize("left_out", [False, True])
-def test_exact_values_are_those_of_all_pairs(name: str, left_out: bool) -> None:
+def test_listed_values_are_those_of_all_pairs(name: str, left_out: bool) -> None:
     """What tops of a mixture hang on: single pairs have the bits of all pairs, whatever is listed with them."""
     captions = make_captions(sets_with_ties(90, seed=6))
     fitted, rng, images = part(name, captions, left_out), np.random.default_rng(7), np.arange(0, 90, 2)
     lists = [np.sort(rng.choice(captions.n_captions, rng.integers(30), replace=False)) for _ in images]
     ptr, rows = np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.concatenate(lists)
-    found = exact_values(finder(fitted, captions.n_captions), images, ptr, rows)
+    found = listed_values(finder(fitted, captions.n_captions), images, ptr, rows)
     expected = dense(fitted, images, captions.n_captions)[np.repeat(np.arange(len(images)), np.diff(ptr)), rows]
     assert found.tobytes() == expected.tobytes()
 

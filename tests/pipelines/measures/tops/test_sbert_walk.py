@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.measures.sbert import one_blas_thread_each
 from capgrade.pipelines.measures.tops import sbert as module
 from capgrade.pipelines.measures.tops import sbert_reaching, sbert_rounded
 from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.sbert import SbertTops
+from capgrade.pipelines.measures.tops.sbert import SbertTops, one_blas_thread_each
 from capgrade.pipelines.measures.tops.sbert_reaching import floats_of, keys_below, reaching
 from capgrade.pipelines.measures.tops.sbert_walk import rounds, walk
 from tests.pipelines.measures.tops.test_sbert_tops import assert_same, embedded
