@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.pipelines.sampling import among_kernel as kernel
 from capgrade.pipelines.sampling.among import INSIDE, TOP, UNIFORM, SomeSamples
 from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
 from tests.pipelines.sampling.test_plan import setting
@@ -108,3 +109,16 @@ def test_more_is_drawn_than_there_is_room_for_at_first(monkeypatch: pytest.Monke
     monkeypatch.setattr("capgrade.pipelines.sampling.among.SIGMAS", 0)
     assert same(keep_some(PLAN, images, captions, own, values), expected)
     assert len(id_keys(["a"])) == 1
+
+
+def test_hashes_are_computed_once_however_coarse_a_lane_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane tells no shares below 2**-15 apart, and six of so many captions are less."""
+    rooms, below = [], kernel.below
+    monkeypatch.setattr(kernel, "below", lambda *given: (rooms.append(given[-2]), below(*given)))
+    keys = np.random.default_rng(0).integers(2**63, size=3_000_000, dtype=np.uint64)
+    samples = SomeSamples(
+        replace(PLAN, among=1e-4), id_keys([f"i{k}" for k in range(40)]), [np.zeros(1, np.int64)] * 40, 2
+    )
+    listed = samples.listed(keys, [])
+    assert len({id(rows) for rows in rooms}) == 2  # one of the share, one of the uniform sample
+    assert (listed.marks & UNIFORM).sum() == 40 * PLAN.uniform
