@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -31,16 +35,16 @@ INTRO = (
 def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
     found = data.folders(EMBEDDINGS, MANIFEST)
-    parts: list[Part] = []
-    sets = []
+    vectors = {}
     for run, folder in found.items():
         read_manifest(folder, EMBEDDINGS)
-        vectors = load_file(folder / "encodings.safetensors")
-        if "images.vector" in vectors:
-            parts.append(_map(run, folder, vectors, thumbnails))
-        else:
-            sets.append(run)
-    if sets:
+        vectors[run] = load_file(folder / "encodings.safetensors")
+    single = [run for run in found if "images.vector" in vectors[run]]
+    # A map on threads of its own takes many times as long: they wait for each other.
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        placed = list(pool.map(lambda run: _placed(found[run], vectors[run]), single))
+    parts: list[Part] = [_map(run, one, thumbnails) for run, one in zip(single, placed, strict=True)]
+    if sets := [run for run in found if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
     if not found:
         options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
@@ -50,21 +54,36 @@ def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
 
 def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
     """float32 [images + captions, 2] by the cosine of vectors from the mean of their kind, the same every time: on one
-    thread, which also is many times as fast, as the gradient's threads wait for each other."""
+    thread."""
     vectors = np.concatenate([kind - kind.mean(axis=0) for kind in (images, captions)])
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     tsne = TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=0, n_jobs=1)
-    with threadpool_limits(1):
-        return tsne.fit_transform(vectors)
+    return tsne.fit_transform(vectors)
 
 
-def _map(run: str, folder: Path, vectors: dict[str, np.ndarray], thumbnails: Thumbnails) -> Chart:
+@dataclass(frozen=True)
+class _Placed:
+    """Images of a run by number, captions of each by number, and where all these are."""
+
+    items: dict[str, Any]
+    images: np.ndarray
+    of: list[np.ndarray]
+    at: np.ndarray  # float32 [images + captions, 2]
+
+
+def _placed(folder: Path, vectors: dict[str, np.ndarray]) -> _Placed:
     items = read_json(folder / "items.json")
     owner = np.array(items["owner"])
     images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, MOST).astype(int))
     of = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
+    at = layout(vectors["images.vector"][images], vectors["captions.vector"][np.concatenate(of)])
+    return _Placed(items, images, of, at)
+
+
+def _map(run: str, placed: _Placed, thumbnails: Thumbnails) -> Chart:
+    items, images, of, at = placed.items, placed.images, placed.of, placed.at
     captions = np.concatenate(of)
-    at = layout(vectors["images.vector"][images], vectors["captions.vector"][captions])
+    owner = items["owner"]
     first = {int(i): items["captions"][own[0]] for i, own in zip(images, of, strict=True)}
     points = [("image", int(i), first[int(i)]) for i in images]
     points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
