@@ -45,7 +45,8 @@ def matches(
     if by not in files:
         raise InputError(f"no measure '{by}'", file=relevance_dir, remedy=f"choose from: {', '.join(files)}")
     if caption_id is not None and caption_id not in captions.caption_ids:
-        raise InputError(f"no caption '{caption_id}' in split {captions.split}", file=captions_dir)
+        problem = f"no caption '{caption_id}' in split {captions.split}"
+        raise InputError(problem, file=captions_dir, remedy=f"give the id of one, such as '{captions.caption_ids[0]}'")
     column = 0 if caption_id is None else captions.caption_ids.index(caption_id)
     values = {name: _column(file, column) for name, file in files.items()}
     best = np.argsort(-values[by], kind="stable")[:top]

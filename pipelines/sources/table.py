@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 
 EMPTY = "an empty row", "delete it"
+BETWEEN = {"csv": "commas", "tsv": "tabs"}  # columns, by source
 Row = tuple[int, list[str]]
 
 
@@ -57,6 +58,9 @@ def _table_captions(path: Path, params: CaptionsParams, rows: Iterator[Row], rem
     position = Position(str(path), row)
     if not header:
         raise position.refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
+    if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
+        remedy = f"part columns by {BETWEEN[params.source]}, or choose another --source: csv (commas) or tsv (tabs)"
+        raise position.refuse(f"one column, '{header[0]}'", remedy)
     twice = [name for index, name in enumerate(header) if name in header[:index]]
     if twice:
         raise position.refuse(f"column '{twice[0]}' comes twice", "rename one of the two")

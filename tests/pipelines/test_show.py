@@ -50,7 +50,7 @@ def test_a_picture(made: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no caption 'x' in split test"):
+    with pytest.raises(InputError, match="no caption 'x' in split test -> give the id of one, such as '.+#0'"):
         matches(*made, "x", None, 3)
     with pytest.raises(InputError, match="no measure 'spice' -> choose from: cider, rouge_l"):
         matches(*made, None, "spice", 3)

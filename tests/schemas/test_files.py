@@ -64,6 +64,8 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
 def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no manifest.json: not a finished shards folder"):
         read_manifest(tmp_path, "shards")
+    with pytest.raises(InputError, match="gone: no such folder: not a finished shards folder -> check the path"):
+        read_manifest(tmp_path / "gone", "shards")
     write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
     write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.arrow": 2})
     assert read_manifest(tmp_path, "shards")["files"]["a.arrow"]["rows"] == 2

@@ -103,6 +103,7 @@ def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
         ("image\tcaption\n", r"row 1: no column 'image_id' for the image_id -> .*; there are: image, caption"),
         ("image_id\ttext\n", r"row 1: no column 'caption' for the caption -> .*--column caption=NAME"),
         ("image_id\tcaption\tcaption\n", r"row 1: column 'caption' comes twice -> rename one"),
+        ("image_id,caption\n7,A\n", r"row 1: one column, 'image_id,caption' -> part columns by tabs"),
         (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a caption\?"),
         (TSV + "9\n", r"row 5: the row has 1 fields, the header 2 -> a tab inside"),
         (TSV + "\n", r"row 5: an empty row -> delete it"),
@@ -122,6 +123,7 @@ def test_bad_tsv_is_refused(read: Read, text: str, message: str) -> None:
         ("image_id,caption\n7,A\n\n", r"row 3: an empty row -> delete it"),
         ('image_id,caption\n7,A\n8,"B\n9,C\n', r"row 3: not valid CSV: unexpected end of data -> close the quotes"),
         ('image_id,caption\n7,"A"B\n', r"row 2: not valid CSV: .* -> close the quotes"),
+        ("image_id;caption\n7;A\n", r"row 1: one column, 'image_id;caption' -> part columns by commas"),
     ],
 )
 def test_bad_csv_is_refused(read: Read, text: str, message: str) -> None:
