@@ -13,13 +13,14 @@ from tests.conftest import ROOT
 
 DVC = """#!/bin/sh
 case "$*" in
-    "stage list"*) printf 'captions\\ntrain@a\\nevaluate@a\\ntrain@b\\nevaluate@b\\n'; exit;;
+    "stage list"*) printf 'captions\\ntrain@a\\nevaluate@a\\ntrain@scenes_teran\\nevaluate@scenes_teran\\n'; exit;;
     *"$BAD"*) echo "failed $*"; exit 255;;
 esac
 sleep 0.2
 echo "$*"
 """
 BESIDE = "--wait-for-lock repro --single-item"
+TERAN = f"{BESIDE} train@scenes_teran evaluate@scenes_teran align"
 
 
 @pytest.fixture
@@ -44,17 +45,17 @@ def made(project: Path, *arguments: str, bad: str = "no such stage") -> tuple[in
     return done.returncode, done.stdout.splitlines()
 
 
-def test_labels_beside_regions_then_each_run_with_its_evaluation(project: Path) -> None:
+def test_labels_beside_regions_then_each_run_with_what_follows_it(project: Path) -> None:
     status, said = made(project, "repro")
-    assert (status, said[0], said[-1], len(said)) == (0, "repro captions", "repro", 6)
-    assert set(said[1:3]) == {f"{BESIDE} regions", f"{BESIDE} relevance shards agree publish"}
-    assert set(said[3:5]) == {f"{BESIDE} train@a evaluate@a", f"{BESIDE} train@b evaluate@b"}
+    assert (status, said[0], said[-1], len(said)) == (0, "repro captions", "repro", 7)
+    assert set(said[1:3]) == {f"{BESIDE} regions", f"{BESIDE} relevance shards"}
+    assert set(said[3:6]) == {f"{BESIDE} train@a evaluate@a", TERAN, f"{BESIDE} agree publish"}
 
 
 def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path) -> None:
     status, said = made(project, "repro", bad="train@a")
-    assert status and len(said) == 5
-    assert set(said[3:]) == {f"failed {BESIDE} train@a evaluate@a", f"{BESIDE} train@b evaluate@b"}
+    assert status and len(said) == 6
+    assert set(said[3:]) == {f"failed {BESIDE} train@a evaluate@a", TERAN, f"{BESIDE} agree publish"}
 
 
 def test_an_experiment_is_one_command(project: Path) -> None:
