@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 from numba import carray
 from numba.core import cgutils, types
@@ -21,6 +20,7 @@ from numba.extending import intrinsic
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.files import numpy_type
 from capgrade.schemas.relevance import Relevance
+from capgrade.schemas.threads import get_num_threads
 
 CELLS = 2**20  # of a block, a thread at a time
 
@@ -214,7 +214,7 @@ def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:
     if len(spans) == 1:
         work(spans[0])
         return
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    with ThreadPoolExecutor(get_num_threads()) as threads:
         list(threads.map(work, spans))
 
 

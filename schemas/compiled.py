@@ -24,6 +24,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 
 from capgrade.schemas.say import tell
+from capgrade.schemas.threads import start
 
 CONSTANTS = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
@@ -39,7 +40,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)  # one for C, compiled too, that nobody calls
     if cache:
         try:
-            kernel._cache = _Cache(function)  # type: ignore[arg-type]
+            kernel._cache = _Cache(function, bool(options.get("parallel")))  # type: ignore[arg-type]
         except RuntimeError as error:  # no folder that may be written
             _warn(str(error).partition(" for file")[0])
     return kernel
@@ -53,14 +54,17 @@ def _warn(problem: str) -> None:
 class _Cache(FunctionCache):
     """numba's, with a stamp of everything that may be compiled into the function."""
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, parallel: bool = False) -> None:
         super().__init__(function)
+        self.parallel = parallel
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp(function))
         # Compared before the rest is unpickled, which may name types that are not there any more.
         self._cache_file._version = f"{numba.__version__} {self._cache_file._source_stamp}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Kept machine code, or None after a word on what takes the seconds that follow."""
+        if self.parallel:
+            start()
         found = super().load_overload(sig, target_context)
         if found is None:
             tell(COMPILING)

@@ -6,13 +6,12 @@ vectors alone: not on the processor, nor on what else is multiplied beside it.
 
 from __future__ import annotations
 
-from llvmlite.binding import get_host_cpu_features
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, codegen
 from numba.extending import intrinsic
 
 ir = cgutils.ir  # llvmlite's, which numba brings
-WIDE = get_host_cpu_features().get("avx512f", False)  # 32 registers of 16 floats, else 16 of 8
+WIDE = codegen.ll.get_host_cpu_features().get("avx512f", False)  # 32 registers of 16 floats, else 16 of 8
 SIDE = 16 if WIDE else 8  # of a block that is transposed, and floats of a register
 HALVES = (0, SIDE)  # where the halves of a block of products begin
 COLUMNS = 2 * SIDE

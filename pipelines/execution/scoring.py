@@ -14,6 +14,7 @@ from capgrade.pipelines.execution.tables import Batches, Mergeable, Opened
 from capgrade.pipelines.execution.watch import watch
 from capgrade.pipelines.measures import FITTED, Fitted
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.threads import start
 
 # One kernel at a time in a process: each is parallel already, and numba's threads are shared.
 KERNEL = threading.Lock()
@@ -43,6 +44,7 @@ class Scorer:
         """A block's tables, or what a group of captions adds to them."""
         job, images = self.job, self.job.images(block)
         with KERNEL:
+            start()
             numba.set_num_threads(self._threads())
             if len(job.groups) == 1:
                 return job.tables.whole(images, self.opened)

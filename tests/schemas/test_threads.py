@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -18,6 +21,12 @@ def count(first, last, out):
     """Adds one where it comes by."""
     for k in range(first, last):
         out[k] += 1
+
+
+@njit(parallel=True, cache=True)
+def double(out):
+    for k in numba.prange(out.shape[0]):
+        out[k] *= 2
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +84,29 @@ def test_after_a_fork() -> None:
         in_threads(count, 4, out)
         os._exit(0 if (out == 1).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+ROOT = Path(__file__).parents[2]
+FIRST = {
+    "a loop": "in_threads(lambda first, last: None, 2)",
+    "a kernel of parallel code": "from tests.schemas.test_threads import double; double(np.ones(4))",
+    "their number": "get_num_threads()",
+}
+
+
+@pytest.mark.parametrize("torch_first", [True, False])
+@pytest.mark.parametrize("what", FIRST)
+def test_torch_keeps_the_number_of_threads_that_it_was_given(what: str, torch_first: bool) -> None:
+    """numba's threads, when they start, set OpenMP's number, which torch has too: training had one thread or two by
+    what was computed before it, and other last bits."""
+    pytest.importorskip("torch")
+    lines = [
+        "import numpy as np",
+        "from capgrade.schemas.threads import get_num_threads, in_threads",
+        FIRST[what],
+        "import torch",
+    ]
+    code = "\n".join(["import torch", *lines] if torch_first else lines) + "\nprint(torch.get_num_threads())"
+    given = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=given, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]

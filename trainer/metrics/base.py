@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-import numba
 import numpy as np
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.threads import get_num_threads
 from capgrade.trainer.metrics.ranking import Array, Ranking, Ties, rank
 
 Score: TypeAlias = "Callable[[Block], Array]"
@@ -272,9 +272,9 @@ def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Arr
     `score` returns (b,) or (b, m). `rows` is the number of queries of a block, by default what fits `CELLS`.
     """
     total, width = queries.similarity.shape
-    step = rows or max(1, min(CELLS // width, -(-total // numba.get_num_threads())))
+    step = rows or max(1, min(CELLS // width, -(-total // get_num_threads())))
     spans = [(start, min(start + step, total)) for start in range(0, total, step)]
-    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+    with ThreadPoolExecutor(get_num_threads()) as pool:
         return np.concatenate(list(pool.map(lambda span: score(Block(queries, *span)), spans)))
 
 

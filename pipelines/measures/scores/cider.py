@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import prange
 
 from capgrade.pipelines.measures.scores.grams import SMALL, Grams
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.threads import get_num_threads
 
 
 @njit(cache=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import prange
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.threads import get_num_threads
 
 MAX_ORDER = 4
 SMALL = 100_000  # n-grams that one thread has counted before others have started

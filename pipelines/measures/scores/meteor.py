@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import prange
 
 from capgrade.pipelines.measures.meteor.align import (
     align,
@@ -30,6 +30,7 @@ from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.pipelines.measures.scores.words import Words, respelled, with_sentences
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.threads import get_num_threads
 
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and function words that
 # match, of the candidate and of the reference.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import get_num_threads
 
 from capgrade.pipelines.measures.bleu import FittedBleu
 from capgrade.pipelines.measures.tops import bleu_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, wanted, whole_where_failed
+from capgrade.schemas.threads import get_num_threads
 
 
 @dataclass(frozen=True)

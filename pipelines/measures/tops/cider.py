@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
 
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.cider_kernel import Postings, Rows
 from capgrade.pipelines.measures.tops import cider_kernel as kernel
 from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, whole_where_failed
+from capgrade.schemas.threads import get_num_threads
 
 CLASSES = 256  # of lengths, that the packed norms have bits for
 

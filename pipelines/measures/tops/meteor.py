@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
 
 from capgrade.pipelines.measures.meteor import FittedMeteor
 from capgrade.pipelines.measures.meteor.kernel import listed
@@ -14,6 +13,7 @@ from capgrade.pipelines.measures.meteor.phrases import LONGEST
 from capgrade.pipelines.measures.tops import meteor_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, sorted_tops
 from capgrade.pipelines.measures.tops.tokens import tokens
+from capgrade.schemas.threads import get_num_threads
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
 
 from capgrade.pipelines.measures.rouge import FittedRougeL
 from capgrade.pipelines.measures.tops import rouge_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 from capgrade.pipelines.measures.tops.tokens import tokens
+from capgrade.schemas.threads import get_num_threads
 
 
 @dataclass(frozen=True)

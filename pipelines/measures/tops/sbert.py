@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
 from threadpoolctl import threadpool_limits
 
 from capgrade.pipelines.measures.sbert import FittedSbert
@@ -22,6 +21,7 @@ from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_ou
 from capgrade.pipelines.measures.tops.sbert_rotated import LONG, Rotated, rotate
 from capgrade.pipelines.measures.tops.sbert_rounded import Rounded, has_amx, round_captions
 from capgrade.pipelines.measures.tops.sbert_walk import walk
+from capgrade.schemas.threads import get_num_threads
 
 CAPTIONS = 512  # for each that is wanted; fewer are scored in full: the best are then too large a share of all
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import get_num_threads
 
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import scene_graph_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops, wanted
+from capgrade.schemas.threads import get_num_threads
 
 DENSE_SHARE = 0.2  # of the captions
 
