@@ -81,6 +81,10 @@ def verify(root: Path) -> Report:
     frequencies. An index is compared with the model it was made from.
     Raises InputError when there is no such folder, or nothing of capgrade in it.
     """
+    if root.is_file():
+        raise InputError(
+            "a file where a folder is needed", file=root, remedy=f"give the folder that holds it: {root.parent}"
+        )
     if not root.is_dir():
         raise InputError("no such folder", file=root, remedy="give a folder that capgrade wrote")
     report = Report()

@@ -180,6 +180,10 @@ def test_tables_that_need_no_manifest(tree: Path) -> None:
 
 
 def test_nothing_to_verify(tmp_path: Path) -> None:
-    for folder, message in ((tmp_path, "nothing that capgrade wrote"), (tmp_path / "x", "no such folder")):
+    (tmp_path / "file").touch()
+    for folder, message in (
+        (tmp_path, "nothing that capgrade wrote"), (tmp_path / "x", "no such folder"),
+        (tmp_path / "file", "a file where a folder is needed"),
+    ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             verify(folder)
