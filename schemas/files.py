@@ -294,9 +294,11 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """
     if folder.is_file():
         raise InputError(f"a file where a {kind} folder is needed", file=folder, remedy="give what --out named")
-    if not folder.exists():
-        raise InputError(f"no such folder: not a finished {kind} folder", file=folder, remedy="check the path")
     remedy = made_again(kind, folder)
+    if not folder.exists():
+        raise InputError(
+            f"no such folder: not a finished {kind} folder", file=folder, remedy=f"check the path, or {remedy}"
+        )
     if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)
