@@ -173,7 +173,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "results.md": {"make": ELSEWHERE, "python": "hours"},
     "scale.md": {
         "capgrade bench corpus --source coco5k --images 3300000": "3.3 million captions; performance.md makes fewer",
-        "capgrade shards --captions one --out OUT --measures cider,sbert --set": "of the captions before",
+        "capgrade shards --captions one --measures rouge_l --out OUT --measures cider,sbert": "of the captions before",
         "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
     "scene_graph.md": {"python": "a minute of COCO"},
