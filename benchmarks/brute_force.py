@@ -43,7 +43,7 @@ def samples_of(
 ) -> Sample:
     """Of one image; `keys` of all captions, `values` float32 [measures, captions], low and high of each measure.
 
-    Windows draw from the captions whose hash with the image is in the share `among`.
+    Windows draw from the captions whose key of the share is in the share `among`.
     """
     low, high = zip(*bounds, strict=True)
     windows = params.windows
@@ -51,7 +51,7 @@ def samples_of(
     n, among = values.shape[1], 1.0 if windows.among == "all" else windows.among
     base = _mix(id_keys([captions.image_ids[image]]) ^ id_keys([f"seed {params.seed}"]))
     pair = base + keys
-    share = _mix(pair) <= np.uint64(min(int(among * 2**64), _MASK))
+    share = _keys(pair, 1) <= np.uint64(min(int(among * 2**64), _MASK))
     reasons, missed, uniform = np.zeros(n, np.int64), np.ones(n), min(1.0, params.uniform / n)
     reasons[captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]] |= 1
     reasons[_lowest(_keys(pair, 0), params.uniform)] |= 2
@@ -61,7 +61,7 @@ def samples_of(
         for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower) & (row < upper)
             inside = np.flatnonzero(here & share)
-            drawn = _keys(pair[inside], 1 + m * together + w % together)
+            drawn = _keys(pair[inside], 2 + m * together + w % together)
             reasons[inside[_lowest(drawn, windows.per_window)]] |= 8 << 2 * m
             size = len(inside) + ~share[here]  # with the caption itself, were it in the share
             missed[here] *= 1 - np.minimum(1, windows.per_window / size)

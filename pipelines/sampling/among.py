@@ -1,8 +1,8 @@
 """Samples of an image without a value for every caption: windows of a random share of the captions.
 
-A caption is in the image's share if the hash of the pair is below a limit: each is with the same probability `among`,
-independently of all others. The uniform sample is drawn by hashes of pairs too, the same as where every caption is
-scored. So values are needed of own captions, tops, the uniform sample and the share alone.
+A caption is in the image's share if the pair's key of the share is below a limit: each is with the same probability
+`among`, independently of all others. The uniform sample is the same as where every caption is scored. So values are
+needed of own captions, tops, the uniform sample and the share alone; one hash of each pair finds both.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.sampling import among_kernel as kernel
-from capgrade.pipelines.sampling.keys import LANE_BITS, REST
+from capgrade.pipelines.sampling.keys import SHARE, UNIFORM, pack
 from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
 from capgrade.schemas.threads import in_threads
 
-TOP, UNIFORM, INSIDE = kernel.TOP, kernel.UNIFORM, kernel.INSIDE
+TOP, OF_UNIFORM, INSIDE = kernel.TOP, kernel.OF_UNIFORM, kernel.INSIDE
 SIGMAS = 8  # of the number drawn, that there is room for at first
 
 
@@ -27,11 +27,11 @@ class Listed(NamedTuple):
 
     ptr: np.ndarray  # int64 [images + 1]
     rows: np.ndarray  # int64 [listed]
-    marks: np.ndarray  # int64 [listed]: UNIFORM, INSIDE the share, and TOP << measure
+    marks: np.ndarray  # int64 [listed]: OF_UNIFORM, INSIDE the share, and TOP << measure
 
 
 def limit_of(among: float) -> np.uint64:
-    """The highest hash of a pair inside the share."""
+    """The highest key of so large a share of all pairs."""
     return np.uint64(min(int(among * 2**64), 2**64 - 1))
 
 
@@ -41,31 +41,34 @@ class SomeSamples(Samples):
     def listed(self, caption_keys: np.ndarray, tops: Sequence[np.ndarray]) -> Listed:
         """Of each image its own captions, the tops of each measure, int64 [images, k] each, its uniform sample and its
         share."""
-        n, image = len(caption_keys), np.arange(self.images)
-        inside = _below(self._base, caption_keys, False, limit_of(self.plan.among), self.plan.among)
-        parts = [(*inside, INSIDE), (*self._uniform(caption_keys), UNIFORM), (self._own_image, self._own, 0)]
-        parts += [(np.repeat(image, rows.shape[1]), rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
-        cells = np.concatenate([owner * n + rows for owner, rows, _ in parts])
+        n, image = len(caption_keys), np.repeat(np.arange(self.images), self.plan.top)
+        sure = [(self._own_image, self._own, 0)]
+        sure += [(image, rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
+        cells = np.concatenate([owner * n + rows for owner, rows, _ in sure])
         found, at = np.unique(cells, return_inverse=True)
         marks = np.zeros(len(found), np.int64)
-        np.bitwise_or.at(marks, at, np.repeat([mark for *_, mark in parts], [len(rows) for _, rows, _ in parts]))
+        np.bitwise_or.at(marks, at, np.repeat([mark for *_, mark in sure], [len(rows) for _, rows, _ in sure]))
+        found, marks = _joined(*self._drawn(caption_keys), found, marks)
         return Listed(np.searchsorted(found, np.arange(self.images + 1) * n), found % n, marks)
 
-    def _uniform(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Image and row of the captions of the lowest uniform keys of each image."""
-        n = len(caption_keys)
+    def _drawn(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cells of the pairs inside the share and of those of the lowest uniform keys of each image, ascending, and
+        their marks."""
+        n, inside = len(caption_keys), limit_of(self.plan.among)
         size = min(self.plan.uniform, n)
         share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
         while True:
-            image, rows = _below(self._base, caption_keys, True, limit_of(share), share)
-            counts = np.bincount(image, minlength=self.images)
+            image, rows, marks = _low(self._base, caption_keys, limit_of(share), inside)
+            low = np.flatnonzero(marks & OF_UNIFORM)
+            counts = np.bincount(image[low], minlength=self.images)
             if share == 1 or (counts >= size).all():
                 break
             share = min(1.0, 2 * share)
-        order = np.lexsort((kernel.uniform_keys(self._base[image] + caption_keys[rows]), image))
+        keys = kernel.keys_of(self._base[image[low]] + caption_keys[rows[low]], UNIFORM)
+        order = low[np.lexsort((keys, image[low]))]
         rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        kept = order[rank < size]
-        return image[kept], rows[kept]
+        marks[order[rank >= size]] &= ~OF_UNIFORM
+        return (image * n + rows)[marks > 0], marks[marks > 0]
 
     def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
         """values float32 [measures, listed]; own captions are listed."""
@@ -76,9 +79,9 @@ class SomeSamples(Samples):
 
     def marked(self, caption_keys: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> Listed:
         """Captions to offer to every sample that may take them: windows take those inside the share."""
-        hashes = kernel.share_hashes(np.repeat(self._base, np.diff(ptr)) + caption_keys[rows])
-        inside = INSIDE * (hashes <= limit_of(self.plan.among))
-        return Listed(ptr, rows, inside | UNIFORM | (TOP << self.measures) - TOP)
+        keys = kernel.keys_of(np.repeat(self._base, np.diff(ptr)) + caption_keys[rows], SHARE)
+        inside = INSIDE * (keys <= limit_of(self.plan.among))
+        return Listed(ptr, rows, inside | OF_UNIFORM | (TOP << self.measures) - TOP)
 
     def offer_some(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
         """As `offer_listed`, whether own captions are listed or not. ValueError for a NaN, as `Samples.offer`."""
@@ -100,8 +103,8 @@ class SomeSamples(Samples):
         n, plan = n_captions or len(caption_keys), self.plan
         found = self.kept(n)
         image = np.repeat(np.arange(self.images), np.diff(found.ptr))
-        hashes = kernel.share_hashes(self._base[image] + caption_keys[found.caption])
-        outside = (hashes > limit_of(plan.among)).astype(np.int64)
+        keys = kernel.keys_of(self._base[image] + caption_keys[found.caption], SHARE)
+        outside = (keys > limit_of(plan.among)).astype(np.int64)
         members = self.members
         missed = np.ones(len(image))
         for m in range(self.measures):
@@ -115,19 +118,31 @@ class SomeSamples(Samples):
         return replace(found, weight=1 / np.where(certain, 1.0, chance))
 
 
-def _below(
-    base: np.ndarray, caption_keys: np.ndarray, uniform: bool, limit: np.uint64, share: float
+def _joined(
+    cells: np.ndarray, marks: np.ndarray, others: np.ndarray, their: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Image and row of the captions whose hash with an image, or whose uniform key as far as its lane says, is at most
-    the limit: about a share, and no caption of a lower uniform key is missing."""
-    n = len(caption_keys)
-    if uniform:  # a lane tells no smaller shares apart
-        share = (int(limit >> REST) + 1) / 2**LANE_BITS
-    room = min(n, int(share * n + SIGMAS * np.sqrt(share * n)) + SIGMAS)
+    """Cells in either list, both ascending, with the marks of both."""
+    at = np.searchsorted(cells, others)
+    known = at < len(cells)
+    known[known] = cells[at[known]] == others[known]
+    marks[at[known]] |= their[known]
+    return np.insert(cells, at[~known], others[~known]), np.insert(marks, at[~known], their[~known])
+
+
+def _low(
+    base: np.ndarray, caption_keys: np.ndarray, uniform: np.uint64, share: np.uint64
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Image and row of the pairs whose uniform key or key of the share is at most its limit, and marks of which."""
+    n, limits, bound = len(caption_keys), np.array([uniform, share], np.uint64), np.empty(1, np.uint64)
+    pack(limits, bound)
+    reach = min(1.0, (float(uniform) + float(share)) / 2**64)
+    room = min(n, int(reach * n + SIGMAS * np.sqrt(reach * n)) + SIGMAS)
     while True:
-        rows, counts = np.empty((len(base), room), np.int64), np.empty(len(base), np.int64)
-        in_threads(kernel.below, len(base), base, caption_keys, uniform, limit, rows, counts)
+        rows, marks = np.empty((len(base), room), np.int64), np.empty((len(base), room), np.int64)
+        counts = np.empty(len(base), np.int64)
+        in_threads(kernel.low, len(base), base, caption_keys, limits, bound[0], rows, marks, counts)
         if counts.max(initial=0) <= room:
             break
         room = int(counts.max())
-    return np.repeat(np.arange(len(base)), counts), rows[np.arange(room) < counts[:, None]]
+    filled = np.arange(room) < counts[:, None]
+    return np.repeat(np.arange(len(base)), counts), rows[filled], marks[filled]

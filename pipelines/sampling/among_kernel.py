@@ -6,56 +6,49 @@ import numpy as np
 
 from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.kernel import descending, take
-from capgrade.pipelines.sampling.keys import ANY, LANES, REST, key_below, lane, share_hash, word
+from capgrade.pipelines.sampling.keys import ANY, GUARD, LANES, SHARE, UNIFORM, key_below, word
 from capgrade.schemas.compiled import njit
 
-UNIFORM, INSIDE, TOP = 1, 2, 4  # marks; measure m has TOP << m
-SLICE = 256  # captions looked at together
+OF_UNIFORM, INSIDE, TOP = 1, 2, 4  # marks; measure m has TOP << m
+TOGETHER = 64  # captions whose hashes are computed before one is looked at
 
 
 @njit(cache=True)
-def share_hashes(seeds):
-    """uint64 [pairs]: the hash of each pair that says whether it is in its image's share."""
+def keys_of(seeds, key):
+    """uint64 [pairs]: key UNIFORM or SHARE of each pair, which are of the first word."""
     out = np.empty_like(seeds)
     for k in range(seeds.shape[0]):
-        out[k] = share_hash(seeds[k])
-    return out
-
-
-@njit(cache=True)
-def uniform_keys(seeds):
-    """uint64 [pairs]: the key of each pair in the uniform sample."""
-    out = np.empty_like(seeds)
-    for k in range(seeds.shape[0]):
-        out[k] = key_below(word(seeds[k], 0), 0, ANY)
+        out[k] = key_below(word(seeds[k], 0), key, ANY)
     return out
 
 
 @njit(nogil=True, cache=True)
-def below(begin, end, base, caption_keys, uniform, limit, rows, counts):
-    """Fill the captions of images begin..end of hashes up to the limit, or of uniform keys whose highest bits are at
-    most its own, as far as there is room; counts all."""
+def low(begin, end, base, caption_keys, limits, bound, rows, marks, counts):
+    """Fill the captions of images begin..end of a uniform key, or a key of the share, up to its limit, and which of
+    the two, as far as there is room; counts all. limits uint64 [2], and as `pack` makes them a word."""
     n, room = caption_keys.shape[0], rows.shape[1]
+    left = np.empty(TOGETHER, np.uint64)
     for b in range(begin, end):
-        found, hit = 0, np.empty(SLICE, np.uint8)
-        for at in range(0, n, SLICE):
-            some = caption_keys[at : at + SLICE]
-            hits = np.uint8(0)
-            if uniform:
+        found, seed = 0, base[b]
+        for at in range(0, n, TOGETHER):
+            some, every = caption_keys[at : at + TOGETHER], GUARD
+            for c in range(some.shape[0]):
+                left[c] = (word(seed + some[c], 0) | GUARD) - bound  # a lane that is below takes the guard's bit
+                every &= left[c]
+            if every != GUARD:
                 for c in range(some.shape[0]):
-                    hit[c] = lane(word(base[b] + some[c], 0), 0) <= limit >> REST
-                    hits |= hit[c]
-            else:
-                for c in range(some.shape[0]):
-                    hit[c] = share_hash(base[b] + some[c]) <= limit
-                    hits |= hit[c]
-            if hits:
-                for c in range(some.shape[0]):
-                    if hit[c]:
-                        if found < room:
-                            rows[b, found] = at + c
-                        found += 1
+                    if left[c] & GUARD != GUARD:
+                        mark = _mark(word(seed + some[c], 0), limits)
+                        if mark and found < room:
+                            rows[b, found], marks[b, found] = at + c, mark
+                        found += int(mark > 0)
         counts[b] = found
+
+
+@njit(cache=True)
+def _mark(drawn, limits):
+    mark = OF_UNIFORM if key_below(drawn, UNIFORM, ANY) <= limits[UNIFORM] else 0
+    return mark | INSIDE if key_below(drawn, SHARE, ANY) <= limits[SHARE] else mark
 
 
 @njit(nogil=True, cache=True)
@@ -69,7 +62,7 @@ def offer_listed(begin, end, base, keys, ptr, rows, marks, values, value_bits, c
     for b in range(begin, end):
         for k in range(ptr[b], ptr[b + 1]):
             seed, row, mine = base[b] + keys[k], rows[k], np.ascontiguousarray(values[:, k])
-            if marks[k] & UNIFORM:
+            if marks[k] & OF_UNIFORM:
                 key = key_below(word(seed, 0), 0, limit[b, 0])
                 if key < ANY:
                     payload[b, take(0, key, row, start, heap[b], size[b], limit[b])] = mine

@@ -1,4 +1,5 @@
-"""The hashes that draw: for each pair of an image and a caption a key of each random sample that may take the pair.
+"""The hashes that draw: for each pair of an image and a caption a key of each random sample that may take the pair,
+and one of the image's share of the captions.
 
 A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator (Steele, Lea and
 Flood 2014). Its numbers are words of four lanes, of 16 bits each. The highest 15 bits of key k are the low ones of
@@ -13,17 +14,12 @@ import numpy as np
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
 
-RULE = 2  # the number of this rule: shards drawn by another are neither joined nor updated
+RULE = 3  # the number of this rule: shards drawn by another are neither joined nor updated
+UNIFORM, SHARE, WINDOWS = 0, 1, 2  # numbers of keys: of the uniform sample, the share, the first of windows
 LANES, LANE_BITS = 4, 15  # of a word; the bit above those of a lane is of no key
 REST = np.uint64(64 - LANE_BITS)  # bits of a key below those of its lane
 GUARD = np.uint64(0x8000_8000_8000_8000)
 ANY = np.uint64(2**64 - 1)  # the limit of a sample with room left
-
-
-@njit(cache=True)
-def share_hash(seed):
-    """uint64: the hash that says whether a pair is in the image's share of the captions."""
-    return mix(seed)
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ import numpy as np
 from capgrade.pipelines.sampling import kernel
 from capgrade.pipelines.sampling.cells import cells_of, held
 from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows, mix_all
-from capgrade.pipelines.sampling.keys import ANY
+from capgrade.pipelines.sampling.keys import ANY, UNIFORM, WINDOWS
 from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.threads import in_threads
@@ -191,14 +191,14 @@ class Samples:
 def key_numbers(windows: Windows) -> np.ndarray:
     """int64 [samples]: the number of the key that each sample draws by, 0 that of the uniform one; tops need none.
 
-    If at most k windows hold a value, window w of measure m has key 1 + m k + w mod k: windows that share a key have no
-    value in common, so no pair needs it twice.
+    If at most k windows hold a value, window w of measure m has key WINDOWS + m k + w mod k: windows that share a key
+    have no value in common, so no pair needs it twice.
     """
     measures, n_windows = windows.lower.shape[0], windows.lower.shape[1] - 1
     reach = [np.searchsorted(lo[:-1], up[:-1]) for lo, up in zip(*windows, strict=True)]
     together = int((np.stack(reach) - np.arange(n_windows)).max())
-    keys = 1 + np.arange(measures)[:, None] * together + np.arange(n_windows) % together
-    return np.concatenate([np.zeros(1 + measures, np.int64), keys.ravel()])
+    keys = WINDOWS + np.arange(measures)[:, None] * together + np.arange(n_windows) % together
+    return np.concatenate([np.full(1 + measures, UNIFORM), keys.ravel()])
 
 
 def windows_of(bounds: np.ndarray) -> Windows:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.sampling import among_kernel as kernel
-from capgrade.pipelines.sampling.among import INSIDE, TOP, UNIFORM, SomeSamples
+from capgrade.pipelines.sampling.among import INSIDE, OF_UNIFORM, TOP, SomeSamples
 from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
+from tests.pipelines.sampling.test_offering import key
 from tests.pipelines.sampling.test_plan import setting
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3, among=0.3)
@@ -69,7 +70,7 @@ def test_what_is_listed() -> None:
         rows, marks = found.rows[found.ptr[i] : found.ptr[i + 1]], found.marks[found.ptr[i] : found.ptr[i + 1]]
         assert (np.diff(rows) > 0).all()
         assert np.isin(own[i], rows).all()
-        assert (marks & UNIFORM > 0).sum() == 6
+        assert (marks & OF_UNIFORM > 0).sum() == 6
         assert abs((marks & INSIDE > 0).sum() - 1500) < 5 * np.sqrt(5000 * 0.3 * 0.7)
         for m in range(2):
             assert set(rows[marks & (TOP << m) > 0]) == set(best(values[m], 5)[i])
@@ -111,14 +112,22 @@ def test_more_is_drawn_than_there_is_room_for_at_first(monkeypatch: pytest.Monke
     assert len(id_keys(["a"])) == 1
 
 
-def test_hashes_are_computed_once_however_coarse_a_lane_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lane tells no shares below 2**-15 apart, and six of so many captions are less."""
-    rooms, below = [], kernel.below
-    monkeypatch.setattr(kernel, "below", lambda *given: (rooms.append(given[-2]), below(*given)))
+def test_the_share_is_of_the_keys_that_are_written_down() -> None:
+    ids = [f"c{k}" for k in range(700)]
+    for image in ("i0", "i1"):
+        samples = SomeSamples(replace(PLAN, seed=9), id_keys([image]), [np.zeros(1, np.int64)], 2)
+        found = samples.listed(id_keys(ids), [])
+        expected = [k for k, name in enumerate(ids) if key(9, image, name, 1) <= int(0.3 * 2**64)]
+        assert found.rows[found.marks & INSIDE > 0].tolist() == expected
+
+
+def test_hashes_are_computed_once_however_few_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms, low = [], kernel.low
+    monkeypatch.setattr(kernel, "low", lambda *given: (rooms.append(given[-3]), low(*given)))
     keys = np.random.default_rng(0).integers(2**63, size=3_000_000, dtype=np.uint64)
     samples = SomeSamples(
         replace(PLAN, among=1e-4), id_keys([f"i{k}" for k in range(40)]), [np.zeros(1, np.int64)] * 40, 2
     )
     listed = samples.listed(keys, [])
-    assert len({id(rows) for rows in rooms}) == 2  # one of the share, one of the uniform sample
-    assert (listed.marks & UNIFORM).sum() == 40 * PLAN.uniform
+    assert len({id(rows) for rows in rooms}) == 1
+    assert (listed.marks & OF_UNIFORM).sum() == 40 * PLAN.uniform

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from capgrade.pipelines.sampling.kernel import mix_all
-from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, pack, share_hash, word
+from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, pack, word
 from capgrade.pipelines.sampling.plan import Plan, id_keys, key_numbers, windows_of
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
@@ -20,12 +20,11 @@ NUMBERS = 10
 
 @njit
 def keys_of(seeds, numbers):
-    """uint64 [numbers + 1, pairs]: every key, and the hash of the share."""
-    out = np.empty((numbers + 1, seeds.shape[0]), np.uint64)
+    """uint64 [numbers, pairs]: every key."""
+    out = np.empty((numbers, seeds.shape[0]), np.uint64)
     for k in range(seeds.shape[0]):
         for number in range(numbers):
             out[number, k] = key_below(word(seeds[k], number // LANES), number, ANY)
-        out[numbers, k] = share_hash(seeds[k])
     return out
 
 
@@ -47,7 +46,7 @@ def test_keys_are_those_that_are_written_down() -> None:
 
 
 def test_every_key_is_uniform(drawn: np.ndarray) -> None:
-    """By the highest 10 bits, the 10 below those of the lane, and the lowest 10: 66 tests."""
+    """By the highest 10 bits, the 10 below those of the lane, and the lowest 10: 60 tests."""
     for shift in (54, 39, 0):
         for one in drawn:
             counts = np.bincount((one >> np.uint64(shift) & np.uint64(1023)).astype(np.int64), minlength=1024)
@@ -106,7 +105,7 @@ def test_windows_that_share_a_key_share_no_value() -> None:
         plan = Plan((-1.0, 0.0), (1.0, 10.0), 3, width, stride, 2, 5, 0)
         windows = windows_of(np.stack([plan.windows(m) for m in range(2)]))
         keys = key_numbers(windows)
-        assert (keys[:3] == 0).all() and (keys[3:] > 0).all()
+        assert (keys[:3] == 0).all() and (keys[3:] > 1).all()  # 1 is that of the share
         for m, of_windows in enumerate(keys[3:].reshape(2, -1)):
             for a, b in combinations(range(len(of_windows)), 2):
                 if windows.lower[m, b] < windows.upper[m, a]:
@@ -114,10 +113,10 @@ def test_windows_that_share_a_key_share_no_value() -> None:
         assert not set(keys[3:].reshape(2, -1)[0]) & set(keys[3:].reshape(2, -1)[1])
 
 
-def test_seven_keys_with_the_default_windows_of_three_measures() -> None:
+def test_eight_keys_in_two_words_with_the_default_windows_of_three_measures() -> None:
     plan = Plan((0.0, 0.0, -1.0), (10.0, 1.0, 1.0), 64, 0.1, 0.05, 4, 64, 0)
     keys = key_numbers(windows_of(np.stack([plan.windows(m) for m in range(3)])))
-    assert sorted(set(keys.tolist())) == [0, 1, 2, 3, 4, 5, 6]
+    assert sorted(set(keys.tolist())) == [0, 2, 3, 4, 5, 6, 7]
 
 
 def test_words_are_the_numbers_of_splitmix64() -> None:

@@ -61,7 +61,7 @@ def chosen(plan: Plan, image: str, ids: list[str], own: list[int], values: np.nd
             reasons[c] = reasons.get(c, 0) | 4 << 2 * m
         for w, (lower, upper) in enumerate(plan.windows(m).tolist()):
             inside = [c for c in range(n) if lower <= row[c] < upper]
-            draw(inside, plan.per_window, 1 + m * together + w % together, 8 << 2 * m)
+            draw(inside, plan.per_window, 2 + m * together + w % together, 8 << 2 * m)
             for c in inside:
                 missed[c] *= 1 - min(1, plan.per_window / len(inside))
     certain = 1 | sum(4 << 2 * m for m in range(len(values)))
