@@ -29,7 +29,7 @@ def check(captions: Captions, shards: Shards, count: int, some: range | None = N
     chosen = choose(params.measures, MeasuresParams.model_validate(made["measures"]))
     fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
     bounds = [(measure.low, measure.high) for measure in chosen.values()]
-    keys, size, largest, checked = id_keys(captions.caption_ids), params.block_images, 0.0, 0
+    keys, size, largest, checked = id_keys(captions.caption_ids), made["shards"]["block_images"], 0.0, 0
     held = range(-(-captions.n_images // size)) if some is None else some
     blocks = np.random.default_rng(0).permutation(held)[: -(-count // size)]
     with progress("brute force", len(blocks)) as advance:

@@ -18,7 +18,6 @@ from capgrade.benchmarks.scale_run import embeddings, run, store
 from capgrade.pipelines.execution.parts import KIND, Part
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import open_arrow, read_manifest
-from capgrade.schemas.params import ShardsParams
 from capgrade.schemas.shards import Shards
 
 SMALLER = 4  # times as many images in the larger part
@@ -55,10 +54,11 @@ def _measured(
     captions_dir: Path, captions: Captions, names: Sequence[str], out: Path, checked: int, among: float, of: int
 ) -> dict[str, Any]:
     """Of the first of so many parts, and of its samples against brute force."""
-    part, size = Part(1, of), ShardsParams().block_images
-    blocks = part.blocks(-(-captions.n_images // size))
+    part = Part(1, of)
     seconds, peak = run(captions_dir, names, captions.split, out, among, ["--part", f"{part.number}/{part.of}"])
     made = read_manifest(part.folder(out), KIND)
+    size = made["params"]["shards"]["block_images"]
+    blocks = part.blocks(-(-captions.n_images // size))
     schema = open_arrow(part.folder(out) / min(made["files"])).schema
     return {
         "part": f"{part.number}/{part.of}",

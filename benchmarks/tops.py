@@ -28,7 +28,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 
-BLOCK = 64  # images, as `shards.block_images`
+BLOCK = 64  # images
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1)  # of the images, for the exponent
 
 

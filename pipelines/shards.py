@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.execution.blocks import joined, run_blocks
-from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.job import Job, images_together
 from capgrade.pipelines.execution.nearest import SCORED, Nearest
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.sampled import TABLE, Sampled
@@ -52,7 +52,7 @@ class Source:
     def made_with(self) -> dict[str, Any]:
         how = {"group_captions", "exchange"}  # of no effect on what is written
         used = self.measures.used(self.params.measures)
-        shards = self.params.model_dump(exclude=how)
+        shards = {**self.params.model_dump(exclude=how), "block_images": self.block_images}
         if not self.params.windows.counts:  # so that shards without are what they were before there were any
             del shards["windows"]["counts"]
         return {"shards": shards, "measures": used, "sampler": RULE}
@@ -90,7 +90,12 @@ class Source:
 
     @property
     def n_blocks(self) -> int:
-        return -(-self.captions.n_images // self.params.block_images)
+        return -(-self.captions.n_images // self.block_images)
+
+    @property
+    def block_images(self) -> int:
+        some = self.params.windows.among != "all"
+        return self.params.block_images or images_together(self.captions.n_images, self.captions.n_captions, some)
 
     def job(self, work: Path) -> Job:
         """For workers, who find the fitted measures and the keys in the work folder."""
@@ -104,7 +109,7 @@ class Source:
             np.save(work / "keys" / f"{name}.npy", array)
         return Job(
             work=work, kinds=kinds, tables=self.tables,
-            n_images=captions.n_images, block_images=params.block_images, n_captions=captions.n_captions,
+            n_images=captions.n_images, block_images=self.block_images, n_captions=captions.n_captions,
             group_captions=params.group_captions, device=params.device, remote=remote,
         )  # fmt: skip
 
@@ -188,7 +193,7 @@ def shards_part(
     folder, blocks = part.folder(out), part.blocks(source.n_blocks)
     rows, pairs = {}, 0
     with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
-        size = source.size(min(len(blocks) * params.block_images, source.captions.n_images))
+        size = source.size(min(len(blocks) * source.block_images, source.captions.n_images))
         require_space(folder, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
         what = f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks"

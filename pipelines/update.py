@@ -59,7 +59,7 @@ def update_shards(
         changed.save(work / UPDATE)
         lost = params.windows.counts and len(changed.gone) > 0
         kinds = fit_measures(dict(source.chosen), before, work / UPDATE) if lost else {}
-        tables = Updated(source.tables, tuple(shards.files), kinds, params.block_images, params.windows.among != "all")
+        tables = Updated(source.tables, tuple(shards.files), kinds, source.block_images, params.windows.among != "all")
         job = replace(source.job(work), tables=tables)
         what = f"updating {job.n_images} images"
         if beam_options:

@@ -244,7 +244,7 @@ class ShardsParams(Block):
     seed: Natural = 0
     device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
     target_mb: Positive = 64  # size of a shard, about
-    block_images: Positive = 64
+    block_images: Positive | None = None  # None: 64, or more with windows of a share
     group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 

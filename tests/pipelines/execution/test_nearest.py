@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.pipelines.execution.job import images_together
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.measures.tops import cider_index, named
 from capgrade.pipelines.shards import join_shards, shards, shards_part
@@ -97,6 +98,32 @@ def test_blocks_and_parts_do_not_show(captions_dir: Path, tmp_path: Path) -> Non
 def test_groups_of_captions_are_refused() -> None:
     with pytest.raises(InputError, match="among is a share"):
         validated(ShardsParams, {"windows": {"among": 0.1}, "group_captions": 5})
+
+
+@pytest.mark.parametrize(
+    ("images", "captions", "some", "together"),
+    [
+        (30_000, 150_000, False, 64),
+        (30_000, 150_000, True, 256),
+        (30_000, 150_007, True, 256),
+        (1, 3, True, 64),
+        (40_000, 40_000, True, 512),
+        (30_000, 30_000, True, 256),
+        (5_000, 25_000, True, 64),
+        (9**9, 9**11, True, 64),
+    ],
+)
+def test_images_of_a_block(images: int, captions: int, some: bool, together: int) -> None:
+    assert images_together(images, captions, some) == together
+
+
+def test_the_manifest_says_how_many_images_a_block_has(captions_dir: Path, tmp_path: Path) -> None:
+    captions = read_captions(captions_dir)
+    assert captions.n_images < 64
+    for k, (params, size, expected) in enumerate([(ALL, None, 64), (SOME, None, 64), (SOME, 5, 5)]):
+        params = params.model_copy(update={"block_images": size})
+        made = shards(captions_dir, tmp_path / f"{k}", params, MeasuresParams())
+        assert made["params"]["shards"]["block_images"] == expected
 
 
 def test_by_hand(
