@@ -8,11 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.prefetch import prefetch
 from capgrade.schemas.tiles import COLUMNS, ROWS, SIDE, fold, multiply, transpose
 
 ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
-LINE = 16  # floats that memory gives at a time
 
 
 @njit(cache=True)
@@ -47,8 +45,8 @@ def _multiply_all(vectors, panel, tile):
 
 
 @njit(cache=True, forceinline=True)
-def _capped(value):
-    """What rounding may carry beyond 1."""
+def capped(value):
+    """Without what rounding may carry beyond 1."""
     return np.float32(1) if value > ONE else value
 
 
@@ -64,33 +62,4 @@ def largest(begin, end, vectors, start, targets, out):
         for i in range(out.shape[0]):
             fold(tile, start[i], start[i + 1], np.float32(-1))
             for j in range(min(COLUMNS, end - first)):
-                out[i, first + j] = _capped(tile[start[i], j])
-
-
-@njit(cache=True)
-def _ask_for(flat, rows, d):
-    """Ask for these rows of d floats."""
-    for row in rows:
-        for p in range(row * d, (row + 1) * d, LINE):
-            prefetch(flat, p)
-
-
-@njit(nogil=True, cache=True)
-def listed(begin, end, vectors, start, targets, ptr, rows, out):
-    """Images begin..end: the same of targets rows[ptr[image] : ptr[image + 1]] alone, into out[ptr[image] :]. vectors
-    float32 [any, d], not grouped."""
-    d, flat = targets.shape[1], targets.reshape(-1)
-    panel, some = np.empty((d, COLUMNS), np.float32), np.empty((COLUMNS, d), np.float32)
-    for i in range(begin, end):
-        mine = grouped(vectors[start[i] : start[i + 1]])
-        tile = np.empty((mine.shape[0] // d * ROWS, COLUMNS), np.float32)
-        for at in range(ptr[i], ptr[i + 1], COLUMNS):
-            n = min(COLUMNS, ptr[i + 1] - at)
-            _ask_for(flat, rows[at + n : min(at + n + COLUMNS, ptr[i + 1])], d)
-            for j in range(n):
-                some[j] = targets[rows[at + j]]
-            _pack(some[:n], 0, panel)
-            _multiply_all(mine, panel, tile)
-            fold(tile, 0, start[i + 1] - start[i], np.float32(-1))
-            for j in range(n):
-                out[at + j] = _capped(tile[0, j])
+                out[i, first + j] = capped(tile[start[i], j])

@@ -15,7 +15,8 @@ import numpy as np
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.products import ONE, grouped, largest, listed
+from capgrade.pipelines.measures.listed_products import listed
+from capgrade.pipelines.measures.products import ONE, grouped, largest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
 from capgrade.schemas.threads import in_threads

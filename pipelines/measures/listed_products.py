@@ -1,0 +1,65 @@
+"""The largest product of an image's vectors with each of the captions that are listed for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from capgrade.pipelines.measures.products import capped
+from capgrade.schemas.chains import TOGETHER, add_products
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.prefetch import prefetch
+from capgrade.schemas.vectors import SIDE
+
+LINE = 16  # floats that memory gives at a time
+
+
+@njit(cache=True)
+def _side_by_side(vectors):
+    """As `add_products` takes them, float32 [groups x d, SIDE], from float32 [n, d]; zeros fill the last group up."""
+    n, d = vectors.shape
+    out = np.zeros(((n + SIDE - 1) // SIDE * d, SIDE), np.float32)
+    for q in range(n):
+        for k in range(d):
+            out[q // SIDE * d + k, q % SIDE] = vectors[q, k]
+    return out
+
+
+@njit(cache=True)
+def _choose(rows, at, last, chosen):
+    """Fill with the rows from `at` on, the last of them as often as there are no more."""
+    for j in range(TOGETHER):
+        chosen[j] = rows[min(at + j, last)]
+
+
+@njit(cache=True)
+def _multiply(panel, first, targets, flat, chosen, later, sums):
+    """All coordinates of a group's products; and ask for the rows that are multiplied next. Memory gives a line of each
+    while one is used."""
+    d = targets.shape[1]
+    sums[:] = 0
+    for k in range(0, d, LINE):
+        for row in later:
+            prefetch(flat, row * d + k)
+        add_products(panel, first, k, min(k + LINE, d), targets, chosen, sums)
+
+
+@njit(nogil=True, cache=True)
+def listed(begin, end, vectors, start, targets, ptr, rows, out):
+    """Images begin..end: `products.largest` of targets rows[ptr[image] : ptr[image + 1]] alone, -1..1, into
+    out[ptr[image] :]. vectors float32 [any, d], those of an image from start[image] on; targets float32 [n, d]."""
+    d, flat = targets.shape[1], targets.reshape(-1)
+    chosen, later = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
+    sums, best = np.empty((TOGETHER, SIDE), np.float32), np.empty(TOGETHER, np.float32)
+    for i in range(begin, end):
+        panel, count, last = _side_by_side(vectors[start[i] : start[i + 1]]), start[i + 1] - start[i], ptr[i + 1] - 1
+        for at in range(ptr[i], ptr[i + 1], TOGETHER):
+            _choose(rows, at, last, chosen)
+            _choose(rows, at + TOGETHER, last, later)
+            best[:] = -1
+            for group in range(panel.shape[0] // d):
+                _multiply(panel, group * d, targets, flat, chosen, later, sums)
+                for j in range(TOGETHER):
+                    for q in range(min(SIDE, count - group * SIDE)):
+                        best[j] = max(best[j], sums[j, q])
+            for j in range(min(TOGETHER, last + 1 - at)):
+                out[at + j] = capped(best[j])
