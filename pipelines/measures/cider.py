@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from capgrade.pipelines.measures import cider_kernel as kernel
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.cider_kernel import Folded, Found, Postings, Ranked, Rows
+from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, commonness, inverse_norms, length_penalty, postings
 from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
@@ -34,9 +34,6 @@ from capgrade.pipelines.measures.ngrams import (
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CiderParams, CiderPlainParams
-
-COMMON_SHARE = 1 / 64  # of the captions
-DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
 
 @dataclass(frozen=True)
@@ -227,10 +224,10 @@ def index(
     """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored. `dense` int64: the n-grams
     that are a dense row where a caption has them once; None: all terms that many of the captions have."""
     row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
-    inv_norm = _inverse_norms(ngrams, row, idf, captions.n_captions)
-    length_class, penalty = _length_penalty(ngrams.words, form.sigma)
+    inv_norm = inverse_norms(ngrams, row, idf, captions.n_captions)
+    length_class, penalty = length_penalty(ngrams.words, form.sigma)
     chunk = np.arange(captions.n_captions) // CHUNK
-    by_length = np.lexsort((_commonness(ngrams, row, idf, inv_norm), length_class, chunk))
+    by_length = np.lexsort((commonness(ngrams, row, idf, inv_norm), length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
     cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)
@@ -253,73 +250,5 @@ def index(
         clip=form.clip,
         scale=form.scale,
         leave_out=form.leave_out,
-        **_postings(ngrams, row, rank, inv_norm, len(idf), dense),
+        **postings(ngrams, row, rank, inv_norm, len(idf), dense),
     )
-
-
-def _length_penalty(words: np.ndarray, sigma: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Class of each caption's length, and what a difference costs, float32 [classes, classes]."""
-    if sigma is None:
-        return np.zeros(len(words), np.int64), np.ones((1, 1), np.float32)
-    bigrams = np.maximum(words - 1, 0)  # the reference code's "length"
-    lengths, length_class = np.unique(bigrams, return_inverse=True)
-    difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
-    return length_class, np.exp(-(difference**2) / (2 * sigma**2)).astype(np.float32)
-
-
-def _inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions: int) -> np.ndarray:
-    """float64 [n_captions, 4]; a norm of 0 gives 0, as the reference code then leaves the product 0."""
-    squares = (ngrams.count * idf[ngrams.gram]) ** 2
-    cell = row * MAX_ORDER + ngrams.order[ngrams.gram]
-    norm = np.sqrt(np.bincount(cell, squares, n_captions * MAX_ORDER)).reshape(-1, MAX_ORDER)
-    return np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
-
-
-def _commonness(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, inv_norm: np.ndarray) -> np.ndarray:
-    """float64 [n_captions]: how much of a caption's unit vectors is in common n-grams. Only the speed of tops, which
-    skip runs of captions without much of them, hangs on it."""
-    common = np.bincount(ngrams.gram, minlength=len(idf)) > COMMON_SHARE * len(inv_norm)
-    some = common[ngrams.gram]
-    grams, rows = ngrams.gram[some], row[some]
-    squares = (ngrams.count[some] * idf[grams] * inv_norm[rows, ngrams.order[grams]]) ** 2
-    cells = np.bincount(rows * MAX_ORDER + ngrams.order[grams], squares, len(inv_norm) * MAX_ORDER)
-    return np.sqrt(cells).reshape(-1, MAX_ORDER).sum(1)
-
-
-def _postings(
-    ngrams: Ngrams,
-    row: np.ndarray,
-    rank: np.ndarray,
-    inv_norm: np.ndarray,
-    n_grams: int,
-    wanted: np.ndarray | None,
-) -> dict[str, Any]:
-    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms, or of
-    these n-grams once in a caption, even where no caption has them once."""
-    by_term = np.lexsort((rank[row], ngrams.count, ngrams.gram))
-    gram, count, row = ngrams.gram[by_term], ngrams.count[by_term], row[by_term]
-    first = np.ones(len(gram), bool)
-    first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
-    start = np.append(np.flatnonzero(first), len(gram))
-    term_gram, term_count = gram[start[:-1]], count[start[:-1]]
-    if wanted is not None:
-        at = np.searchsorted(term_gram, wanted)
-        new = term_count[at] != 1
-        start, term_gram = np.insert(start, at[new], start[at[new]]), np.insert(term_gram, at[new], wanted[new])
-        term_count = np.insert(term_count, at[new], 1)
-    term_ptr = np.searchsorted(term_gram, np.arange(n_grams + 1))
-    value = inv_norm[row, ngrams.order[gram]].astype(np.float32)
-    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank)) if wanted is None else term_ptr[wanted]
-    dense_row = np.full(len(start) - 1, -1, np.int32)
-    dense_row[frequent] = np.arange(len(frequent))
-    dense = np.zeros((len(frequent), len(rank)), np.float32)
-    for k, t in enumerate(frequent):
-        dense[k, rank[row[start[t] : start[t + 1]]]] = value[start[t] : start[t + 1]]
-    return {
-        "term_ptr": term_ptr,
-        "term_count": term_count,
-        "post_ptr": start,
-        "post_rank": rank[row],
-        "dense_row": dense_row,
-        "dense": dense,
-    }

@@ -121,6 +121,16 @@ def test_saved_and_opened(tmp_path) -> None:
     assert np.array_equal(type(fitted).load(tmp_path).score(np.arange(9)), fitted.score(np.arange(9)))
 
 
+def test_postings_that_no_number_sorts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = make_captions([[f"{text} {text} the the dog" for text in texts] for texts in random_sets(30, seed=2)])
+    expected = Cider(CiderParams()).fit(captions)
+    monkeypatch.setattr("capgrade.pipelines.measures.cider_postings.LARGEST", 0)
+    found = Cider(CiderParams()).fit(captions)
+    assert len(np.unique(found.term_count)) > 2
+    for name in ("term_ptr", "term_count", "post_ptr", "post_rank", "dense_row", "dense"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+
+
 def test_one_image_is_refused() -> None:
     with pytest.raises(InputError, match="every CIDEr 0 -> set measures.cider.document_frequency"):
         Cider(CiderParams()).fit(make_captions([["a dog", "a cat"]]))
