@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.sampling import among_kernel as kernel
-from capgrade.pipelines.sampling.keys import SHARE, UNIFORM, pack
+from capgrade.pipelines.sampling.keys import SHARE, pack
 from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
 from capgrade.schemas.threads import in_threads
 
@@ -58,17 +58,10 @@ class SomeSamples(Samples):
         size = min(self.plan.uniform, n)
         share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
         while True:
-            image, rows, marks = _low(self._base, caption_keys, limit_of(share), inside)
-            low = np.flatnonzero(marks & OF_UNIFORM)
-            counts = np.bincount(image[low], minlength=self.images)
-            if share == 1 or (counts >= size).all():
-                break
+            cells, marks, uniform = _low(self._base, caption_keys, limit_of(share), inside, size)
+            if share == 1 or (uniform >= size).all():
+                return cells, marks
             share = min(1.0, 2 * share)
-        keys = kernel.keys_of(self._base[image[low]] + caption_keys[rows[low]], UNIFORM)
-        order = low[np.lexsort((keys, image[low]))]
-        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        marks[order[rank >= size]] &= ~OF_UNIFORM
-        return (image * n + rows)[marks > 0], marks[marks > 0]
 
     def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
         """values float32 [measures, listed]; own captions are listed."""
@@ -130,19 +123,22 @@ def _joined(
 
 
 def _low(
-    base: np.ndarray, caption_keys: np.ndarray, uniform: np.uint64, share: np.uint64
+    base: np.ndarray, caption_keys: np.ndarray, uniform: np.uint64, share: np.uint64, size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Image and row of the pairs whose uniform key or key of the share is at most its limit, and marks of which."""
-    n, limits, bound = len(caption_keys), np.array([uniform, share], np.uint64), np.empty(1, np.uint64)
+    """Cells of the pairs whose key of the share is at most its limit, and of those of the `size` lowest uniform keys
+    of an image, if they are at most theirs; their marks; and how many uniform keys of each image are."""
+    images, n, limits, bound = len(base), len(caption_keys), np.array([uniform, share]), np.empty(1, np.uint64)
     pack(limits, bound)
     reach = min(1.0, (float(uniform) + float(share)) / 2**64)
     room = min(n, int(reach * n + SIGMAS * np.sqrt(reach * n)) + SIGMAS)
     while True:
-        rows, marks = np.empty((len(base), room), np.int64), np.empty((len(base), room), np.int64)
-        counts = np.empty(len(base), np.int64)
-        in_threads(kernel.low, len(base), base, caption_keys, limits, bound[0], rows, marks, counts)
+        rows, marks = np.empty((2, images, room), np.int64)
+        counts, low = np.empty((2, images), np.int64)
+        in_threads(kernel.low, images, base, caption_keys, limits, bound[0], size, rows, marks, counts, low)
         if counts.max(initial=0) <= room:
             break
         room = int(counts.max())
-    filled = np.arange(room) < counts[:, None]
-    return np.repeat(np.arange(len(base)), counts), rows[filled], marks[filled]
+    ptr = np.concatenate([[0], np.cumsum(counts)])
+    cells, their = np.empty((2, ptr[-1]), np.int64)
+    in_threads(kernel.together, images, n, rows, marks, ptr, cells, their)
+    return cells, their, low

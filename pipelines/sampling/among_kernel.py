@@ -23,9 +23,10 @@ def keys_of(seeds, key):
 
 
 @njit(nogil=True, cache=True)
-def low(begin, end, base, caption_keys, limits, bound, rows, marks, counts):
-    """Fill the captions of images begin..end of a uniform key, or a key of the share, up to its limit, and which of
-    the two, as far as there is room; counts all. limits uint64 [2], and as `pack` makes them a word."""
+def low(begin, end, base, caption_keys, limits, bound, size, rows, marks, counts, uniform):
+    """Fill the captions of images begin..end whose key of the share is up to its limit, and those of the `size` lowest
+    uniform keys among those up to theirs, with marks of which, as far as there is room; counts of each image, and of
+    uniform keys up to the limit. limits uint64 [2], and as `pack` makes them a word."""
     n, room = caption_keys.shape[0], rows.shape[1]
     left = np.empty(TOGETHER, np.uint64)
     for b in range(begin, end):
@@ -43,12 +44,46 @@ def low(begin, end, base, caption_keys, limits, bound, rows, marks, counts):
                             rows[b, found], marks[b, found] = at + c, mark
                         found += int(mark > 0)
         counts[b] = found
+        if found <= room:
+            uniform[b] = _keep_lowest(seed, caption_keys, rows[b, :found], marks[b, :found], size)
+            counts[b] = _close_up(rows[b, :found], marks[b, :found])
 
 
 @njit(cache=True)
 def _mark(drawn, limits):
     mark = OF_UNIFORM if key_below(drawn, UNIFORM, ANY) <= limits[UNIFORM] else 0
     return mark | INSIDE if key_below(drawn, SHARE, ANY) <= limits[SHARE] else mark
+
+
+@njit(cache=True)
+def _keep_lowest(seed, caption_keys, rows, marks, size):
+    """Leave the mark of the uniform sample to the `size` lowest keys; how many had it."""
+    keys = keys_of(seed + caption_keys[rows[marks & OF_UNIFORM > 0]], UNIFORM)
+    if keys.shape[0] > size:
+        first_out, n = np.sort(keys)[size], 0
+        for k in range(rows.shape[0]):
+            if marks[k] & OF_UNIFORM:
+                marks[k] -= OF_UNIFORM * int(keys[n] >= first_out)
+                n += 1
+    return keys.shape[0]
+
+
+@njit(cache=True)
+def _close_up(rows, marks):
+    """Leave out what has no mark; how many are left."""
+    n = 0
+    for k in range(rows.shape[0]):
+        rows[n], marks[n] = rows[k], marks[k]
+        n += int(marks[n] > 0)
+    return n
+
+
+@njit(nogil=True, cache=True)
+def together(begin, end, n_captions, rows, marks, ptr, cells, their):
+    """Fill cells, image x n_captions + row, and marks of images begin..end, one image's behind the other's."""
+    for b in range(begin, end):
+        for k in range(ptr[b + 1] - ptr[b]):
+            cells[ptr[b] + k], their[ptr[b] + k] = b * n_captions + rows[b, k], marks[b, k]
 
 
 @njit(nogil=True, cache=True)

@@ -123,7 +123,7 @@ def test_the_share_is_of_the_keys_that_are_written_down() -> None:
 
 def test_hashes_are_computed_once_however_few_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms, low = [], kernel.low
-    monkeypatch.setattr(kernel, "low", lambda *given: (rooms.append(given[-3]), low(*given)))
+    monkeypatch.setattr(kernel, "low", lambda *given: (rooms.append(given[-4]), low(*given)))
     keys = np.random.default_rng(0).integers(2**63, size=3_000_000, dtype=np.uint64)
     samples = SomeSamples(
         replace(PLAN, among=1e-4), id_keys([f"i{k}" for k in range(40)]), [np.zeros(1, np.int64)] * 40, 2
