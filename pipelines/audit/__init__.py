@@ -71,6 +71,7 @@ def audit(
     matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
     inputs = found_digests(**given, **matrices)
     captions, curve = read_captions(captions_dir, split), known.curves[name]
+    thumbnails = Thumbnails(captions_dir, images, out.parent)
     counts, parts = PairCounts(curve, captions.n_images, captions.owner), []
     errors = _errors(captions_dir, captions, curve, similarity, stand_in)
     for pairs in source.blocks(name, captions):
@@ -99,7 +100,6 @@ def audit(
     write_suspects(files.suspects, low, own, curve, captions)
     write_duplicates(files.duplicates, groups(duplicates, captions.n_images), captions)
     write_positives(files.positives, pairs, captions)
-    thumbnails = Thumbnails(captions_dir, images, out.parent)
     shown = sections(found, name, known, captions, pairs, duplicates, equal, low, errors, thumbnails)
     thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
@@ -21,16 +21,16 @@ MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and c
 class Thumbnails:
     """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`found.py`).
     Without pictures, of none: captions stand for images then. The page lies in the
-    folder `beside`, and may carry `most` bytes of pictures."""
+    folder `beside`, and may carry `most` bytes of pictures. InputError where `images` has none of these captions'."""
 
     def __init__(
         self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path(), most: int = MOST_BYTES
     ) -> None:
         self.folder, self.images, self.beside, self.left = captions_dir, images, beside, most
         self.small = lru_cache(maxsize=None)(self._small)
+        self.pictures = self._find()
 
-    @cached_property
-    def pictures(self) -> Found | None:
+    def _find(self) -> Found | None:
         """None where the captions folder has no images and no others were given."""
         source = self.images
         if source is None:

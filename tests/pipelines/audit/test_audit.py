@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser
 
 from capgrade.pipelines import audit as stage
@@ -269,6 +270,12 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(json.dumps(found))
     with pytest.raises(InputError, match="rouge_l has other parameters"):
         audit(captions, out, relevance=world / "relevance", calibration=tmp_path / "c.json", measure="rouge_l")
+    (tmp_path / "none").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "none" / "other.png")
+    given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    with pytest.raises(InputError, match="a picture of none of the"):
+        audit(captions, out, relevance=world / "relevance", images=tmp_path / "none", **given)
+    assert not list(tmp_path.glob("a*"))  # said before anything is computed
     (tmp_path / "a.csv").write_text("mine")
     with pytest.raises(InputError, match="is no table of capgrade audit"):
         audit(captions, out, relevance=world / "relevance", calibration=world / "calibration.json")
