@@ -10,11 +10,12 @@ import numpy as np
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.cider_kernel import Postings, Rows
 from capgrade.pipelines.measures.tops import cider_kernel as kernel
-from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index
+from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index, packed_norms
+from capgrade.pipelines.measures.tops.cider_packed import COARSEST
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, whole_where_failed
 from capgrade.schemas.threads import get_num_threads
 
-CLASSES = 256  # of lengths, that the packed norms have bits for
+CLASSES = 256  # of lengths, that are bytes of the index
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,10 @@ class CiderTops:
 
     @staticmethod
     def serves(fitted: FittedCider) -> bool:
-        """Whether the bounds hold: the captions are not too long, and of at most CLASSES lengths."""
-        return len(fitted.penalty) <= CLASSES and int(np.diff(fitted.ptr).max(initial=0)) <= GRAMS
+        """Whether the bounds hold: the captions are not too long, of at most CLASSES lengths, and their norms near
+        enough to each other to be packed."""
+        few = len(fitted.penalty) <= CLASSES and int(np.diff(fitted.ptr).max(initial=0)) <= GRAMS
+        return few and packed_norms(fitted).shift <= COARSEST
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `find.tops`. Images that the bound leaves too many captions of are scored in full."""

@@ -16,8 +16,8 @@ import numpy as np
 from capgrade.pipelines.measures.tops.cider_index import LEVELS, ORDERS, UNITS
 from capgrade.schemas.compiled import njit
 
-# A bound and a value add up at most 2**14 non-negative float32 terms of a few roundings each, norms packed to 15 bits:
-# each errs by less than (2**14 + 8) 2**-24 + 2**-15 < 2**-9 of itself, in any order of summation.
+# A bound and a value add up at most 2**14 non-negative float32 terms of a few roundings each, and packed norms are only
+# rounded up: none is too low by more than (2**14 + 8) 2**-24 < 2**-9 of itself, in any order of summation.
 SLACK = np.float32(1 + 2**-8)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.measures.cider import FittedCider
+from capgrade.pipelines.measures.tops.cider_packed import Packed, packed_for, posting_of
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.lanes import LANES
 
@@ -43,11 +44,15 @@ class Index(NamedTuple):
     count_of: np.ndarray  # int32 [terms]
     dense_row: np.ndarray  # int32 [terms]
     gram_of: np.ndarray  # int32 [terms]
-    post: np.ndarray  # uint32 [postings, 2]: rank; the inverse norm in units as float32, the last 8 bits the class
+    post: np.ndarray  # uint32 [postings]: rank, then norm in units, as in `cider_packed`
+    bits: int  # these three as in `Packed`
+    shift: int
+    base: int
     long: np.ndarray  # int64: terms of more than LONG postings, ascending
     starts: np.ndarray  # int64 [long terms, ranges + 1]: where in their postings each range starts
     row_of_rank: np.ndarray  # int32 [ranks]: -1 for none
     class_start: np.ndarray  # int64 [classes + 1]: blocks
+    class_of_block: np.ndarray  # uint8 [blocks]
     common: np.ndarray  # uint32 [levels, ranks]: a byte an order, the norm of a caption's part in common n-grams
     most: np.ndarray  # uint32 [levels, blocks]: the largest of each byte
     most_of_range: np.ndarray  # uint32 [levels, ranges]: likewise
@@ -55,6 +60,11 @@ class Index(NamedTuple):
     first: float  # postings walked before the first threshold
     pays: float  # captions: of more beside leaders, all pairs are faster
     most_of_level: np.ndarray  # float64 [levels]: captions with an n-gram that is not above the level
+
+
+def packed_norms(f: FittedCider) -> Packed:
+    """How the postings of a fitted CIDEr-D are packed."""
+    return packed_for(UNITS / f.full * f.inv_norm, len(f.rank) + BLOCK * len(f.penalty))
 
 
 def index(f: FittedCider) -> Index:
@@ -68,22 +78,22 @@ def index(f: FittedCider) -> Index:
     parts = np.empty((len(LEVELS), n_captions, ORDERS), np.uint8)
     _parts(f.ptr, f.gram, f.count, f.gain, f.order, f.inv_norm, above, parts)
     row_of_rank, class_start = _ranked(f.length_class, parts[BY].sum(1, dtype=np.int64), len(f.penalty))
-    post = np.empty((len(term), 2), np.uint32)
-    units = np.float32(UNITS / f.full)
-    _posted(row_of_rank, f.ptr, term, f.post_ptr, f.order[gram_of], f.inv_norm, units, f.length_class, post)
+    post, packed = np.empty(len(term), np.uint32), packed_norms(f)
+    _posted(row_of_rank, f.ptr, term, f.post_ptr, f.order[gram_of], UNITS / f.full, f.inv_norm, *packed, post)
     common = np.zeros((len(LEVELS), len(row_of_rank), ORDERS), np.uint8)
     common[:, row_of_rank >= 0] = parts[:, row_of_rank[row_of_rank >= 0]]
     size = int(np.clip(len(row_of_rank) // RANGES, RANGE, LARGEST)) // BLOCK * BLOCK
+    class_of_block = np.repeat(np.arange(len(f.penalty)), np.diff(class_start)).astype(np.uint8)
     long = np.flatnonzero(np.diff(f.post_ptr) > LONG)
     starts = np.empty((len(long), -(-len(row_of_rank) // size) + 1), np.int64)
-    _starts(long, f.post_ptr, post, size, starts)
+    _starts(long, f.post_ptr, post, size << packed.bits, starts)
     ptr, length_class, inv_norm = _beside(f.ptr, f.length_class, f.inv_norm.astype(np.float32))
     term_ptr, gain, order = _beside(f.term_ptr, f.gain, f.order)
     post_ptr, count_of, dense_row, gram_of = _beside(f.post_ptr, f.term_count, f.dense_row, gram_of)
     return Index(
-        ptr, length_class, inv_norm, term, term_ptr, gain, order, post_ptr, count_of, dense_row, gram_of, post, long,
-        starts, row_of_rank, class_start, common.view(np.uint32)[:, :, 0], _most(common, BLOCK), _most(common, size),
-        size // BLOCK, min(FIRST, SHARE * n_captions), PAYS * n_captions, levels,
+        ptr, length_class, inv_norm, term, term_ptr, gain, order, post_ptr, count_of, dense_row, gram_of, post, *packed,
+        long, starts, row_of_rank, class_start, class_of_block, common.view(np.uint32)[:, :, 0], _most(common, BLOCK),
+        _most(common, size), size // BLOCK, min(FIRST, SHARE * n_captions), PAYS * n_captions, levels,
     )  # fmt: skip
 
 
@@ -143,26 +153,23 @@ def _parts(ptr, gram, count, gain, order, inv_norm, above, out):
 
 
 @njit(cache=True)
-def _posted(row_of_rank, ptr, term, post_ptr, order_of, inv_norm, units, length_class, post):
-    """The postings of each term by rising rank. Inverse norms are rounded up to 24 bits."""
-    at, packed = post_ptr[:-1].copy(), np.empty(1, np.float32)
-    bits = packed.view(np.uint32)
+def _posted(row_of_rank, ptr, term, post_ptr, order_of, units, inv_norm, bits, shift, base, post):
+    """The postings of each term by rising rank."""
+    at = post_ptr[:-1].copy()
     for r in range(row_of_rank.shape[0]):
         c = row_of_rank[r]
         for p in range(ptr[c], ptr[c + 1]) if c >= 0 else range(0):
             t = term[p]
-            packed[0] = np.float32(inv_norm[c, order_of[t]]) * units
-            post[at[t], 0] = r
-            post[at[t], 1] = (bits[0] + np.uint32(255)) & np.uint32(0xFFFFFF00) | np.uint32(length_class[c])
+            post[at[t]] = posting_of(r, units * inv_norm[c, order_of[t]], bits, shift, base)
             at[t] += 1
 
 
 @njit(cache=True)
 def _starts(long, post_ptr, post, size, out):
-    """Where the postings of each range start, of so many ranks."""
+    """Where the postings of each range start, of so many ranks, packed."""
     for x in range(long.shape[0]):
         p, end = post_ptr[long[x]], post_ptr[long[x] + 1]
         for j in range(out.shape[1]):
-            while p < end and post[p, 0] < j * size:
+            while p < end and post[p] < j * size:
                 p += 1
             out[x, j] = p

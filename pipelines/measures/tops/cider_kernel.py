@@ -27,7 +27,7 @@ class Room(NamedTuple):
     sums: np.ndarray  # uint16 [ranks]
     lowest: np.ndarray  # uint16 [blocks]: the sum that a caption of the block needs
     blocks: np.ndarray  # int64 [blocks]
-    touched: np.ndarray  # int32 [ranks + 1]
+    touched: np.ndarray  # uint32 [ranks + 1]
     lead_sums: np.ndarray  # float32 [leaders]
     leaders: np.ndarray  # int64 [leaders]: ranks
 
@@ -57,9 +57,9 @@ def _others(ranks, leaders):
 @njit(cache=True)
 def _image(ix, im, room, heap, rows):
     """The best captions into the heap; captions whose values were computed, -1 for too many: nothing was found."""
-    lists, looked, post, norms, sums = lists_of(ix, im), 0, ix.post, ix.post.view(np.float32), room.sums
+    lists, looked, sums = lists_of(ix, im), 0, room.sums
     n_first = first_lists(lists, ix.first)
-    touched = room.touched[: walk_first(n_first, lists, post, norms, im, sums, room.touched)]
+    touched = room.touched[: walk_first(n_first, lists, ix, im, sums, room.touched)]
     leaders = room.leaders[: leaders_of(sums, touched, room.lead_sums, room.leaders)]
     n = _offer(leaders, ix, im, heap, rows, 0)
     if n < heap.shape[0] or heap[0] <= 0:
@@ -69,7 +69,7 @@ def _image(ix, im, room, heap, rows):
         first, last = j * ix.range_blocks, min((j + 1) * ix.range_blocks, ix.class_start[-1])
         least = heap[0] / SLACK * np.float32(UNITS / im.full)
         level = level_of(j, lists, least, ix)
-        walk_range(range(n_first, lists.stop[level]), lists, j, ix, norms, im, sums)
+        walk_range(range(n_first, lists.stop[level]), lists, j, ix, im, sums)
         if looked <= ix.pays:
             n_left = left(first, last, level, least, lists, ix, sums, room)
             some = _others(room.touched[:n_left], leaders)
@@ -84,7 +84,7 @@ def _room(ix, k):
     n_ranks, n_blocks, lead = ix.row_of_rank.shape[0], ix.class_start[-1], min(k + k // 4, ix.length_class.shape[0])
     return Room(
         np.zeros(n_ranks, np.uint16), np.empty(n_blocks, np.uint16), np.empty(n_blocks + 1, np.int64),
-        np.empty(n_ranks + 1, np.int32), np.empty(lead, np.float32), np.empty(lead, np.int64),
+        np.empty(n_ranks + 1, np.uint32), np.empty(lead, np.float32), np.empty(lead, np.int64),
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def _lowest(most, rest, d, least, out):
 @njit(cache=True)
 def left(first, last, level, least, lists, ix, sums, room):
     """Put the ranks of blocks first..last that the bound leaves into `room.touched`; how many."""
-    n, parts, rest, lowest, out = 0, ix.common[level], lists.rest[level], room.lowest, room.touched
+    n, parts, rest, lowest, out = np.uint64(0), ix.common[level], lists.rest[level], room.lowest, room.touched
     for d in range(ix.class_start.shape[0] - 1):
         begin, end = max(first, ix.class_start[d]), min(last, ix.class_start[d + 1])
         if begin < end:
@@ -61,22 +61,22 @@ def left(first, last, level, least, lists, ix, sums, room):
             n_reached = _reaching(begin, end, sums, lowest, parts, room.blocks, out, n)
             for r in out[n:n_reached]:
                 out[n] = r
-                n += sums[r] + bound(parts[r], rest, d) >= least
+                n += np.uint64(sums[r] + bound(parts[r], rest, np.uint32(d)) >= least)
     return n
 
 
 @njit(cache=True)
 def _reaching(begin, end, sums, lowest, parts, blocks, out, n):
     """Put the ranks of these blocks whose sum is as large as the block's lowest behind the n in `out`; how many."""
-    hits = 0
+    hits = np.uint64(0)
     for block in range(begin, end):
         blocks[hits] = block
-        hits += at_least(sums, block * BLOCK, lowest[block]) != 0
+        hits += np.uint64(at_least(sums, block * BLOCK, lowest[block]) != 0)
     for block in blocks[:hits]:
         reached = at_least(sums, block * BLOCK, lowest[block])
         while reached:
             out[n] = block * BLOCK + lowest_bit(reached)
             prefetch(parts, out[n])
             reached &= reached - np.uint64(1)
-            n += 1
+            n += np.uint64(1)
     return n

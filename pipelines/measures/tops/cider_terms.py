@@ -116,18 +116,18 @@ def value_of(c, ix, im, found):
 
     Which terms an image has is hardly foreseen, so what hangs on it is no jump: terms go on a list whose end they move
     or not, and those of dense rows add 0."""
-    total, n, n_dense, d, norms = 0.0, 0, 0, ix.length_class[c], ix.inv_norm[c]
-    for p in range(ix.ptr[c], ix.ptr[c + 1]):
-        found[n] = ix.term[p]
-        n += im.seen[_hash(found[n]) & np.uint32(FILTER - 1)]
+    total, n, n_dense, d, norms = 0.0, np.uint64(0), np.uint64(0), np.uint32(ix.length_class[c]), ix.inv_norm[c]
+    for t in ix.term[ix.ptr[c] : ix.ptr[c + 1]]:
+        found[n] = t
+        n += np.uint64(im.seen[_hash(t) & np.uint32(FILTER - 1)])
     for t in found[:n]:
         at = _slot(t, im.keys)
         if im.keys[at] == t:
-            k = im.place[at]
+            k = np.uint32(im.place[at])
             dense = im.dense_at[k] >= 0
-            total += np.float64(np.float32(0) if dense else im.table[k, d] * norms[im.orders[k]])
+            total += np.float64(np.float32(0) if dense else im.table[k, d] * norms[np.uint8(im.orders[k])])
             found[n_dense] = k
-            n_dense += dense
+            n_dense += np.uint64(dense)
     return np.float32(whole(_with_dense(total, found[:n_dense], d, norms, im), im.full))
 
 

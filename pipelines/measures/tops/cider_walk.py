@@ -9,17 +9,19 @@ import numpy as np
 
 from capgrade.pipelines.measures.cider_kernel import first_from
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, LEVELS, LONG
+from capgrade.pipelines.measures.tops.cider_packed import norm_of, rank_of
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.prefetch import prefetch
 
-POSTINGS = 8  # that a line of the cache holds
+POSTINGS = 16  # that a line of the cache holds
 
 
 @njit(cache=True, inline="always")
-def _gain(table, k, post, norms, p):
-    """In units, rounded up."""
-    return np.uint16(np.int32(table[k, post[p, 1] & np.uint32(255)] * norms[p, 1]) + np.int32(1))
+def _gain(table, posting, ix):
+    """In units, rounded up, of a table by class."""
+    d = ix.class_of_block[rank_of(posting, ix.bits) // np.uint64(BLOCK)]
+    return np.uint16(np.int32(table[d] * norm_of(posting, ix.bits, ix.shift, ix.base)) + np.int32(1))
 
 
 @njit(cache=True, forceinline=True)
@@ -39,19 +41,20 @@ def first_lists(lists, most):
 
 
 @njit(cache=True)
-def walk_first(n_lists, lists, post, norms, im, sums, touched):
+def walk_first(n_lists, lists, ix, im, sums, touched):
     """Add up what the first n-grams gain, and note the ranks that gain; how many."""
-    table, begin, end, first_term, last_term, n = im.table, im.begin, im.end, lists.begin, lists.end, 0
+    post, begin, end, first_term, last_term, n = ix.post, im.begin, im.end, lists.begin, lists.end, np.uint64(0)
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
             _ask_for(post, begin[k], end[k])
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
-            for p in range(begin[k], end[k]):
-                r = post[p, 0]
+            table = im.table[k]
+            for posting in post[begin[k] : end[k]]:
+                r = rank_of(posting, ix.bits)
                 touched[n] = r
-                n += sums[r] == 0
-                sums[r] += _gain(table, k, post, norms, p)
+                n += np.uint64(sums[r] == 0)
+                sums[r] += _gain(table, posting, ix)
     return n
 
 
@@ -68,10 +71,11 @@ def leaders_of(sums, ranks, lead_sums, leaders):
 
 
 @njit(cache=True)
-def walk_range(some, lists, j, ix, norms, im, sums):
+def walk_range(some, lists, j, ix, im, sums):
     """Add up what `some` n-grams gain in range j."""
-    post, table, first, last = ix.post, im.table, j * ix.range_blocks * BLOCK, (j + 1) * ix.range_blocks * BLOCK
-    starts, ends, ranks = np.empty(im.term.shape[0], np.int64), np.empty(im.term.shape[0], np.int64), post[:, 0]
+    post, size = ix.post, ix.range_blocks * BLOCK << ix.bits
+    first, last = j * size, (j + 1) * size
+    starts, ends = np.empty(im.term.shape[0], np.int64), np.empty(im.term.shape[0], np.int64)
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             starts[k], ends[k] = im.begin[k], im.end[k]
@@ -79,10 +83,11 @@ def walk_range(some, lists, j, ix, norms, im, sums):
                 row = np.searchsorted(ix.long, im.term[k])
                 starts[k], ends[k] = ix.starts[row, j], ix.starts[row, j + 1]
             else:
-                starts[k] = first_from(ranks, starts[k], ends[k], first)
-                ends[k] = first_from(ranks, starts[k], ends[k], last)
+                starts[k] = first_from(post, starts[k], ends[k], first)
+                ends[k] = first_from(post, starts[k], ends[k], last)
             _ask_for(post, starts[k], ends[k])
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
-            for p in range(starts[k], ends[k]):
-                sums[post[p, 0]] += _gain(table, k, post, norms, p)
+            table = im.table[k]
+            for posting in post[starts[k] : ends[k]]:
+                sums[rank_of(posting, ix.bits)] += _gain(table, posting, ix)
