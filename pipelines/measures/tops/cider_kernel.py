@@ -21,6 +21,9 @@ from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 
 
+FEW = 32  # captions that are not worth a wait of their own
+
+
 class Room(NamedTuple):
     """Of one worker: what it writes for an image."""
 
@@ -65,17 +68,19 @@ def _image(ix, im, room, heap, rows):
     if n < heap.shape[0] or heap[0] <= 0:
         sums[:] = 0
         return -1
-    for j in promising(lists, ix):
+    ranges, n_left = promising(lists, ix), 0
+    for j in ranges:
         first, last = j * ix.range_blocks, min((j + 1) * ix.range_blocks, ix.class_start[-1])
         least = heap[0] / SLACK * np.float32(UNITS / im.full)
         level = level_of(j, lists, least, ix)
         walk_range(range(n_first, lists.stop[level]), lists, j, ix, im, sums)
-        if looked <= ix.pays:
-            n_left = left(first, last, level, least, lists, ix, sums, room)
+        n_left = left(first, last, level, least, lists, ix, sums, room, n_left)
+        if n_left >= FEW or j == ranges[-1]:
             some = _others(room.touched[:n_left], leaders)
-            _offer(some, ix, im, heap, rows, n)
             looked += some.shape[0]
-        sums[first * BLOCK : last * BLOCK] = 0
+            if looked <= ix.pays:
+                _offer(some, ix, im, heap, rows, n)
+            n_left = 0
     return looked + leaders.shape[0] if looked <= ix.pays else -1
 
 

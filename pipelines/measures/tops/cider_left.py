@@ -10,6 +10,8 @@ from capgrade.schemas.compiled import njit
 from capgrade.schemas.lanes import at_least, lowest_bit
 from capgrade.schemas.prefetch import prefetch
 
+TOGETHER = 128  # blocks whose sums stay in the first-level cache
+
 
 @njit(cache=True, forceinline=True)
 def _highest(j, level, lists, ix):
@@ -51,17 +53,28 @@ def _lowest(most, rest, d, least, out):
 
 
 @njit(cache=True)
-def left(first, last, level, least, lists, ix, sums, room):
-    """Put the ranks of blocks first..last that the bound leaves into `room.touched`; how many."""
-    n, parts, rest, lowest, out = np.uint64(0), ix.common[level], lists.rest[level], room.lowest, room.touched
+def left(first, last, level, least, lists, ix, sums, room, n):
+    """Put the ranks of blocks first..last that the bound leaves behind the n in `room.touched`, and forget the sums;
+    how many there are then."""
+    n = np.uint64(n)
     for d in range(ix.class_start.shape[0] - 1):
-        begin, end = max(first, ix.class_start[d]), min(last, ix.class_start[d + 1])
-        if begin < end:
-            _lowest(ix.most[level, begin:end], rest, d, least, lowest[begin:end])
-            n_reached = _reaching(begin, end, sums, lowest, parts, room.blocks, out, n)
-            for r in out[n:n_reached]:
-                out[n] = r
-                n += np.uint64(sums[r] + bound(parts[r], rest, np.uint32(d)) >= least)
+        stop = min(last, ix.class_start[d + 1])
+        for begin in range(max(first, ix.class_start[d]), stop, TOGETHER):
+            end = min(begin + TOGETHER, stop)
+            n = _left(begin, end, d, level, least, lists, ix, sums, room, n)
+            sums[begin * BLOCK : end * BLOCK] = 0
+    return n
+
+
+@njit(cache=True)
+def _left(begin, end, d, level, least, lists, ix, sums, room, n):
+    """As `left`, of blocks of class d; the sums remain."""
+    parts, rest, lowest, out = ix.common[level], lists.rest[level], room.lowest, room.touched
+    _lowest(ix.most[level, begin:end], rest, d, least, lowest[begin:end])
+    n_reached = _reaching(begin, end, sums, lowest, parts, room.blocks, out, n)
+    for r in out[n:n_reached]:
+        out[n] = r
+        n += np.uint64(sums[r] + bound(parts[r], rest, np.uint32(d)) >= least)
     return n
 
 
