@@ -13,13 +13,12 @@ import numpy as np
 from numba import prange
 
 from capgrade.pipelines.measures.tops.cider_bounds import SLACK, lists_of
-from capgrade.pipelines.measures.tops.cider_index import BLOCK, UNITS
+from capgrade.pipelines.measures.tops.cider_index import UNITS
 from capgrade.pipelines.measures.tops.cider_left import left, level_of, promising
 from capgrade.pipelines.measures.tops.cider_terms import terms_of, values_of
 from capgrade.pipelines.measures.tops.cider_walk import first_lists, leaders_of, walk_first, walk_range
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
-
 
 FEW = 32  # captions that are not worth a wait of their own
 

@@ -63,7 +63,7 @@ def left(first, last, level, least, lists, ix, sums, room, n):
             end = min(begin + TOGETHER, stop)
             n = _left(begin, end, d, level, least, lists, ix, sums, room, n)
             sums[begin * BLOCK : end * BLOCK] = 0
-    return n
+    return np.int64(n)
 
 
 @njit(cache=True)
