@@ -66,6 +66,20 @@ def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) ->
     np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
 
 
+def test_long_lists_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    queries, rows = (rng.normal(size=(n, 20)).astype(np.float32) for n in (24, 50))
+    start, sizes = np.array([0, 5, 6, 24]), np.array([3000, 0, 7])  # of several parts on average, none, and fewer
+    some, ptr, found = rng.integers(0, 50, 3007), np.concatenate([[0], np.cumsum(sizes)]), np.empty(3007, np.float32)
+    queries, rows = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (queries, rows))
+    listed_products.listed(0, 3, queries, start, rows, ptr, some, found)
+    expected = np.maximum.reduceat(queries.astype(float) @ rows.T.astype(float), start[:-1])
+    np.testing.assert_allclose(found, expected[np.repeat(np.arange(3), sizes), some], atol=3e-7)
+    all_of = np.empty((3, 50), np.float32)
+    products.largest(0, 50, products.grouped(queries), start, rows, all_of)
+    np.testing.assert_array_equal(found, all_of[np.repeat(np.arange(3), sizes), some])
+
+
 def test_the_embedded_model_knows_what_captions_mean() -> None:
     sets = [["A dog runs on the beach.", "A puppy is running over sand."], ["A bowl of soup on a table.", "Hot soup."]]
     scores = Sbert(SbertParams()).fit(make_captions(sets)).score(np.arange(2))
