@@ -147,6 +147,8 @@ def _bounds(ranks, shared, n, im, ix, out):
     """Of captions of n words, by the common tokens that each shares with each reference."""
     masks, rare_of, inverse, bits, words = im.masks, im.rare, im.inverse, ix.bits, np.float32(n)
     for x in range(ranks.shape[0]):
+        if x + AHEAD < ranks.shape[0]:
+            prefetch(bits, ranks[x + AHEAD])
         own = bits[ranks[x]]
         rare = np.int32(shared[ranks[x]]) - np.int32(ones(own & im.union))
         longest, recall, total = np.int32(0), np.float32(0), np.float32(0)
@@ -256,6 +258,32 @@ def _mean(n, found, lengths, beta2):
     return np.float32(min(total / lengths.shape[0], 1.0))
 
 
+@njit(cache=True, forceinline=True)
+def _ask_ahead(rows, k, end, ix):
+    """Ask for what is read of captions behind rows[k]."""
+    if k + AHEAD < end:
+        prefetch(ix.ptr, rows[k + AHEAD])
+    if k + AHEAD // 2 < end:
+        c = rows[k + AHEAD // 2]
+        prefetch(ix.word, ix.ptr[c])
+        prefetch(ix.word, ix.ptr[c + 1] - 1)
+
+
+@njit(cache=True)
+def _reaching(level, n_looked, ix, room):
+    """Which of those looked at have bounds that reach the level, and their rows."""
+    n, places = 0, np.empty(n_looked, np.int32)
+    for x in range(n_looked):
+        if room.bounds[x] >= level:
+            places[n] = x
+            n += 1
+            prefetch(ix.row_of_rank, room.ranks[x])
+    rows = np.empty(n, np.int64)
+    for y in range(n):
+        rows[y] = ix.row_of_rank[room.ranks[places[y]]]
+    return places[:n], rows
+
+
 @njit(cache=True)
 def _best(im, ix, room, heap, rows):
     """The best captions into the heap; how many captions had their value computed."""
@@ -263,10 +291,12 @@ def _best(im, ix, room, heap, rows):
     level, n, n_looked, valued = np.float32(1), 0, 0, 0
     while True:
         n_looked = _look(level, im, ix, room, n_looked)
-        for x in range(n_looked):
-            if room.bounds[x] >= level and (n < heap.shape[0] or room.bounds[x] >= heap[0]):
-                row = ix.row_of_rank[room.ranks[x]]
-                n = push(value_of(row, im, ix, room.local, room.known), row, heap, rows, n)
+        places, some = _reaching(level, n_looked, ix, room)
+        for y in range(some.shape[0]):
+            _ask_ahead(some, y, some.shape[0], ix)
+            x = places[y]
+            if n < heap.shape[0] or room.bounds[x] >= heap[0]:
+                n = push(value_of(some[y], im, ix, room.local, room.known), some[y], heap, rows, n)
                 room.bounds[x] = -1
                 valued += 1
         full = n == heap.shape[0]
@@ -300,17 +330,6 @@ def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
     """
     for w in prange(workers):
         _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs)
-
-
-@njit(cache=True, forceinline=True)
-def _ask_ahead(rows, k, end, ix):
-    """Ask for what is read of captions behind rows[k]."""
-    if k + AHEAD < end:
-        prefetch(ix.ptr, rows[k + AHEAD])
-    if k + AHEAD // 2 < end:
-        c = rows[k + AHEAD // 2]
-        prefetch(ix.word, ix.ptr[c])
-        prefetch(ix.word, ix.ptr[c + 1] - 1)
 
 
 @njit(cache=True)
