@@ -8,7 +8,6 @@ Peers are timed on as many queries as fit a few seconds and the time scaled to a
 
 from __future__ import annotations
 
-import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import numpy as np
 from capgrade.benchmarks.timing import ROUNDS, timed
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.console import console
+from capgrade.schemas.memory import peak_mb
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
@@ -151,7 +151,7 @@ def bench_total(task: Task) -> dict[str, Any]:
     found = evaluate(task, Settings(folds=folds, samples=0))
     seconds = time.perf_counter() - start
     count = sum(len(scored.metrics) for item in found for scored in item.scored.values())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_mb()
     return {
         "seconds": seconds,
         "peak_rss_mb": peak,

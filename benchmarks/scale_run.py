@@ -25,7 +25,9 @@ from capgrade.pipelines.measures.embeddings import (
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.memory import peak_mb
 
+OFTEN = 0.02  # seconds between looks at the memory of the stage
 ENCODED = 2000  # captions that the encoder's rate is measured on
 
 
@@ -38,11 +40,13 @@ def run(
     command += [] if among is None else ["--set", f"shards.windows.among={among}"]
     command += options
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=sys.stderr)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise InputError(f"capgrade shards ended with status {os.waitstatus_to_exitcode(status)}", file=out)
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+    process, peak = subprocess.Popen(command, stdout=sys.stderr), 0.0
+    while process.poll() is None:
+        peak = max(peak, peak_mb(process.pid))
+        time.sleep(OFTEN)
+    if process.returncode:
+        raise InputError(f"capgrade shards ended with status {process.returncode}", file=out)
+    return time.perf_counter() - start, peak
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
 from capgrade.schemas.lock import first_process
+from capgrade.schemas.memory import peak_mb
 
 TIMES = ".times"  # folder beside an output, with a file for it
 
@@ -47,7 +48,7 @@ def timed(command: str, out: Path) -> Iterator[None]:
     yield
     if file and out.exists() and first_process():
         seconds, spent = time.perf_counter() - clock, _processor() - before
-        write_json(file, Time(command, round(seconds, 3), round(spent, 3), round(_peak_mb(), 1)).json())
+        write_json(file, Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1)).json())
 
 
 def read_time(out: Path) -> Time | None:
@@ -66,7 +67,8 @@ def _processor() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _peak_mb() -> float:
+def _largest_mb() -> float:
+    """Of this process and its children, whose count begins with what this one had."""
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB on Linux
-    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return largest * unit / 1e6
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 1e6
+    return max(peak_mb(), children)

@@ -17,7 +17,7 @@ from capgrade.pipelines.measures.base import CHUNK
 from capgrade.schemas.files import digest, open_arrow, write_arrow, write_json
 
 BLOCK = 64  # images together, where every caption is scored
-WIDE, MOST, FEWEST = 1280, 512, 64  # captions of the images together, and images; blocks, which workers share
+WIDE, MOST, FEWEST = 2560, 512, 64  # captions of the images together, and images; blocks, which workers share
 
 
 def images_together(n_images: int, n_captions: int, some: bool) -> int:
