@@ -41,9 +41,9 @@ class SomeSamples(Samples):
     def listed(self, caption_keys: np.ndarray, tops: Sequence[np.ndarray]) -> Listed:
         """Of each image its own captions, the tops of each measure, int64 [images, k] each, its uniform sample and its
         share."""
-        n, image = len(caption_keys), np.repeat(np.arange(self.images), self.plan.top)
+        n, image = len(caption_keys), np.arange(self.images)
         sure = [(self._own_image, self._own, 0)]
-        sure += [(image, rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
+        sure += [(np.repeat(image, rows.shape[1]), rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
         cells = np.concatenate([owner * n + rows for owner, rows, _ in sure])
         found, at = np.unique(cells, return_inverse=True)
         marks = np.zeros(len(found), np.int64)

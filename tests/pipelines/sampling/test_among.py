@@ -55,6 +55,13 @@ def test_the_uniform_sample_is_that_of_all_captions() -> None:
     assert np.array_equal(full.caption[full.reasons & 2 > 0], found.caption[found.reasons & 2 > 0])
 
 
+def test_fewer_captions_than_the_best_that_are_wanted() -> None:
+    images, captions, own, values = setting(n=12)
+    plan = replace(PLAN, top=50, uniform=50)
+    full, found = keep(plan, images, captions, own, values), keep_some(plan, images, captions, own, values)
+    assert np.array_equal(full.caption, found.caption) and (np.diff(found.ptr) == 12).all()
+
+
 def test_nan_is_refused() -> None:
     images, captions, own, values = setting(n=200)
     values[1, 2, own[2][0]] = np.nan
