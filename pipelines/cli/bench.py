@@ -133,7 +133,7 @@ def bench_corpus(
     done = corpus(real, images, out, seed, vectors, per_image)
     say(done, as_json, f"{per_image * images:,} captions of {images:,} images -> {out}")
     if check:
-        typer.echo(table(real, read_captions(out), seed))
+        typer.echo(table(real, read_captions(out), seed), err=as_json)
 
 
 @app.command("scale")

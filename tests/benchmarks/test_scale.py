@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -83,6 +84,14 @@ def test_no_statistics_beside_so_few_images(real: Captions, tmp_path: Path, caps
     assert call(*command, "--check") == 2
     assert "7 images to check against" in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert call(*command) == 0
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_captions_folder(tmp_path / "some", [caption_table(random_sets(16, seed=5, least=2))])
+    command = ["bench", "corpus", "--source", str(tmp_path / "some"), "--images", "9", "--out", str(tmp_path / "out")]
+    assert call(*command, "--check", "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) and "| 1-grams |" in printed.err
 
 
 def test_variants_have_names_of_their_own() -> None:
