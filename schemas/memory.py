@@ -8,6 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in
 HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -24,5 +25,4 @@ def peak_mb(pid: int | None = None) -> float:
         except (FileNotFoundError, ProcessLookupError):
             found = None
         return int(found[1]) * 1024 / 1e6 if found else 0.0
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
-    return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e6

@@ -4,7 +4,6 @@ are kept if there is a folder `.times`; `make repro` makes one in data/."""
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
 from capgrade.schemas.lock import first_process
-from capgrade.schemas.memory import peak_mb
+from capgrade.schemas.memory import UNIT, peak_mb
 
 TIMES = ".times"  # folder beside an output, with a file for it
 
@@ -69,6 +68,5 @@ def _processor() -> float:
 
 def _largest_mb() -> float:
     """Of this process and its children, whose count begins with what this one had."""
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB on Linux
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit / 1e6
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * UNIT / 1e6
     return max(peak_mb(), children)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.pipelines.measures.products import capped
+from capgrade.pipelines.measures.products import capped, grouped
 from capgrade.schemas.chains import TOGETHER, add_products
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.prefetch import prefetch
@@ -12,17 +12,6 @@ from capgrade.schemas.vectors import SIDE
 
 LINE = 16  # floats that memory gives at a time
 PART = 256  # captions of a part of a list, about
-
-
-@njit(cache=True)
-def _side_by_side(vectors):
-    """As `add_products` takes them, float32 [groups x d, SIDE], from float32 [n, d]; zeros fill the last group up."""
-    n, d = vectors.shape
-    out = np.zeros(((n + SIDE - 1) // SIDE * d, SIDE), np.float32)
-    for q in range(n):
-        for k in range(d):
-            out[q // SIDE * d + k, q % SIDE] = vectors[q, k]
-    return out
 
 
 @njit(cache=True)
@@ -74,6 +63,6 @@ def listed(begin, end, vectors, start, targets, ptr, rows, out):
     parts = max(1, (ptr[end] - ptr[begin]) // (PART * max(1, end - begin)))
     for part in range(parts):
         for i in range(begin, end):
-            panel, size = _side_by_side(vectors[start[i] : start[i + 1]]), ptr[i + 1] - ptr[i]
+            panel, size = grouped(vectors[start[i] : start[i + 1]], SIDE), ptr[i + 1] - ptr[i]
             first, last = ptr[i] + part * size // parts, ptr[i] + (part + 1) * size // parts
             _largest(panel, start[i + 1] - start[i], first, last, targets, flat, rows, out)

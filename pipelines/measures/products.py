@@ -14,13 +14,14 @@ ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs ca
 
 
 @njit(cache=True)
-def grouped(vectors):
-    """As `multiply` takes them, float32 [groups x d, ROWS], from float32 [n, d]; zeros fill the last group up."""
+def grouped(vectors, size):
+    """Side by side in groups of `size`, float32 [groups x d, size], from float32 [n, d]; zeros fill the last group up.
+    `multiply` takes groups of ROWS, `add_products` of SIDE."""
     n, d = vectors.shape
-    out = np.zeros(((n + ROWS - 1) // ROWS * d, ROWS), np.float32)
+    out = np.zeros(((n + size - 1) // size * d, size), np.float32)
     for q in range(n):
         for k in range(d):
-            out[q // ROWS * d + k, q % ROWS] = vectors[q, k]
+            out[q // size * d + k, q % size] = vectors[q, k]
     return out
 
 

@@ -20,6 +20,7 @@ from capgrade.pipelines.measures.products import ONE, grouped, largest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
 from capgrade.schemas.threads import in_threads
+from capgrade.schemas.tiles import ROWS
 
 
 def cosine_range(values: np.ndarray) -> np.ndarray:
@@ -43,7 +44,7 @@ class FittedSbert(ArrayState):
         targets = self.embeddings if captions is None else self.embeddings[captions]
         queries, start = self.queries(images)
         out = np.empty((len(images), len(targets)), np.float32)
-        in_threads(largest, len(targets), grouped(queries), start, targets, out)
+        in_threads(largest, len(targets), grouped(queries, ROWS), start, targets, out)
         if self.leave_out:
             self.leave_out_self(images, captions, out)
         return out
@@ -51,7 +52,7 @@ class FittedSbert(ArrayState):
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; no embedding is copied."""
         queries, first = self.queries(images)
-        together = grouped(queries)
+        together = grouped(queries, ROWS)
         for at in range(start, stop, CHUNK):
             rows = np.arange(at, min(at + CHUNK, stop))
             in_threads(largest, len(rows), together, first, self.embeddings[at : at + len(rows)], out)

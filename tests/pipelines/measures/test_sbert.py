@@ -12,6 +12,7 @@ from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams
+from capgrade.schemas.tiles import ROWS
 from tests.conftest import make_captions, random_sets
 
 
@@ -56,13 +57,13 @@ def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) ->
         sums = (sums + np.multiply.outer(queries[:, k].astype(float), rows[:, k])).astype(np.float32)
     expected = np.maximum(np.maximum.reduceat(sums, start[:-1], axis=0), -1)
     found, some = np.empty((9, n), np.float32), np.sort(rng.choice(n, (n + 1) // 2, replace=False))
-    products.largest(0, n, products.grouped(queries), start, rows, found)
+    products.largest(0, n, products.grouped(queries, ROWS), start, rows, found)
     np.testing.assert_allclose(found, expected, atol=1e-7)  # where the float64 had to be rounded too
     ptr, listed = np.arange(10) * len(some), np.empty(9 * len(some), np.float32)
     listed_products.listed(0, 9, queries, start, rows, ptr, np.tile(some, 9), listed)
     np.testing.assert_array_equal(listed.reshape(9, -1), found[:, some])
     alone = np.empty((9, 1), np.float32)
-    products.largest(0, 1, products.grouped(queries), start, rows[n - 1 :], alone)
+    products.largest(0, 1, products.grouped(queries, ROWS), start, rows[n - 1 :], alone)
     np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
 
 
@@ -76,7 +77,7 @@ def test_long_lists_in_any_order() -> None:
     expected = np.maximum.reduceat(queries.astype(float) @ rows.T.astype(float), start[:-1])
     np.testing.assert_allclose(found, expected[np.repeat(np.arange(3), sizes), some], atol=3e-7)
     all_of = np.empty((3, 50), np.float32)
-    products.largest(0, 50, products.grouped(queries), start, rows, all_of)
+    products.largest(0, 50, products.grouped(queries, ROWS), start, rows, all_of)
     np.testing.assert_array_equal(found, all_of[np.repeat(np.arange(3), sizes), some])
 
 
