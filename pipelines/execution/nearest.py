@@ -32,9 +32,10 @@ class Nearest(Sampled):
         assert isinstance(samples, SomeSamples)
         finders = [opened.finder(name, len(keys)) for name in self.measures]
         tops = [_tops(find, images, self.plan.top) for find in finders]
-        listed = samples.listed(keys, [one.rows for one in tops])
-        values = np.stack([listed_values(find, images, listed.ptr, listed.rows) for find in finders])
-        for m, one in enumerate(tops):
+        listed = samples.listed(keys, np.stack([one.rows for one in tops]))
+        values = np.empty((len(finders), len(listed.rows)), np.float32)
+        for m, (find, one) in enumerate(zip(finders, tops, strict=True)):
+            values[m] = listed_values(find, images, listed.ptr, listed.rows)
             _put(listed, m, one.rows, one.values, values[m])
         samples.offer_listed(keys, listed, values)
         scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}

@@ -14,7 +14,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 
 MAX_ORDER = 4
-MOST_NGRAMS = 2**31 - 1
+ID_BITS = 31
+MOST_NGRAMS = 2**ID_BITS - 1
 FREQUENCIES = "document_frequencies"
 FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
@@ -50,7 +51,7 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool =
     if alphabetical:
         order = pc.sort_indices(word_text).to_numpy()
         word_text, word = word_text.take(pa.array(order)), np.argsort(order)[word]
-    prefix, texts, keys, orders, base = word.copy(), word_text, [], [], 0
+    prefix, texts, cells, orders, base = word.copy(), word_text, [], [], 0
     order_texts = []
     for n in range(1, most + 1):
         at = np.flatnonzero(left >= n)
@@ -58,18 +59,25 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool =
             pairs, ids = np.unique(prefix[at] * len(word_text) + word[at + n - 1], return_inverse=True)
             texts = _extend(texts, word_text, pairs)
             prefix[at] = ids
-        keys.append(np.stack([row[at], prefix[at] + base]))
+        cells.append((row[at] << ID_BITS) + (prefix[at] + base))
         orders.append(np.full(len(texts), n - 1, np.int8))
         order_texts.append(texts)
         base += len(texts)
         if base > MOST_NGRAMS:
             problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
             raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
-    rows, grams = np.concatenate(keys, axis=1)
-    cells, count = np.unique(rows * max(base, 1) + grams, return_counts=True)
-    ptr = np.searchsorted(cells, np.arange(len(words) + 1) * max(base, 1))
-    gram = (cells % max(base, 1)).astype(np.int32)
+    cell, count = _counted(np.concatenate(cells))
+    ptr = np.searchsorted(cell, np.arange(len(words) + 1) << ID_BITS)
+    gram = (cell & MOST_NGRAMS).astype(np.int32)
     return Ngrams(ptr, gram, count.astype(np.int32), np.concatenate(orders), pa.concat_arrays(order_texts), words)
+
+
+def _counted(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As np.unique with counts, but sorted in place and never hashed."""
+    cells.sort()
+    new = np.ones(len(cells), bool)
+    new[1:] = cells[1:] != cells[:-1]
+    return cells[new], np.diff(np.flatnonzero(new), append=len(cells))
 
 
 def _extend(texts: pa.Array, words: pa.Array, pairs: np.ndarray) -> pa.Array:

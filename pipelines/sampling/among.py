@@ -7,7 +7,6 @@ needed of own captions, tops, the uniform sample and the share alone; one hash o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,36 +37,49 @@ def limit_of(among: float) -> np.uint64:
 class SomeSamples(Samples):
     """`Samples` of listed captions, all offered at once."""
 
-    def listed(self, caption_keys: np.ndarray, tops: Sequence[np.ndarray]) -> Listed:
-        """Of each image its own captions, the tops of each measure, int64 [images, k] each, its uniform sample and its
-        share."""
-        n, image = len(caption_keys), np.arange(self.images)
-        sure = [(self._own_image, self._own, 0)]
-        sure += [(np.repeat(image, rows.shape[1]), rows.ravel(), TOP << m) for m, rows in enumerate(tops)]
-        cells = np.concatenate([owner * n + rows for owner, rows, _ in sure])
-        found, at = np.unique(cells, return_inverse=True)
-        marks = np.zeros(len(found), np.int64)
-        np.bitwise_or.at(marks, at, np.repeat([mark for *_, mark in sure], [len(rows) for _, rows, _ in sure]))
-        found, marks = _joined(*self._drawn(caption_keys), found, marks)
-        return Listed(np.searchsorted(found, np.arange(self.images + 1) * n), found % n, marks)
-
-    def _drawn(self, caption_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cells of the pairs inside the share and of those of the lowest uniform keys of each image, ascending, and
-        their marks."""
+    def listed(self, caption_keys: np.ndarray, tops: np.ndarray) -> Listed:
+        """Of each image its own captions, the tops of each measure, int64 [measures, images, k], its uniform sample and
+        its share."""
         n, inside = len(caption_keys), limit_of(self.plan.among)
         size = min(self.plan.uniform, n)
         share = min(1.0, (size + SIGMAS * np.sqrt(size + 1) + SIGMAS) / n)
         while True:
-            cells, marks, uniform = _low(self._base, caption_keys, limit_of(share), inside, size)
+            found, uniform = self._low(caption_keys, limit_of(share), inside, size, tops)
             if share == 1 or (uniform >= size).all():
-                return cells, marks
+                return found
             share = min(1.0, 2 * share)
+
+    def _low(
+        self, caption_keys: np.ndarray, uniform: np.uint64, share: np.uint64, size: int, tops: np.ndarray
+    ) -> tuple[Listed, np.ndarray]:
+        """What is listed if no uniform key is above a limit, and how many of those of each image are not."""
+        n, limits, bound = len(caption_keys), np.array([uniform, share]), np.empty(1, np.uint64)
+        pack(limits, bound)
+        reach = min(1.0, (float(uniform) + float(share)) / 2**64)
+        room = min(n, int(reach * n + SIGMAS * np.sqrt(reach * n)) + SIGMAS)
+        sure = int(np.diff(self._own_ptr).max(initial=0)) + len(tops) * tops.shape[2]
+        while True:
+            rows, marks = np.empty((2, self.images, room + sure), np.int64)
+            counts, drawn, low = np.empty((3, self.images), np.int64)
+            in_threads(
+                kernel.low, self.images,
+                self._base, caption_keys, limits, bound[0], size, room, self._own_ptr, self._own, tops,
+                rows, marks, counts, drawn, low,
+            )  # fmt: skip
+            if drawn.max(initial=0) <= room:
+                break
+            room = int(drawn.max())
+        ptr = np.concatenate([[0], np.cumsum(counts)])
+        found = Listed(ptr, *np.empty((2, ptr[-1]), np.int64))
+        in_threads(kernel.together, self.images, rows, marks, *found)
+        return found, low
 
     def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
         """values float32 [measures, listed]; own captions are listed."""
-        cells = np.repeat(np.arange(self.images), np.diff(found.ptr)) * len(caption_keys) + found.rows
-        at = np.searchsorted(cells, self._own_image * len(caption_keys) + self._own)
-        self.state["own_values"][:] = values[:, at].T
+        for b in range(self.images):
+            first, own = found.ptr[b], slice(self._own_ptr[b], self._own_ptr[b + 1])
+            at = first + np.searchsorted(found.rows[first : found.ptr[b + 1]], self._own[own])
+            self.state["own_values"][own] = values[:, at].T
         self.offer_some(caption_keys, found, values)
 
     def marked(self, caption_keys: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> Listed:
@@ -82,7 +94,7 @@ class SomeSamples(Samples):
             raise ValueError("NaN among the values of listed captions")
         in_threads(
             kernel.offer_listed, self.images,
-            self._base, caption_keys[found.rows], *found, values, values.view(np.int32), self._cells, self._layout,
+            self._base, caption_keys, *found, values, values.view(np.int32), self._cells, self._layout,
             self._arrays,
         )  # fmt: skip
 
@@ -95,50 +107,13 @@ class SomeSamples(Samples):
         """
         n, plan = n_captions or len(caption_keys), self.plan
         found = self.kept(n)
-        image = np.repeat(np.arange(self.images), np.diff(found.ptr))
-        keys = kernel.keys_of(self._base[image] + caption_keys[found.caption], SHARE)
-        outside = (keys > limit_of(plan.among)).astype(np.int64)
-        members = self.members
-        missed = np.ones(len(image))
-        for m in range(self.measures):
-            for w, (lower, upper) in enumerate(plan.windows(m)):
-                here = (found.values[m] >= lower) & (found.values[m] < upper)
-                size = members[image[here], m, w] + outside[here]
-                missed[here] *= 1 - np.minimum(1, plan.per_window / size)
+        missed = np.empty(len(found.caption))
+        in_threads(
+            kernel.missed, self.images,
+            self._base, caption_keys, found.ptr, found.caption, found.values, self.members, self._cells,
+            plan.per_window, limit_of(plan.among), missed,
+        )  # fmt: skip
         uniform = min(1.0, plan.uniform / n)
         chance = uniform + (1 - uniform) * plan.among * (1 - missed)
         certain = found.reasons & np.uint32(certain_bits(self.measures)) > 0
         return replace(found, weight=1 / np.where(certain, 1.0, chance))
-
-
-def _joined(
-    cells: np.ndarray, marks: np.ndarray, others: np.ndarray, their: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cells in either list, both ascending, with the marks of both."""
-    at = np.searchsorted(cells, others)
-    known = at < len(cells)
-    known[known] = cells[at[known]] == others[known]
-    marks[at[known]] |= their[known]
-    return np.insert(cells, at[~known], others[~known]), np.insert(marks, at[~known], their[~known])
-
-
-def _low(
-    base: np.ndarray, caption_keys: np.ndarray, uniform: np.uint64, share: np.uint64, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cells of the pairs whose key of the share is at most its limit, and of those of the `size` lowest uniform keys
-    of an image, if they are at most theirs; their marks; and how many uniform keys of each image are."""
-    images, n, limits, bound = len(base), len(caption_keys), np.array([uniform, share]), np.empty(1, np.uint64)
-    pack(limits, bound)
-    reach = min(1.0, (float(uniform) + float(share)) / 2**64)
-    room = min(n, int(reach * n + SIGMAS * np.sqrt(reach * n)) + SIGMAS)
-    while True:
-        rows, marks = np.empty((2, images, room), np.int64)
-        counts, low = np.empty((2, images), np.int64)
-        in_threads(kernel.low, images, base, caption_keys, limits, bound[0], size, rows, marks, counts, low)
-        if counts.max(initial=0) <= room:
-            break
-        room = int(counts.max())
-    ptr = np.concatenate([[0], np.cumsum(counts)])
-    cells, their = np.empty((2, ptr[-1]), np.int64)
-    in_threads(kernel.together, images, n, rows, marks, ptr, cells, their)
-    return cells, their, low

@@ -23,30 +23,42 @@ def keys_of(seeds, key):
 
 
 @njit(nogil=True, cache=True)
-def low(begin, end, base, caption_keys, limits, bound, size, rows, marks, counts, uniform):
-    """Fill the captions of images begin..end whose key of the share is up to its limit, and those of the `size` lowest
-    uniform keys among those up to theirs, with marks of which, as far as there is room; counts of each image, and of
-    uniform keys up to the limit. limits uint64 [2], and as `pack` makes them a word."""
-    n, room = caption_keys.shape[0], rows.shape[1]
-    left = np.empty(TOGETHER, np.uint64)
+def low(
+    begin, end, base, caption_keys, limits, bound, size, room, own_ptr, own, tops, rows, marks, counts, drawn, uniform
+):  # fmt: skip
+    """Fill the captions of images begin..end, ascending, with marks: those whose key of the share is up to its limit,
+    those of the `size` lowest uniform keys among those up to theirs, own captions and tops int64 [measures, images, k];
+    counts of each image, of keys up to a limit, and of uniform ones among them. An image of more keys than `room` gets
+    their number alone.
+
+    limits uint64 [2], and as `pack` makes them a word."""
+    some, their = np.empty(room, np.int64), np.empty(room, np.int64)
     for b in range(begin, end):
-        found, seed = 0, base[b]
-        for at in range(0, n, TOGETHER):
-            some, every = caption_keys[at : at + TOGETHER], GUARD
+        n = drawn[b] = _drawn(base[b], caption_keys, limits, bound, some, their)
+        if n <= room:
+            uniform[b] = _keep_lowest(base[b], caption_keys, some[:n], their[:n], size)
+            n = _close_up(some[:n], their[:n])
+            sure, why = _sure(own[own_ptr[b] : own_ptr[b + 1]], tops[:, b])
+            counts[b] = _join(some[:n], their[:n], sure, why, rows[b], marks[b])
+
+
+@njit(cache=True)
+def _drawn(seed, caption_keys, limits, bound, rows, marks):
+    """Captions with a key up to its limit, and marks of which, as far as there is room; how many there are."""
+    left, found = np.empty(TOGETHER, np.uint64), 0
+    for at in range(0, caption_keys.shape[0], TOGETHER):
+        some, every = caption_keys[at : at + TOGETHER], GUARD
+        for c in range(some.shape[0]):
+            left[c] = (word(seed + some[c], 0) | GUARD) - bound  # a lane that is below takes the guard's bit
+            every &= left[c]
+        if every != GUARD:
             for c in range(some.shape[0]):
-                left[c] = (word(seed + some[c], 0) | GUARD) - bound  # a lane that is below takes the guard's bit
-                every &= left[c]
-            if every != GUARD:
-                for c in range(some.shape[0]):
-                    if left[c] & GUARD != GUARD:
-                        mark = _mark(word(seed + some[c], 0), limits)
-                        if mark and found < room:
-                            rows[b, found], marks[b, found] = at + c, mark
-                        found += int(mark > 0)
-        counts[b] = found
-        if found <= room:
-            uniform[b] = _keep_lowest(seed, caption_keys, rows[b, :found], marks[b, :found], size)
-            counts[b] = _close_up(rows[b, :found], marks[b, :found])
+                if left[c] & GUARD != GUARD:
+                    mark = _mark(word(seed + some[c], 0), limits)
+                    if mark and found < rows.shape[0]:
+                        rows[found], marks[found] = at + c, mark
+                    found += int(mark > 0)
+    return found
 
 
 @njit(cache=True)
@@ -78,25 +90,73 @@ def _close_up(rows, marks):
     return n
 
 
+@njit(cache=True)
+def _sure(own, tops):
+    """Own captions and the tops of each measure by rising row, and their marks."""
+    n_own, (n_measures, k) = own.shape[0], tops.shape
+    rows, marks = np.empty(n_own + n_measures * k, np.int64), np.zeros(n_own + n_measures * k, np.int64)
+    rows[:n_own] = own
+    for m in range(n_measures):
+        at = slice(n_own + m * k, n_own + (m + 1) * k)
+        rows[at], marks[at] = tops[m], TOP << m
+    order = np.argsort(rows)
+    return rows[order], marks[order]
+
+
+@njit(cache=True)
+def _join(drawn, their, sure, why, rows, marks):
+    """Merge two ascending lists, each caption once with its marks of both; how many."""
+    x, y, n = 0, 0, 0
+    while x < drawn.shape[0] or y < sure.shape[0]:
+        if y == sure.shape[0] or (x < drawn.shape[0] and drawn[x] <= sure[y]):
+            row, mark, x = drawn[x], their[x], x + 1
+        else:
+            row, mark, y = sure[y], why[y], y + 1
+        if n and rows[n - 1] == row:
+            marks[n - 1] |= mark
+        else:
+            rows[n], marks[n], n = row, mark, n + 1
+    return n
+
+
 @njit(nogil=True, cache=True)
-def together(begin, end, n_captions, rows, marks, ptr, cells, their):
-    """Fill cells, image x n_captions + row, and marks of images begin..end, one image's behind the other's."""
+def together(begin, end, rows, marks, ptr, all_rows, all_marks):
+    """Fill the lists of images begin..end, one image's behind the other's."""
     for b in range(begin, end):
         for k in range(ptr[b + 1] - ptr[b]):
-            cells[ptr[b] + k], their[ptr[b] + k] = b * n_captions + rows[b, k], marks[b, k]
+            all_rows[ptr[b] + k], all_marks[ptr[b] + k] = rows[b, k], marks[b, k]
 
 
 @njit(nogil=True, cache=True)
-def offer_listed(begin, end, base, keys, ptr, rows, marks, values, value_bits, cells, layout, state):
+def missed(begin, end, base, caption_keys, ptr, captions, values, members, cells, per_window, share, out):
+    """Fill the probability that the windows miss each of the captions of images begin..end, if it is inside the share:
+    prod(1 - n / N), N the captions of a window inside the share, this one counted. values float32 [measures, captions];
+    members int64 [images, measures, windows]; share uint64: the highest key of it."""
+    for b in range(begin, end):
+        for k in range(ptr[b], ptr[b + 1]):
+            outside = int(key_below(word(base[b] + caption_keys[captions[k]], 0), SHARE, ANY) > share)
+            out[k] = 1.0
+            for m in range(values.shape[0]):
+                cell = cell_of(cells.edges, m, values[m, k])
+                for w in range(cells.first[m, cell], cells.behind[m, cell]):
+                    out[k] *= 1.0 - min(1.0, per_window / max(1, members[b, m, w] + outside))
+
+
+@njit(nogil=True, cache=True)
+def offer_listed(begin, end, base, caption_keys, ptr, rows, marks, values, value_bits, cells, layout, state):
     """As `offering.offer`, of listed captions of images begin..end: each to the samples it is marked for, inside the
     share to windows."""
     edges, first, behind = cells
     start, numbers = layout
     heap, payload, size, limit, counts = state
     n_measures = values.shape[0]
+    mine = np.empty(n_measures, np.float32)
     for b in range(begin, end):
+        seeds = base[b] + caption_keys[rows[ptr[b] : ptr[b + 1]]]  # together: each alone would be waited for
         for k in range(ptr[b], ptr[b + 1]):
-            seed, row, mine = base[b] + keys[k], rows[k], np.ascontiguousarray(values[:, k])
+            seed, row = seeds[k - ptr[b]], rows[k]
+            for m in range(n_measures):
+                mine[m] = values[m, k]
             if marks[k] & OF_UNIFORM:
                 key = key_below(word(seed, 0), 0, limit[b, 0])
                 if key < ANY:

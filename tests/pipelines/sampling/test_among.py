@@ -24,7 +24,7 @@ def best(values: np.ndarray, k: int) -> np.ndarray:
 
 def keep_some(plan: Plan, images: np.ndarray, captions: np.ndarray, own: list[np.ndarray], values: np.ndarray) -> Kept:
     samples = SomeSamples(plan, images, own, len(values))
-    found = samples.listed(captions, [best(one, plan.top) for one in values])
+    found = samples.listed(captions, np.stack([best(one, plan.top) for one in values]))
     owner = np.repeat(np.arange(len(images)), np.diff(found.ptr))
     samples.offer_listed(captions, found, np.ascontiguousarray(values[:, owner, found.rows]))
     return samples.kept_of(captions)
@@ -72,7 +72,7 @@ def test_nan_is_refused() -> None:
 def test_what_is_listed() -> None:
     images, captions, own, values = setting(n=5000)
     samples = SomeSamples(PLAN, images, own, 2)
-    found = samples.listed(captions, [best(one, 5) for one in values])
+    found = samples.listed(captions, np.stack([best(one, 5) for one in values]))
     for i in range(3):
         rows, marks = found.rows[found.ptr[i] : found.ptr[i + 1]], found.marks[found.ptr[i] : found.ptr[i + 1]]
         assert (np.diff(rows) > 0).all()
@@ -123,18 +123,18 @@ def test_the_share_is_of_the_keys_that_are_written_down() -> None:
     ids = [f"c{k}" for k in range(700)]
     for image in ("i0", "i1"):
         samples = SomeSamples(replace(PLAN, seed=9), id_keys([image]), [np.zeros(1, np.int64)], 2)
-        found = samples.listed(id_keys(ids), [])
+        found = samples.listed(id_keys(ids), np.empty((2, 1, 0), np.int64))
         expected = [k for k, name in enumerate(ids) if key(9, image, name, 1) <= int(0.3 * 2**64)]
         assert found.rows[found.marks & INSIDE > 0].tolist() == expected
 
 
 def test_hashes_are_computed_once_however_few_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     rooms, low = [], kernel.low
-    monkeypatch.setattr(kernel, "low", lambda *given: (rooms.append(given[-4]), low(*given)))
+    monkeypatch.setattr(kernel, "low", lambda *given: (rooms.append(given[-5]), low(*given)))
     keys = np.random.default_rng(0).integers(2**63, size=3_000_000, dtype=np.uint64)
     samples = SomeSamples(
         replace(PLAN, among=1e-4), id_keys([f"i{k}" for k in range(40)]), [np.zeros(1, np.int64)] * 40, 2
     )
-    listed = samples.listed(keys, [])
+    listed = samples.listed(keys, np.empty((2, 40, 0), np.int64))
     assert len({id(rows) for rows in rooms}) == 1
     assert (listed.marks & OF_UNIFORM).sum() == 40 * PLAN.uniform
