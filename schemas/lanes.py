@@ -13,7 +13,7 @@ BITS = ir.IntType(64)
 
 @intrinsic
 def at_least(typing, values, first, least):
-    """uint64: bit j says whether values[first + j] >= least, of LANES uint16 or uint8 that are in the array."""
+    """uint64: bit j says whether values[first + j] >= least, of LANES uint8, uint16 or uint32 that are in the array."""
 
     def build(context, builder, signature, args):
         kind = signature.args[0]
@@ -26,7 +26,7 @@ def at_least(typing, values, first, least):
         reached = builder.icmp_unsigned(">=", some, builder.shuffle_vector(one, one, each))
         return builder.bitcast(reached, BITS)
 
-    if least not in (types.uint16, types.uint8) or values != types.Array(least, 1, "C"):
+    if least not in (types.uint8, types.uint16, types.uint32) or values != types.Array(least, 1, "C"):
         return None
     return types.uint64(values, types.intp, least), build
 

@@ -20,7 +20,7 @@ def places(values, first, least):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 10_000), st.integers(0, 40), st.integers(0, 6), st.sampled_from([np.uint8, np.uint16]))
+@given(st.integers(0, 10_000), st.integers(0, 40), st.integers(0, 6), st.sampled_from([np.uint8, np.uint16, np.uint32]))
 def test_places_are_those_that_reach(seed: int, first: int, which: int, kind: type) -> None:
     rng, most = np.random.default_rng(seed), int(np.iinfo(kind).max)
     least = [0, 1, 2, most // 2, most // 2 + 1, most - 1, most][which]

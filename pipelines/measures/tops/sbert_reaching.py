@@ -1,7 +1,7 @@
 """Which of many products reach their image's gate.
 
 Products are compared as whole numbers, many of a narrow type in one step. A key, the bits of a float, all but the sign
-turned where that is set, has the order of floats.
+turned where that is set, has the order of floats; those of floats above 0 are their bits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lanes import LANES, at_least, lowest_bit
 
-BLOCK = 256  # captions compared together
+BLOCK = 128  # captions compared together
 ROOM = 16  # for so many of an image at first
 
 
@@ -25,44 +26,51 @@ class Hits(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _most(row):
-    """The largest number: its float is the largest, unless all are negative."""
-    most = row[0]
-    for j in range(row.shape[0]):
-        most = max(most, row[j])
-    return most
+def _largest(bits, start, b, at, best):
+    """The largest of an image's products in the columns from `at` on, as far as there are any; 0 for negative ones."""
+    best[:] = 0
+    for q in range(start[b], start[b + 1]):
+        some = bits[q, at : at + BLOCK]
+        for j in range(some.shape[0]):
+            best[j] = max(best[j], some[j])
 
 
 @njit(nogil=True, cache=True)
-def _fold(bits, start, b, at, best):
-    """Keys of the largest of an image's products in the columns from `at` on."""
+def _keys(bits, start, b, at, best):
+    """Their keys, those of negative ones too."""
     sign = 8 * bits.itemsize - 1
     others = (1 << sign) - 1
     best[:] = -(1 << sign)
     for q in range(start[b], start[b + 1]):
-        some = bits[q, at : at + best.shape[0]]
-        for j in range(best.shape[0]):
+        some = bits[q, at : at + BLOCK]
+        for j in range(some.shape[0]):
             best[j] = max(best[j], some[j] ^ ((some[j] >> sign) & others))
 
 
 @njit(nogil=True, cache=True)
-def _reaching(bits, start, gates, hits):
-    """Fill the hits as far as there is room; how many there are. Most blocks have none, which one pass of vector code
-    shows where the gate is positive."""
-    n, room, folded = 0, hits.image.shape[0], np.empty(BLOCK, bits.dtype)
+def _reaching(bits, start, gates, best, unsigned, image, column, key):
+    """Fill the hits as far as there is room; how many there are. `best` [BLOCK] of the type of the bits, and the same
+    memory `unsigned`: where a gate is above 0, its order is theirs."""
+    n, room = 0, image.shape[0]
     for b in range(gates.shape[0]):
         gate = gates[b]
         for at in range(0, bits.shape[1], BLOCK):
-            here = gate < 0
-            for q in range(start[b], start[b + 1]):
-                here |= _most(bits[q, at : at + BLOCK]) >= gate
-            if here:
-                best = folded[: min(BLOCK, bits.shape[1] - at)]
-                _fold(bits, start, b, at, best)
-                for j in range(best.shape[0]):
+            if gate > 0:
+                _largest(bits, start, b, at, best)
+                for first in range(0, BLOCK, LANES):
+                    reached = at_least(unsigned, first, unsigned.dtype.type(gate))
+                    while reached:
+                        j = first + lowest_bit(reached)
+                        reached &= reached - np.uint64(1)
+                        if n < room:
+                            image[n], column[n], key[n] = b, at + j, best[j]
+                        n += 1
+            else:
+                _keys(bits, start, b, at, best)
+                for j in range(min(BLOCK, bits.shape[1] - at)):
                     if best[j] >= gate:
                         if n < room:
-                            hits.image[n], hits.column[n], hits.key[n] = b, at + j, best[j]
+                            image[n], column[n], key[n] = b, at + j, best[j]
                         n += 1
     return n
 
@@ -71,10 +79,10 @@ def reaching(bits: np.ndarray, start: np.ndarray, gates: np.ndarray) -> Hits:
     """Of the bits of float products, int32 or of their upper halves int16 [queries, n], those of an image from
     start[image] on: what reaches its gate, a key [images]. Nothing is left out: if there is not room enough, it is
     found once more, with as much as is needed."""
-    room = ROOM * len(gates)
+    room, best = ROOM * len(gates), np.empty(BLOCK, bits.dtype)
     while True:
         hits = Hits(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, bits.dtype))
-        n = _reaching(bits, start, gates, hits)
+        n = _reaching(bits, start, gates, best, best.view(f"u{best.itemsize}"), *hits)
         if n <= room:
             return Hits(*(column[:n].copy() for column in hits))
         room = n

@@ -1,8 +1,9 @@
 """The captions that a bound cannot rule out, found tile by tile: bounds of all captions are never there at once.
 
-Tiles are taken in rounds, each of three times as many as before it. In a round the gates stand still, so that threads
-take its tiles in any order; after it the captions of the highest bounds are multiplied, and the gates rise. Tiles are
-taken in an order drawn once: captions that are like each other often stand together, and gates would rise late.
+Tiles are taken in rounds, each of three times as many as all before it. In a round the gates stand still, so that
+threads take its tiles in any order; after it the captions of the highest bounds are multiplied, and the gates rise.
+Tiles are taken in an order drawn once: captions that are like each other often stand together, and gates would rise
+late.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from capgrade.pipelines.measures.tops.sbert_reaching import Hits, floats_of
 from capgrade.schemas.threads import in_threads
 
 GROWTH = 3  # tiles of a round for each of those before it
+PARTS = 4  # of the first tile
 
 
 class Beside(Protocol):
@@ -62,9 +64,8 @@ def walk(
     twice = 2 * kernel.slack(vectors.shape[1])
     gates, leads = np.full((2, images), -np.inf, np.float32)
     (pairs, multiplied), found = np.zeros((2, images), np.int64), _none(images)
-    for tiles in rounds(-(-n_captions // beside.tile)):
-        firsts = tiles * beside.tile
-        hits = threads.map(beside.reaching, firsts, np.minimum(firsts + beside.tile, n_captions), repeat(gates))
+    for firsts, lasts in rounds(n_captions, beside.tile):
+        hits = threads.map(beside.reaching, firsts, lasts, repeat(gates))
         found = _joined(found, firsts, list(hits), beside.above)
         in_threads(kernel.multiply_leaders, images, queries, start, vectors, found, k, k + k // 2, leads, multiplied)
         pairs += multiplied
@@ -74,13 +75,19 @@ def walk(
     return Walked(found, gates, pairs + np.diff(np.concatenate([[0], np.cumsum(rest)])[found.ptr]))
 
 
-def rounds(tiles: int) -> Iterator[np.ndarray]:
-    """The numbers of all tiles, each once."""
-    order, done = np.random.default_rng(0).permutation(tiles), 0
-    while done < tiles:
-        size = max(1, GROWTH * done)
-        yield order[done : done + size]
-        done += size
+def rounds(n_captions: int, tile: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The first captions of what is taken together, and those behind the last; each caption once. A part of a tile
+    comes first, as all of its captions are candidates."""
+    firsts = np.random.default_rng(0).permutation(-(-n_captions // tile)) * tile
+    parts, done = np.arange(firsts[0], min(firsts[0] + tile, n_captions), -(-tile // PARTS)), 1
+    lasts = np.append(parts[1:], min(firsts[0] + tile, n_captions))
+    yield parts[:1], lasts[:1]
+    if len(parts) > 1:
+        yield parts[1:], lasts[1:]
+    while done < len(firsts):
+        some = firsts[done : done + GROWTH * done]
+        yield some, np.minimum(some + tile, n_captions)
+        done += len(some)
 
 
 def _none(images: int) -> Candidates:

@@ -46,11 +46,14 @@ def test_what_reaches_a_gate_is_found(seed: int, dtype: type, n: int, room: int)
             assert (b, c) not in found or best[b, c] >= gates[b] - 0.02
 
 
-@given(st.integers(1, 3000))
-def test_every_tile_is_taken_once(tiles: int) -> None:
-    taken = list(rounds(tiles))
-    np.testing.assert_array_equal(np.sort(np.concatenate(taken)), np.arange(tiles))
-    assert len(taken) <= 2 + np.log(tiles) / np.log(4)
+@given(st.integers(1, 3000), st.integers(1, 70))
+def test_every_caption_is_taken_once(n_captions: int, tile: int) -> None:
+    taken = list(rounds(n_captions, tile))
+    firsts, lasts = (np.concatenate(side) for side in zip(*taken, strict=True))
+    pieces = [np.arange(*piece) for piece in zip(firsts, lasts, strict=True)]
+    assert all(0 < len(piece) <= tile for piece in pieces)
+    np.testing.assert_array_equal(np.sort(np.concatenate(pieces)), np.arange(n_captions))
+    assert len(taken) <= 3 + np.log(n_captions / tile + 1) / np.log(4)
 
 
 @pytest.mark.parametrize("amx", [False, True])
