@@ -121,15 +121,25 @@ class MeteorParams(Block):
     self_reference: SelfReference = "included"
 
 
+TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
+
+
 class SceneGraphParams(Block):
     """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
-    kinds: Annotated[float, Field(ge=0, le=1)] = 0.5  # what an object is a kind of: animal, of a dog
-    attributes: Annotated[float, Field(ge=0)] = 0.5  # an attribute or action, of whatever object
-    attached: Annotated[float, Field(ge=0)] = 0.1  # the same of its object
-    relations: Annotated[float, Field(ge=0)] = 0.1
-    beta: Annotated[float, Field(gt=0)] = 0.2  # below 1, precision counts more than recall
+    kinds: Annotated[TupleWeight, Field(le=1)] = 0.5  # what an object is a kind of: animal, of a dog
+    attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
+    attached: TupleWeight = 0.1  # the same of its object
+    relations: TupleWeight = 0.1
+    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2  # below 1, precision counts more than recall
     self_reference: SelfReference = "included"
+
+    @model_validator(mode="after")
+    def _not_lost_in_rounding(self) -> SceneGraphParams:
+        for name in ("kinds", "attributes", "attached", "relations"):
+            if 0 < (weight := getattr(self, name)) < 1e-6:
+                raise ValueError(f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more")
+        return self
 
 
 class SpiceParams(Block):

@@ -35,6 +35,15 @@ def test_overrides_win(tmp_path: Path) -> None:
             "shards: {windows: {width: 2}}",
             "parameter 'shards.windows.width' is 2: Input should be less than or equal to 1",
         ),
+        (
+            "measures: {scene_graph: {attached: 1.0e-20}}",
+            "measures.scene_graph.attached is 1e-20: give 0, or 1e-6 and more",
+        ),
+        (
+            "measures: {scene_graph: {relations: 1.0e+20}}",
+            r"'measures.scene_graph.relations' is 1e\+20: Input should be less",
+        ),
+        ("measures: {scene_graph: {beta: 1.0e+20}}", r"'measures.scene_graph.beta' is 1e\+20: Input should be less"),
         ("captions: {tokenizer: nltk}", "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'"),
         ("captions: {source: coco}", "source coco needs an input"),
         ("shards: [1", "not valid YAML"),
