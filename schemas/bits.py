@@ -8,6 +8,7 @@ from numba.extending import intrinsic
 from capgrade.schemas.compiled import njit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: splitmix64's step
+SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of its finaliser
 
 
 @intrinsic
@@ -19,12 +20,12 @@ def ones(typing, x):
 @njit(cache=True)
 def mix_high(x):
     """`mix` without its last step, which leaves the highest 31 bits as they are."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = (x ^ (x >> np.uint64(SHIFTS[0]))) * np.uint64(FACTORS[0])
+    return (x ^ (x >> np.uint64(SHIFTS[1]))) * np.uint64(FACTORS[1])
 
 
 @njit(cache=True)
 def mix(x):
     """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
     x = mix_high(x)
-    return x ^ (x >> np.uint64(31))
+    return x ^ (x >> np.uint64(SHIFTS[2]))

@@ -6,11 +6,15 @@ import numpy as np
 
 from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.kernel import descending, take
-from capgrade.pipelines.sampling.keys import ANY, GUARD, LANES, SHARE, UNIFORM, key_below, word
+from capgrade.pipelines.sampling.keys import ANY, SHARE, UNIFORM, key_below, word
+from capgrade.pipelines.sampling.keys import LANES as KEYS
+from capgrade.pipelines.sampling.words import low_words
+from capgrade.schemas.bits import GOLDEN
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.lanes import LANES, lowest_bit
 
 OF_UNIFORM, INSIDE, TOP = 1, 2, 4  # marks; measure m has TOP << m
-TOGETHER = 64  # captions whose hashes are computed before one is looked at
+EVERY = np.uint64(2**64 - 1)
 
 
 @njit(cache=True)
@@ -45,19 +49,16 @@ def low(
 @njit(cache=True)
 def _drawn(seed, caption_keys, limits, bound, rows, marks):
     """Captions with a key up to its limit, and marks of which, as far as there is room; how many there are."""
-    left, found = np.empty(TOGETHER, np.uint64), 0
-    for at in range(0, caption_keys.shape[0], TOGETHER):
-        some, every = caption_keys[at : at + TOGETHER], GUARD
-        for c in range(some.shape[0]):
-            left[c] = (word(seed + some[c], 0) | GUARD) - bound  # a lane that is below takes the guard's bit
-            every &= left[c]
-        if every != GUARD:
-            for c in range(some.shape[0]):
-                if left[c] & GUARD != GUARD:
-                    mark = _mark(word(seed + some[c], 0), limits)
-                    if mark and found < rows.shape[0]:
-                        rows[found], marks[found] = at + c, mark
-                    found += int(mark > 0)
+    found, n = 0, caption_keys.shape[0]
+    for at in range(0, n, LANES):
+        some = low_words((seed + GOLDEN,), caption_keys, at, ((bound,),))[0] if at + LANES <= n else EVERY
+        while some and at + lowest_bit(some) < n:
+            row = at + lowest_bit(some)
+            some &= some - np.uint64(1)
+            mark = _mark(word(seed + caption_keys[row], 0), limits)
+            if mark and found < rows.shape[0]:
+                rows[found], marks[found] = row, mark
+            found += int(mark > 0)
     return found
 
 
@@ -146,7 +147,7 @@ def missed(begin, end, base, caption_keys, ptr, captions, values, members, cells
 def offer_listed(begin, end, base, caption_keys, ptr, rows, marks, values, value_bits, cells, layout, state):
     """As `offering.offer`, of listed captions of images begin..end: each to the samples it is marked for, inside the
     share to windows."""
-    edges, first, behind = cells
+    edges, first, behind, _ = cells
     start, numbers = layout
     heap, payload, size, limit, counts = state
     n_measures = values.shape[0]
@@ -170,6 +171,6 @@ def offer_listed(begin, end, base, caption_keys, ptr, rows, marks, values, value
                     cell, x = cell_of(edges, m, mine[m]), 1 + n_measures + m * behind[0, -1]
                     counts[b, m, cell] += 1
                     for y in range(x + first[m, cell], x + behind[m, cell]):
-                        key = key_below(word(seed, numbers[y] // LANES), numbers[y], limit[b, y])
+                        key = key_below(word(seed, numbers[y] // KEYS), numbers[y], limit[b, y])
                         if key < ANY:
                             payload[b, take(y, key, row, start, heap[b], size[b], limit[b])] = mine

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.pipelines.sampling.ladder import scale_of
 from capgrade.schemas.compiled import njit
-
-TOGETHER = 4  # edges
 
 
 class Cells(NamedTuple):
@@ -17,6 +16,7 @@ class Cells(NamedTuple):
     edges: np.ndarray  # float32 [measures, cells - 1], ascending: the first -inf, behind the finite ones infinite ones
     first: np.ndarray  # int64 [measures, cells]: the first window that holds the cell
     behind: np.ndarray  # int64 [measures, cells]: the first of those behind that do not; at most `first` if none does
+    scale: np.ndarray  # float32 [measures]: of `ladder`, 0 if edges are not so
 
 
 def cells_of(lower: np.ndarray, upper: np.ndarray) -> Cells:
@@ -29,7 +29,7 @@ def cells_of(lower: np.ndarray, upper: np.ndarray) -> Cells:
         np.stack([np.append(0, np.searchsorted(side, row, "right")) for side, row in zip(sides, edges, strict=True)])
         for sides in (upper, lower)
     )
-    return Cells(edges, first, behind)
+    return Cells(edges, first, behind, np.array([scale_of(row) for row in edges], np.float32))
 
 
 def held(cells: Cells, counts: np.ndarray) -> np.ndarray:
@@ -50,17 +50,3 @@ def cell_of(edges, m, value):
     for k in range(edges.shape[1]):  # without branches: a search by halves guesses wrong half of the time
         cell = np.int32(cell + np.int32(value >= edges[m, k]))
     return np.int64(cell)
-
-
-@njit(cache=True)
-def count_reached(values, edges, k, reached):
-    """Fill reached[k : k + TOGETHER]: how many of the values have reached each of these edges. Those that are not there
-    count as the last."""
-    last = edges.shape[0] - 1
-    one, two, three, four = edges[k], edges[min(k + 1, last)], edges[min(k + 2, last)], edges[min(k + 3, last)]
-    ones, twos, threes, fours = np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
-    for c in range(values.shape[0]):
-        v = values[c]
-        ones, twos = np.uint32(ones + np.uint32(v >= one)), np.uint32(twos + np.uint32(v >= two))
-        threes, fours = np.uint32(threes + np.uint32(v >= three)), np.uint32(fours + np.uint32(v >= four))
-    reached[k], reached[k + 1], reached[k + 2], reached[k + 3] = ones, twos, threes, fours

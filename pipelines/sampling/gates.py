@@ -1,9 +1,8 @@
 """What marks the captions of a slice that a sample may take.
 
-Nearly every caption is beaten by all samples. What costs is to see that. So the passes over a slice are short loops
-without branches or tables, which LLVM makes vector code of. Most values are in a few cells, in windows that hold many
-and have low limits: the core. Around it, values are fewer and limits higher; beyond that they are rare. A caption is
-marked if
+Nearly every caption is beaten by all samples. What costs is to see that. So the passes over a slice compare 64 captions
+at once, without branches or tables. Most values are in a few cells, in windows that hold many and have low limits: the
+core. Around it, values are fewer and limits higher; beyond that they are rare. A caption is marked if
 
 - a key is below the highest limit of a core, or
 - a key is below the highest limit of all but the rare cells, and a value is in no core, or
@@ -23,32 +22,28 @@ from capgrade.pipelines.sampling.kernel import SLOT
 from capgrade.pipelines.sampling.keys import ANY, LANES, pack
 from capgrade.schemas.compiled import njit
 
-LOWER, LOW = np.uint64(1), np.uint64(2)  # marks
-AROUND, RARE = np.uint8(4), np.uint8(8)
-EACH = np.uint64(0x0101_0101_0101_0101)
+CORE, RUN = 0, 1  # of the gates
 WORDS = 2.0**64
 EDGE = 0.001  # what it takes to count the values that have reached an edge, as a share of looking at them all
 SOME = ANY // np.uint64(8)  # the limit of a window in the rare cells is at least this
 INFINITE = np.float32(np.inf)
+MOST = 250  # cells of a run, counted in bytes
 
 
 class Gates(NamedTuple):
-    """Of an image; [2]: of the core, and with what is around it."""
+    """Of an image; [2]: of the core, and of the run of cells that are not rare."""
 
     limits: np.ndarray  # uint64 [2, keys]: the highest of the samples of each key
     bounds: np.ndarray  # uint64 [2, words]: the same, packed
-    run: np.ndarray  # int64 [measures, 2]: the first cell that is not rare, and the one behind the last
-    low: np.ndarray  # float32 [2, measures]: where these cells begin
-    high: np.ndarray  # float32 [2, measures]: where they end
+    runs: np.ndarray  # int64 [2, measures, 2]: the first cell, and the one behind the last
     top: np.ndarray  # float32 [measures]: the least value that may enter the top
 
 
 @njit(cache=True)
 def room_for_gates(measures, keys):
     """Gates with nothing in them."""
-    floats, words = np.empty((5, measures), np.float32), (keys + LANES - 1) // LANES
-    limits, bounds = np.empty((2, keys), np.uint64), np.empty((2, words), np.uint64)
-    return Gates(limits, bounds, np.empty((measures, 2), np.int64), floats[:2], floats[2:4], floats[4])
+    limits, bounds = np.empty((2, keys), np.uint64), np.empty((2, (keys + LANES - 1) // LANES), np.uint64)
+    return Gates(limits, bounds, np.empty((2, measures, 2), np.int64), np.empty(measures, np.float32))
 
 
 @njit(cache=True)
@@ -64,11 +59,8 @@ def set_gates(gates, cells, layout, state):
                 highest[c] = max(highest[c], state.limit[y])
         gates.top[m] = _least_top(state, layout.start, m)
         runs = _runs(state.counts[m], highest, cells.behind[m] - cells.first[m])
-        gates.run[m, 0], gates.run[m, 1] = runs[1]
         for k in range(2):
-            a, b = runs[k]
-            gates.low[k, m] = cells.edges[m, a - 1] if a < b else INFINITE
-            gates.high[k, m] = cells.edges[m, b - 1] if a < b else -INFINITE
+            a, b = gates.runs[k, m, 0], gates.runs[k, m, 1] = runs[k]
             for c in range(a, b):
                 for y in range(x + cells.first[m, c], x + cells.behind[m, c]):
                     gates.limits[k, layout.key[y]] = max(gates.limits[k, layout.key[y]], state.limit[y])
@@ -92,9 +84,9 @@ def _runs(counts, highest, together):
     last = counts.shape[0] - 1  # the cell of infinite values, which are rare
     seen, peak = counts.sum(), 1 + np.argmax(counts[1:last])
     a, b = peak, peak
-    while b < last and counts[b] > EDGE * seen and highest[b] < SOME:
+    while b < last and b - a < MOST and counts[b] > EDGE * seen and highest[b] < SOME:
         b += 1
-    while b > peak and a > 1 and counts[a - 1] > EDGE * seen and highest[a - 1] < SOME:
+    while b > peak and b - a < MOST and a > 1 and counts[a - 1] > EDGE * seen and highest[a - 1] < SOME:
         a -= 1
     outer, first, behind = highest[a:b].max() if a < b else ANY, peak, min(peak + 1, b)
     core, best, most, inside = (peak, peak), np.inf, highest[peak], counts[peak]
@@ -109,19 +101,3 @@ def _runs(counts, highest, together):
         first, behind = min(first, more), max(behind, more + 1)
         inside, most = inside + counts[more], max(most, highest[more])
     return core, (a, b)
-
-
-@njit(cache=True)
-def mark_values(values, low, high, core_low, core_high, top, hit):
-    """Mark the values outside the core, and the rare ones: outside [low, high), NaNs, and those from `top` on."""
-    high = min(high, top)
-    for c in range(values.shape[0]):
-        v = values[c]
-        hit[c] |= np.uint8(0) if (v >= core_low) & (v < core_high) else AROUND
-        hit[c] |= np.uint8(0) if (v >= low) & (v < high) else RARE
-
-
-@njit(cache=True)
-def marked(hits):
-    """uint64: of the marks of eight captions, a byte each, 1 in the byte of each caption to look at."""
-    return (hits | (hits >> np.uint64(3)) | ((hits >> np.uint64(1)) & (hits >> np.uint64(2)))) & EACH

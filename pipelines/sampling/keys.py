@@ -52,20 +52,3 @@ def pack(limits, out):
         if limits[key] > 0:
             bound = (limits[key] >> REST) + np.uint64(1)
             out[key // LANES] |= bound << np.uint64(16 * (key % LANES))
-
-
-@njit(cache=True)
-def mark_low(base, caption_keys, number, low, lower, mark, mark_lower, hit):
-    """Mark the captions of which a lane of the words from `number` on, two of them, is less than that of `low`, uint64
-    [words] as `pack` makes them, and with `mark_lower` those of which one is less than that of `lower`. No other
-    caption has a key below its limit. hit[c] is 0 or has other marks."""
-    first = base + (np.uint64(number) + np.uint64(1)) * GOLDEN
-    second = first + GOLDEN
-    none = np.uint64(0)
-    low_one, lower_one = low[number], lower[number]
-    low_two, lower_two = (low[number + 1], lower[number + 1]) if number + 1 < low.shape[0] else (none, none)
-    for c in range(caption_keys.shape[0]):
-        one, two = mix(first + caption_keys[c]) | GUARD, mix(second + caption_keys[c]) | GUARD
-        marks = none if (one - low_one) & (two - low_two) & GUARD == GUARD else mark
-        marks |= none if (one - lower_one) & (two - lower_two) & GUARD == GUARD else mark_lower
-        hit[c] |= np.uint8(marks)

@@ -1,104 +1,57 @@
 """Kernel of the samplers: captions offered to every sample of every image.
 
-`gates` mark the captions that may enter a sample, a slice of them at a time, and only these are looked at one by one.
+`gates` mark the captions that may enter a sample, 64 at a time, and only these are looked at one by one.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from capgrade.pipelines.sampling.cells import TOGETHER, Cells, cell_of, count_reached
-from capgrade.pipelines.sampling.gates import LOW, LOWER, mark_values, marked, room_for_gates, set_gates
+from capgrade.pipelines.sampling.cells import Cells, cell_of
+from capgrade.pipelines.sampling.gates import RUN, room_for_gates, set_gates
 from capgrade.pipelines.sampling.kernel import Layout, State, descending, take
-from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, word
-from capgrade.schemas.bits import ones
+from capgrade.pipelines.sampling.keys import ANY, key_below, word
+from capgrade.pipelines.sampling.keys import LANES as KEYS
+from capgrade.pipelines.sampling.marking import SLICE, mark, room_for_marks
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.prefetch import prefetch
+from capgrade.schemas.lanes import LANES, lowest_bit
 from capgrade.schemas.threads import in_threads
 
-SLICE = 1024
-LINE = 16  # values that memory gives at a time
 FEW = 128  # captions of the first slice of all, when there are no limits to go by
-TOGETHER_MARKED = 8  # captions, whose marks are bytes of a number
 STALE = 8  # gates are set again when this share of the captions seen has come since
-
-
-class Scratch(NamedTuple):
-    """Room for a slice of captions."""
-
-    hit: np.ndarray  # uint8 [SLICE]: marks
-    hits: np.ndarray  # uint64 [SLICE / 8]: the same memory
-    reached: np.ndarray  # int64 [measures, edges + TOGETHER]: values that have reached each edge of the run
-    drawn: np.ndarray  # uint64 [words]: those of a pair
-    outside: np.ndarray  # int64 [measures, 2]: values below the run, NaNs too, and those behind it
-
-
-@njit(cache=True)
-def _scratch(n_measures, n_edges, n_words):
-    hits = np.empty(SLICE // TOGETHER_MARKED, np.uint64)
-    reached = np.empty((n_measures, n_edges + TOGETHER), np.int64)
-    return Scratch(
-        hits.view(np.uint8), hits, reached, np.empty(n_words, np.uint64), np.empty((n_measures, 2), np.int64)
-    )
-
-
-@njit(cache=True)
-def _mark(base, caption_keys, b, at, values, gates, cells, scratch):
-    """Mark the captions from `at` on that a sample may take, and count the values that have reached edges of the
-    runs."""
-    n = caption_keys.shape[0]
-    hit = scratch.hit[:n]
-    scratch.hit[:] = 0
-    for number in range(0, gates.bounds.shape[1], 2):
-        mark_low(base, caption_keys, number, gates.bounds[1], gates.bounds[0], LOW, LOWER, hit)
-    for m in range(values.shape[0]):
-        row, ahead = values[m, b, at : at + n], values[m, b, at + n : at + n + SLICE]
-        for c in range(0, ahead.shape[0], LINE):
-            prefetch(ahead, c)
-        mark_values(row, gates.low[1, m], gates.high[1, m], gates.low[0, m], gates.high[0, m], gates.top[m], hit)
-        for k in range(gates.run[m, 0], gates.run[m, 1] - 1, TOGETHER):
-            count_reached(row, cells.edges[m], k, scratch.reached[m])
 
 
 @njit(cache=True)
 def _take_marked(
-    b, at, first_row, base, caption_keys, values, bits, hit, hits, drawn, low, high, top, run, outside, edges, first,
-    behind, start, keys, heap, payload, size, limit, counts,
+    b, at, groups, first_row, base, caption_keys, values, bits, there, lower, low, around, rare, drawn, run,
+    outside, edges, first, behind, start, keys, heap, payload, size, limit, counts,
 ):  # fmt: skip
     """Offer the marked captions from `at` on to the samples; count those of their values that are in no run."""
     n_measures, n_windows = values.shape[0], behind[0, -1]
     outside[:] = 0
-    for group in range(hits.shape[0]):
-        some = marked(hits[group])
+    for group in range(groups):
+        some = (rare[group] | lower[group] | (low[group] & around[group])) & there[group]
         while some:
-            within = ones((some & (~some + np.uint64(1))) - np.uint64(1)) >> np.uint64(3)
+            place = lowest_bit(some)
             some &= some - np.uint64(1)
-            c = at + TOGETHER_MARKED * group + np.int64(within)
-            marks, row = hit[c - at], first_row + c
+            c = at + LANES * group + place
+            row = first_row + c
             for number in range(drawn.shape[0]):
                 drawn[number] = word(base + caption_keys[c], number)
-            if marks & LOWER:
-                key = key_below(drawn[0], 0, limit[0])
-                if key < ANY:
-                    _keep(take(0, key, row, start, heap, size, limit), values, b, c, payload)
+            key = key_below(drawn[0], 0, limit[0])
+            if key < ANY:
+                _keep(take(0, key, row, start, heap, size, limit), values, b, c, payload)
             for m in range(n_measures):
-                value = values[m, b, c]
-                if value >= top[m]:
-                    key = descending(bits[m, b, c], row)
-                    if key < limit[1 + m]:
-                        _keep(take(1 + m, key, row, start, heap, size, limit), values, b, c, payload)
-                common = low[1, m] <= value < high[1, m]
-                if common and not marks & (LOWER if low[0, m] <= value < high[0, m] else LOW):
-                    continue
-                cell = cell_of(edges, m, value)
-                if not common:
+                key = descending(bits[m, b, c], row)
+                if key < limit[1 + m]:
+                    _keep(take(1 + m, key, row, start, heap, size, limit), values, b, c, payload)
+                cell = cell_of(edges, m, values[m, b, c])
+                if not run[m, 0] <= cell < run[m, 1]:
                     counts[m, cell] += 1
                     outside[m, np.int64(cell >= run[m, 0])] += 1
                 x = 1 + n_measures + m * n_windows
                 for y in range(x + first[m, cell], x + behind[m, cell]):
-                    key = key_below(drawn[keys[y] // LANES], keys[y], limit[y])
+                    key = key_below(drawn[keys[y] // KEYS], keys[y], limit[y])
                     if key < ANY:
                         _keep(take(y, key, row, start, heap, size, limit), values, b, c, payload)
 
@@ -122,35 +75,36 @@ def _count(n, run, reached, outside, counts):
 
 
 @njit(cache=True)
-def _offer_image(base, caption_keys, first_row, b, values, bits, cells, layout, mine):
+def _offer_image(base, caption_keys, n_captions, first_row, b, values, bits, cells, layout, mine):
     """`offer` of image b."""
     n_measures = values.shape[0]
     gates = room_for_gates(n_measures, layout.key.max() + 1)
-    scratch = _scratch(n_measures, cells.edges.shape[1], gates.bounds.shape[1])
+    scratch = room_for_marks(n_measures, cells.edges.shape[1], gates.bounds.shape[1])
     seen, due = mine.counts[0].sum(), 0
-    at, n_captions = 0, values.shape[2]
+    at = np.int64(0)  # as a literal it would have kernels compiled twice
     while at < n_captions:
-        n = min(SLICE, max(FEW, seen), n_captions - at)
+        n = min(SLICE, max(FEW, seen // LANES * LANES), n_captions - at)
         if seen >= due:
             set_gates(gates, cells, layout, mine)
             due = seen + seen // STALE
-        _mark(base, caption_keys[at : at + n], b, at, values, gates, cells, scratch)
+        mark(base, caption_keys, b, at, n, values, gates, cells, scratch)
         _take_marked(
-            b, at, first_row, base, caption_keys, values, bits, scratch.hit, scratch.hits, scratch.drawn, gates.low,
-            gates.high, gates.top, gates.run, scratch.outside, cells.edges, cells.first, cells.behind, layout.start,
-            layout.key, mine.heap, mine.payload, mine.size, mine.limit, mine.counts,
+            b, at, (n + LANES - 1) // LANES, first_row, base, caption_keys, values, bits, scratch.there, scratch.lower,
+            scratch.low, scratch.around, scratch.rare, scratch.drawn, gates.runs[RUN],
+            scratch.outside, cells.edges, cells.first, cells.behind, layout.start, layout.key, mine.heap, mine.payload,
+            mine.size, mine.limit, mine.counts,
         )  # fmt: skip
         for m in range(n_measures):
-            _count(n, gates.run[m], scratch.reached[m], scratch.outside[m], mine.counts[m])
+            _count(n, gates.runs[RUN, m], scratch.reached[m], scratch.outside[m], mine.counts[m])
         seen, at = seen + n, at + n
 
 
 @njit(nogil=True, cache=True)
-def _offer_images(begin, end, base, caption_keys, first_row, values, bits, cells, layout, state):
+def _offer_images(begin, end, base, caption_keys, n_captions, first_row, values, bits, cells, layout, state):
     heap, payload, size, limit, counts = state
     for b in range(begin, end):
         mine = State(heap[b], payload[b], size[b], limit[b], counts[b])
-        _offer_image(base[b], caption_keys, first_row, b, values, bits, cells, layout, mine)
+        _offer_image(base[b], caption_keys, n_captions, first_row, b, values, bits, cells, layout, mine)
 
 
 def offer(
@@ -159,5 +113,19 @@ def offer(
 ) -> None:  # fmt: skip
     """Offer captions first_row.. to every sample of every image: values float32 [measures, images, captions], hashes of
     the images `base` and of the captions."""
-    bits = values.view(np.int32)
-    in_threads(_offer_images, len(base), base, caption_keys, first_row, values, bits, cells, layout, state)
+    n = len(caption_keys)
+    whole = n - n % LANES
+    for begin, end in ((0, whole), (whole, n)):
+        if begin < end:
+            # a copy, as kernels are compiled anew for arrays that are not to be written
+            some, their = (caption_keys.copy(), values) if begin == 0 else _filled_up(caption_keys, values, begin)
+            given = (some, end - begin, first_row + begin, their, their.view(np.int32), cells, layout, state)
+            in_threads(_offer_images, len(base), base, *given)
+
+
+def _filled_up(caption_keys: np.ndarray, values: np.ndarray, begin: int) -> tuple[np.ndarray, np.ndarray]:
+    """The captions from `begin` on, and nothing behind them up to LANES."""
+    n = len(caption_keys) - begin
+    keys, some = np.zeros(LANES, caption_keys.dtype), np.zeros((*values.shape[:2], LANES), np.float32)
+    keys[:n], some[:, :, :n] = caption_keys[begin:], values[:, :, begin:]
+    return keys, some

@@ -28,3 +28,12 @@ def test_places_are_those_that_reach(seed: int, first: int, which: int, kind: ty
     values = np.where(rng.random(110) < 0.5, rng.integers(0, most + 1, 110), rng.choice(near, 110)).astype(kind)
     expected = np.flatnonzero(values[first : first + LANES] >= least)
     assert places(values, first, kind(least)) == expected.tolist()
+
+
+def test_floats() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.choice(
+        np.array([-np.inf, -1, -0.0, 0, 0.3, 0.5, np.nextafter(0.5, 0), np.inf, np.nan], np.float32), 70
+    )
+    for least in (-np.inf, -0.0, 0.0, 0.5, np.inf):
+        assert places(values, 5, np.float32(least)) == np.flatnonzero(values[5:69] >= np.float32(least)).tolist()

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from capgrade.pipelines.sampling.kernel import mix_all
-from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, mark_low, pack, word
+from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, word
 from capgrade.pipelines.sampling.plan import Plan, id_keys, key_numbers, windows_of
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
@@ -77,25 +77,6 @@ def test_keys_that_are_not_independent_would_be_seen(drawn: np.ndarray) -> None:
     same = np.where(np.arange(drawn.shape[1]) % 50 == 0, drawn[1], drawn[0])
     high = (drawn[1] >> np.uint64(60)).astype(np.int64), (same >> np.uint64(60)).astype(np.int64)
     assert stats.chi2_contingency(np.bincount(16 * high[0] + high[1], minlength=256).reshape(16, 16)).pvalue < 1e-6
-
-
-@pytest.mark.parametrize("limits", [[0, 0, 0, 0, 0], [1, 2**49, 2**49 + 1, 5, 0], [0, 0, 0, 0, 2**64 - 1],
-                                    [2**64 - 1, 0, 0, 0, 0], [2**57, 2**58, 0, 2**61, 2**57]])  # fmt: skip
-def test_no_caption_with_a_key_below_its_limit_is_left_unmarked(limits: list[int]) -> None:
-    """And of those without, few are marked: whose lane is that of a limit."""
-    n = 20_000
-    low, bounds = np.array(limits, np.uint64), np.empty((2, 2), np.uint64)
-    pack(low, bounds[0])
-    pack(np.zeros(5, np.uint64), bounds[1])
-    base, captions = np.uint64(123), id_keys([f"c{k}" for k in range(n)])
-    hit = np.full(n, 4, np.uint8)
-    mark_low(base, captions, 0, bounds[0], bounds[1], np.uint64(2), np.uint64(1), hit)
-    found = keys_of(base + captions, 5)[:5]
-    assert np.isin(hit, [4, 6]).all()
-    marked = hit == 6
-    assert marked[(found < low[:, None]).any(axis=0)].all()
-    near = ((found >> np.uint64(49)) <= (low[:, None] >> np.uint64(49))) & (low[:, None] > 0)
-    assert np.array_equal(marked, near.any(axis=0))
 
 
 def test_windows_that_share_a_key_share_no_value() -> None:

@@ -136,6 +136,17 @@ def test_nan_is_refused() -> None:
             Samples(plan, id_keys(["a", "b"]), [np.array([], int)] * 2, 1).offer(7, id_keys(IDS[:1501]), values)
 
 
+def test_nan_is_refused_where_most_values_are_high() -> None:
+    """In the highest cells, above which there is nothing."""
+    plan = Plan((0.0,), (1.0,), 5, 0.1, 0.05, 4, 6, 0)
+    values = np.random.default_rng(0).uniform(0.7, 1, (1, 1, 12_000)).astype(np.float32)
+    samples, keys = Samples(plan, id_keys(["image"]), [np.array([], int)], 1), id_keys([f"c{k}" for k in range(12_000)])
+    samples.offer(0, keys[:6000], np.ascontiguousarray(values[:, :, :6000]))
+    values[0, 0, 11_000] = np.nan
+    with pytest.raises(ValueError, match="NaN among the values of captions 6000 to 11999"):
+        samples.offer(6000, keys[6000:], np.ascontiguousarray(values[:, :, 6000:]))
+
+
 def test_many_slices_of_values_that_pile_up() -> None:
     """So many that most are in a core, with others around it and rare ones, infinite ones among these."""
     random, n = np.random.default_rng(1), 12_000
@@ -143,6 +154,7 @@ def test_many_slices_of_values_that_pile_up() -> None:
     zeros = np.where(random.random(n) < 0.97, 0, random.exponential(0.6, n))
     values = np.stack([zeros, random.beta(4, 14, n), np.clip(random.normal(0.1, 0.12, n), -1, 1)]).astype(np.float32)
     values[0, 9000], values[1, 9500], values[2, 100] = np.inf, -np.inf, -np.inf
+    values[2, ::40] = -0.0  # at an edge, as 0.0 is
     ids, cut = [f"c{k}" for k in range(n)], 7001
     samples, keys = Samples(plan, id_keys(["image"]), [np.array([5])], 3), id_keys(ids)
     for a, b in ((0, cut), (cut, n)):

@@ -28,7 +28,8 @@ TEXTS = [
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(12, 60), st.integers(0, 10_000), st.integers(1, 9), st.booleans(), st.sampled_from([1e-6, 0.2, 1, 3, 1e6])
+    st.integers(12, 60), st.integers(0, 10_000), st.integers(1, 9), st.booleans(),
+    st.sampled_from([1e-6, 0.2, 1, 3, 1e6]),
 )  # fmt: skip
 def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, beta: float) -> None:
     rng = np.random.default_rng(seed)
