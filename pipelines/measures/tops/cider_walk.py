@@ -8,20 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from capgrade.pipelines.measures.cider_kernel import first_from
+from capgrade.pipelines.measures.tops.cider_gains import POSTINGS, gain_of, gains_of
 from capgrade.pipelines.measures.tops.cider_index import BLOCK, LEVELS, LONG
-from capgrade.pipelines.measures.tops.cider_packed import norm_of, rank_of
+from capgrade.pipelines.measures.tops.cider_packed import rank_of
 from capgrade.pipelines.measures.tops.heap import push
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.prefetch import prefetch
 
-POSTINGS = 16  # that a line of the cache holds
-
-
-@njit(cache=True, inline="always")
-def _gain(table, posting, ix):
-    """In units, rounded up, of a table by class."""
-    d = ix.class_of_block[rank_of(posting, ix.bits) // np.uint64(BLOCK)]
-    return np.uint16(np.int32(table[d] * norm_of(posting, ix.bits, ix.shift, ix.base)) + np.int32(1))
+TOGETHER = np.uint64(POSTINGS)  # an unsigned step: no check for negative positions
 
 
 @njit(cache=True, forceinline=True)
@@ -40,21 +34,38 @@ def first_lists(lists, most):
     return lists.stop[level]
 
 
+@njit(cache=True, forceinline=True)
+def _note(table, begin, end, ix, gains, sums, touched, noted):
+    """As `_add`, and note the ranks that gain for the first time; how many are noted then."""
+    whole, n = begin + (end - begin) // TOGETHER * TOGETHER, np.uint64(noted)
+    for p in range(begin, whole, TOGETHER):
+        gains_of(table, p, ix, gains)
+        for x in range(TOGETHER):
+            n = _gained(rank_of(ix.post[p + x], ix.bits), gains[x], sums, touched, n)
+    for p in range(whole, end):
+        n = _gained(rank_of(ix.post[p], ix.bits), gain_of(table, ix.post[p], ix), sums, touched, n)
+    return n
+
+
+@njit(cache=True, forceinline=True)
+def _gained(r, gain, sums, touched, n):
+    touched[n] = r
+    n += np.uint64(sums[r] == 0)
+    sums[r] += gain
+    return n
+
+
 @njit(cache=True)
 def walk_first(n_lists, lists, ix, im, sums, touched):
     """Add up what the first n-grams gain, and note the ranks that gain; how many."""
     post, begin, end, first_term, last_term, n = ix.post, im.begin, im.end, lists.begin, lists.end, np.uint64(0)
+    gains = np.empty(POSTINGS, np.uint16)
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
             _ask_for(post, begin[k], end[k])
     for x in range(n_lists):
         for k in range(first_term[x], last_term[x]):
-            table = im.table[k]
-            for posting in post[begin[k] : end[k]]:
-                r = rank_of(posting, ix.bits)
-                touched[n] = r
-                n += np.uint64(sums[r] == 0)
-                sums[r] += _gain(table, posting, ix)
+            n = _note(im.table[k], np.uint64(begin[k]), np.uint64(end[k]), ix, gains, sums, touched, n)
     return n
 
 
@@ -70,12 +81,25 @@ def leaders_of(sums, ranks, lead_sums, leaders):
     return n
 
 
+@njit(cache=True, forceinline=True)
+def _add(table, begin, end, ix, gains, sums):
+    """Add up what postings begin..end gain."""
+    whole = begin + (end - begin) // TOGETHER * TOGETHER
+    for p in range(begin, whole, TOGETHER):
+        gains_of(table, p, ix, gains)
+        for x in range(TOGETHER):
+            sums[rank_of(ix.post[p + x], ix.bits)] += gains[x]
+    for p in range(whole, end):
+        sums[rank_of(ix.post[p], ix.bits)] += gain_of(table, ix.post[p], ix)
+
+
 @njit(cache=True)
 def walk_range(some, lists, j, ix, im, sums):
     """Add up what `some` n-grams gain in range j."""
     post, size = ix.post, ix.range_blocks * BLOCK << ix.bits
     first, last = j * size, (j + 1) * size
     starts, ends = np.empty(im.term.shape[0], np.int64), np.empty(im.term.shape[0], np.int64)
+    gains = np.empty(POSTINGS, np.uint16)
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
             starts[k], ends[k] = im.begin[k], im.end[k]
@@ -88,6 +112,4 @@ def walk_range(some, lists, j, ix, im, sums):
             _ask_for(post, starts[k], ends[k])
     for x in some:
         for k in range(lists.begin[x], lists.end[x]):
-            table = im.table[k]
-            for posting in post[starts[k] : ends[k]]:
-                sums[rank_of(posting, ix.bits)] += _gain(table, posting, ix)
+            _add(im.table[k], np.uint64(starts[k]), np.uint64(ends[k]), ix, gains, sums)
