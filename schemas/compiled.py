@@ -57,7 +57,7 @@ class _Cache(FunctionCache):
     def __init__(self, function: FunctionType, parallel: bool = False) -> None:
         super().__init__(function)
         self.parallel = parallel
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp(function))
+        self._cache_file = _File(self._cache_path, self._impl.filename_base, stamp(function))
         # Compared before the rest is unpickled, which may name types that are not there any more.
         self._cache_file._version = f"{numba.__version__} {self._cache_file._source_stamp}"
 
@@ -69,6 +69,34 @@ class _Cache(FunctionCache):
         if found is None:
             tell(COMPILING)
         return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep machine code; where that fails, as on a full disk, the run goes on after one warning."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(str(error))
+
+
+class _File(IndexDataCacheFile):
+    """numba's, in which what cannot be unpickled is not there: so it is compiled, and kept anew.
+
+    A loss of power cuts files short; a caller's type may be of a module that only another process can import.
+    """
+
+    def _load_index(self) -> dict:
+        return self._unless_broken(super()._load_index, {})
+
+    def _load_data(self, name: str) -> Any:
+        return self._unless_broken(lambda: super(_File, self)._load_data(name), None)
+
+    @staticmethod
+    def _unless_broken(load: Callable[[], Any], nothing: Any) -> Any:
+        try:
+            return load()
+        except Exception as error:  # whatever unpickling raises: pickle's documentation names no full list
+            log.info("numba: kept code that cannot be read is compiled anew: %s: %s", type(error).__name__, error)
+            return nothing
 
 
 def stamp(function: FunctionType) -> str:

@@ -91,6 +91,39 @@ def outer(pair):
         assert said(kernels.parent, run.format(name)) == "7 1"
 
 
+FIRST = """
+from capgrade.schemas.compiled import njit
+@njit(cache=True)
+def first(pair):
+    return pair.x
+"""
+PAIR = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
+TAKES = (
+    "from kernels.first import first; from {0} import Pair; print(first(Pair(7)), sum(first.stats.cache_hits.values()))"
+)
+
+
+def test_a_type_of_a_caller_goes(kernels: Path) -> None:
+    """What was kept names a class of a module that this process cannot import: it compiles, and keeps that."""
+    (kernels / "first.py").write_text(FIRST)
+    for module in ("ours", "theirs"):
+        (kernels.parent / f"{module}.py").write_text(PAIR)
+    assert said(kernels.parent, TAKES.format("theirs")) == "7 0"
+    (kernels.parent / "theirs.py").unlink()
+    assert said(kernels.parent, TAKES.format("ours")) == "7 0"
+    assert said(kernels.parent, TAKES.format("ours")) == "7 1"
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("size", [0, 5, 100])
+def test_kept_code_that_is_cut_short_is_compiled_anew(kernels: Path, kind: str, size: int) -> None:
+    assert said(kernels.parent, RUN.format(5)) == "12 0"
+    for path in (kernels / "__pycache__").glob(f"*.{kind}"):
+        path.write_bytes(path.read_bytes()[:size])
+    assert said(kernels.parent, RUN.format(5)) == "12 0"
+    assert said(kernels.parent, RUN.format(5)) == "12 1"
+
+
 def test_kept_where_sources_may_not_be_written(kernels: Path, tmp_path: Path) -> None:
     """As in read-only site-packages: a file where the folder of kept code would be."""
     (kernels / "__pycache__").write_text("")
@@ -111,6 +144,22 @@ def test_where_nothing_may_be_written_each_process_compiles(monkeypatch, caplog)
         kernels = [compiled.njit(cache=True)(lambda x: x + 1) for _ in range(2)]
     assert kernels[0](2) == 3
     assert len(caplog.records) == 1 and "set NUMBA_CACHE_DIR to a folder that may be written" in caplog.text
+
+
+FULL = """
+import errno
+from numba.core.caching import IndexDataCacheFile
+def full(self, name, data):
+    raise OSError(errno.ENOSPC, "No space left on device", name)
+IndexDataCacheFile._save_data = full
+"""
+
+
+def test_a_full_disk_ends_no_run(kernels: Path) -> None:
+    """One warning; the index that names a file that is not there harms no later run."""
+    assert said(kernels.parent, FULL + RUN.format(5)) == "12 0"
+    assert said(kernels.parent, RUN.format(5)) == "12 0"
+    assert said(kernels.parent, RUN.format(5)) == "12 1"
 
 
 def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:

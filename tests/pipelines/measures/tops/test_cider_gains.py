@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.measures.tops.cider_gains import POSTINGS, gain_of, gains_of
-from capgrade.pipelines.measures.tops.cider_index import BLOCK
+from capgrade.pipelines.measures.tops.cider_index import BLOCK, index
 from capgrade.schemas.compiled import njit
+from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.test_cider_tops import fit
 
-
-class Postings(NamedTuple):
-    """What gains need of an index."""
-
-    post: np.ndarray
-    class_of_block: np.ndarray
-    bits: int
-    shift: int
-    base: int
+ANY = index(fit("cider", make_captions(random_sets(4, seed=1))))
 
 
 @njit
@@ -47,8 +39,9 @@ def test_gains_are_share_times_norm_in_whole_units(seed, n_classes, first, sizes
     codes = rng.integers(min(2**bits, 2**24 >> shift), size=len(ranks))
     table = rng.uniform(0, 20_000, n_classes).astype(np.float32)
     postings = (ranks << bits | codes).astype(np.uint32)
-    each, together = each_and_together(table, np.uint64(first), Postings(postings, class_of_block, bits, shift, base))
-    here = slice(first, first + POSTINGS)
-    norms = ((codes[here] << shift) + base).astype(np.uint32).view(np.float32)
-    wanted = np.floor(table[class_of_block[ranks[here] // BLOCK]] * norms).astype(np.int64) + 1
+    here = {"post": postings, "class_of_block": class_of_block, "bits": bits, "shift": shift, "base": base}
+    each, together = each_and_together(table, np.uint64(first), ANY._replace(**here))
+    codes, ranks = codes[first : first + POSTINGS], ranks[first : first + POSTINGS]
+    norms = ((codes << shift) + base).astype(np.uint32).view(np.float32)
+    wanted = np.floor(table[class_of_block[ranks // BLOCK]] * norms).astype(np.int64) + 1
     assert each.tolist() == together.tolist() == wanted.tolist()
