@@ -1,8 +1,8 @@
 """Is dvc.lock of this code and these parameters? Nothing is run, and no data need be there: a fresh clone will do.
 
-    python -m capgrade.benchmarks.dvc_lock
+    python -m tests.tools.dvc_lock
 
-Exit status 1, with a line a difference, when a stage's command, its code or a parameter is not what the lock says, or
+Exit status 1, with one line per difference, when a stage's command, its code or a parameter is not what the lock says, or
 when a stage was not made from what another stage's entry says it has made.
 """
 
