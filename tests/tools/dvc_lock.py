@@ -2,8 +2,8 @@
 
     python -m tests.tools.dvc_lock
 
-Exit status 1, with one line per difference, when a stage's command, its code or a parameter is not what the lock says, or
-when a stage was not made from what another stage's entry says it has made.
+Exit status 1, with one line per difference, when a stage's command, its code or a parameter is not what the lock
+says, or when a stage was not made from what another stage's entry says it has made.
 """
 
 from __future__ import annotations
