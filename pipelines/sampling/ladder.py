@@ -31,6 +31,7 @@ def scale_of(edges: np.ndarray) -> float:
     at, below = (edge.astype(np.float64) * scale for edge in (finite, np.nextafter(finite, np.float32(-np.inf))))
     numbers = np.floor(at)  # of products that float64 holds without rounding
     fits = (numbers - 1 <= below) & (below < numbers) & (numbers - numbers[0] == np.arange(len(finite)))
+    fits &= below.astype(np.float32) != 0  # what is rounded to 0 leaves no remainder
     return float(scale) if fits.all() and np.abs(numbers).max() < FURTHEST else 0.0
 
 

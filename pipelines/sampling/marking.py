@@ -66,9 +66,11 @@ def mark(base, caption_keys, b, at, n, values, gates, cells, scratch):
         else:
             _fill_cells(row, at, n, cells.edges[m], cells.scale[m], run, scratch.cells)
             _mark_run(scratch.cells, 0, RUNGS, run[0] - 1, core, run, there, found, around, rare, scratch.reached[m])
-            if end == INFINITE:  # NaNs may be in the run
+            if end == INFINITE:  # NaNs and infinite values may be in the run
                 _reach(row, at, -INFINITE, there, found)
                 _add(found, EVERY, rare)
+                _reach(row, at, INFINITE, there, found)
+                _add(found, NONE, rare)
         if run[0] < run[1] and top < end:
             _reach(row, at, top, there, found)
             _add(found, NONE, rare)

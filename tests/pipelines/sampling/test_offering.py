@@ -147,6 +147,22 @@ def test_nan_is_refused_where_most_values_are_high() -> None:
         samples.offer(6000, keys[6000:], np.ascontiguousarray(values[:, :, 6000:]))
 
 
+def test_infinite_values_where_most_values_are_high() -> None:
+    """They are above the highest window, though the highest cells are not rare."""
+    random, plan = np.random.default_rng(0), Plan((0.0,), (1.0,), 5, 0.1, 0.05, 4, 6, 0)
+    values = random.uniform(0.7, 1, (1, 2600)).astype(np.float32)
+    values[0, ::50] = np.inf  # more than the top holds
+    check(plan, values, [0], 1024)
+
+
+def test_the_least_negative_values_are_below_zero() -> None:
+    """Times the inverse of a wide window they are rounded to zero."""
+    random, plan = np.random.default_rng(0), Plan((-40.0,), (40.0,), 5, 0.1, 0.05, 4, 6, 0)
+    values = random.normal(0, 8, (1, 2600)).astype(np.float32)
+    values[0, 2000:2400] = -1e-45
+    check(plan, values, [0], 1024)
+
+
 def test_many_slices_of_values_that_pile_up() -> None:
     """So many that most are in a core, with others around it and rare ones, infinite ones among these."""
     random, n = np.random.default_rng(1), 12_000
