@@ -60,6 +60,7 @@ def run_ours(model: BottomUp, image: Tensor) -> Stages:
     features = model.backbone(image[None])
     proposals = model.propose(features, size, [1.0])
     found = model.describe(features, proposals)[0]
+    assert found.deltas is not None
     boxes = clip_boxes(decode_boxes(found.boxes, found.deltas, one_pixel=False), *size, one_pixel=False)
     hidden = model.rpn.conv(features).relu()
     logits = model.rpn.objectness_logits(hidden)[0, len(model.anchors) :]

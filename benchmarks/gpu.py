@@ -26,14 +26,14 @@ import torch
 from capgrade.benchmarks import train as training
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
 from capgrade.benchmarks.corpus import corpus
-from capgrade.pipelines.detectors.batched import BottomUpDetector, Precision
+from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.catalogue import random_model
 from capgrade.pipelines.detectors.selection import SELECTIONS
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.on_device import on_device
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.devices import device_of
+from capgrade.schemas.devices import Precision, autocast, device_of, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.trainer.models import build, configure
@@ -79,8 +79,7 @@ def detector(device: torch.device, sizes: Sizes) -> dict[str, Any]:
     random = np.random.default_rng(0)
     rgb = [random.integers(0, 256, (*SIDES, 3), np.uint8) for _ in range(sizes.batch_pictures)]
     found: dict[str, Any] = {}
-    precisions: tuple[Precision, ...] = ("float32", "bf16")
-    for precision in precisions:
+    for precision in _precisions(device):
         model = random_model(0, sizes.config)
         ours = BottomUpDetector(model, SELECTIONS["fixed36"], device=device, precision=precision)
         images, scales = zip(*map(ours.prepare, rgb), strict=True)
@@ -118,7 +117,7 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
         batch = to_device(on_cpu[0], device), to_device(on_cpu[1], device)
         found[name] = {
             precision: sizes.batch / seconds_of(partial(_step, model, *batch, precision), device, sizes.rounds)
-            for precision in ("float32", "bf16")
+            for precision in _precisions(device)
         }
         if name in LOOPS:
             loop = partial(_step, model, *batch, "float32", training.encoded(LOOPS[name]))
@@ -126,9 +125,13 @@ def steps(device: torch.device, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
-def _step(model: RetrievalModel, images: Any, words: Any, precision: str, scores: Any = None) -> None:
-    device = next(model.parameters()).device.type
-    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+def _precisions(device: torch.device) -> tuple[Precision, ...]:
+    return ("float32", "tf32", "bf16") if device.type == "cuda" else ("float32", "bf16")
+
+
+def _step(model: RetrievalModel, images: Any, words: Any, precision: Precision, scores: Any = None) -> None:
+    device = next(model.parameters()).device
+    with precision_of(precision, device), autocast(precision, device):
         training.step(model, images, words, scores or training.as_trained)
 
 

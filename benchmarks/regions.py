@@ -30,6 +30,7 @@ from capgrade.pipelines.detectors.selection import padded, select_regions
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import as_regions
 from capgrade.schemas.console import console
+from capgrade.schemas.devices import precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
@@ -75,27 +76,27 @@ def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool =
     _warm_up(detector, pictures[0])
     clock, found = Clock(detector.device), []
     gmac: dict[str, float] = {}
-    dtype = torch.bfloat16 if detector.bf16 else torch.float32
-    rates = [arithmetic_rate(detector.device, dtype)]
+    rates = [arithmetic_rate(detector)]
     with progress("timing", len(pictures), unit="images") as advance:
         for picture in pictures:
             found.append(_one(detector, picture, clock))
-            for name, count in gmacs(detector.model, *found[-1].shape, len(found[-1].regions.boxes)).items():
+            shape, proposals = found[-1].shape, len(found[-1].regions.boxes)
+            for name, count in gmacs(detector.model, *shape, proposals, deltas=detector.rule.regresses).items():
                 gmac[name] = gmac.get(name, 0.0) + count
-            rates.append(arithmetic_rate(detector.device, dtype))
+            rates.append(arithmetic_rate(detector))
             advance()
     with clock.step("write"), tempfile.TemporaryDirectory() as folder:
         schema = region_schema(detector.n_features, "float16")
         write_shard(Path(folder) / "one.arrow", [each.kept for each in found], schema, Rounding())
     total = sum(clock.seconds.values())
     result: dict[str, Any] = {
-        "detector": detector.name, "device": str(detector.device), "precision": params.precision,
+        "detector": detector.name, "device": str(detector.device), "precision": detector.precision,
         "threads": torch.get_num_threads(), "images": len(pictures), "images_per_s": len(pictures) / total,
         "limit_gmac_per_s": max(rates), "steps": _steps(clock, gmac, len(pictures), max(rates)),
         **_peer(pictures[0]),
     }  # fmt: skip
-    if detector.bf16:
-        result["bf16"] = feature_error(detector, pictures)
+    if detector.precision != "float32":
+        result[detector.precision] = feature_error(detector, pictures)
     if effect:
         result["proposals"] = [fewer(detector, found, count) for count in FEWER]
     return result
@@ -117,13 +118,13 @@ def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
         rgb, _ = picture.decode()
         image, scale = detector.prepare(rgb)
         batch = image[None].to(detector.device).contiguous(memory_format=detector.format)
-    with torch.autocast(detector.device.type, torch.bfloat16, enabled=detector.bf16):
+    with detector.arithmetic():
         with clock.step("backbone"):
             features = model.backbone(batch)
         with clock.step("rpn"):
             proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
         with clock.step("head"):
-            regions = model.describe(features, proposals)[0]
+            regions = model.describe(features, proposals, deltas=detector.rule.regresses)[0]
     with clock.step("selection"):
         detections = select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], detector.rule)[0]
     return Seen(regions, (image.shape[1], image.shape[2]), scale, as_regions(picture.image_id, detections))
@@ -134,14 +135,14 @@ def _warm_up(detector: BottomUpDetector, picture: Picture) -> None:
     rgb, _ = picture.decode()
     image, scale = detector.prepare(rgb)
     model = detector.model
-    with torch.autocast(detector.device.type, torch.bfloat16, enabled=detector.bf16):
+    with detector.arithmetic():
         features = model.backbone(image[None].to(detector.device).contiguous(memory_format=detector.format))
         boxes, scores = model.propose(features, (image.shape[1], image.shape[2]), [scale])[0]
         few = len(boxes) if detector.device.type == "cuda" else 8
         model.describe(features, [(boxes[:few], scores[:few])])
 
 
-def gmacs(model: BottomUp, height: int, width: int, proposals: int) -> dict[str, float]:
+def gmacs(model: BottomUp, height: int, width: int, proposals: int, *, deltas: bool = True) -> dict[str, float]:
     """Billions of multiply-adds of each step for a picture of that prepared size, from shapes alone."""
     model = deepcopy(model).to("meta")
     image = torch.empty(1, 3, height, width, device="meta")
@@ -150,14 +151,21 @@ def gmacs(model: BottomUp, height: int, width: int, proposals: int) -> dict[str,
         pooled = torch.empty(proposals, features.shape[1], model.config.pooled, model.config.pooled, device="meta")
         return {
             "backbone": _count(lambda: model.backbone(image)),
-            "rpn": _count(lambda: model.rpn.logits(features)),
-            "head": _count(lambda: _head(model, pooled)),
+            "rpn": _count(lambda: _rpn(model, features)),
+            "head": _count(lambda: _head(model, pooled, deltas)),
         }
 
 
-def _head(model: BottomUp, pooled: Tensor) -> None:
+def _rpn(model: BottomUp, features: Tensor) -> None:
+    hidden = model.rpn.conv(features)
+    model.rpn.objectness_logits(hidden), model.rpn.anchor_deltas(hidden)
+
+
+def _head(model: BottomUp, pooled: Tensor, deltas: bool) -> None:
     features = model.head.features(pooled)
-    model.head.cls_score(features), model.head.bbox_pred(features)
+    model.head.cls_score(features)
+    if deltas:
+        model.head.bbox_pred(features)
     if model.config.n_attributes:
         model.head.attribute_logits(features, torch.zeros(len(features), dtype=torch.long, device="meta"))
 
@@ -168,20 +176,24 @@ def _count(run: Callable[[], object]) -> float:
     return counter.get_total_flops() / 2e9
 
 
-def arithmetic_rate(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
-    """Billions of multiply-adds a second of a large product: the best of a few, as other work slows some.
+def arithmetic_rate(detector: BottomUpDetector, repeats: int = 5) -> float:
+    """Billions of multiply-adds a second of a large product in a detector's precision: the best of a few, as other work
+    slows some.
 
     As a matrix product and as a 1x1 convolution, which are other libraries' work (MKL and oneDNN on a CPU).
     """
+    device = detector.device
     side = MATRIX if device.type == "cuda" else MATRIX // 2
-    a = torch.randn(side, side, device=device).to(dtype)
+    a = torch.randn(side, side, device=device)
+    if detector.precision == "bf16":
+        a = a.bfloat16()
     image, kernel = a.reshape(1, side, 64, -1), a[:, :, None, None]
     rates = []
     for product in (lambda: a @ a, lambda: functional.conv2d(image, kernel)):
         product()
         for _ in range(repeats):
             clock = Clock(device)
-            with clock.step("head"):
+            with detector.arithmetic(), clock.step("head"):
                 product()
             rates.append(side**3 / clock.seconds["head"] / 1e9)
     return max(rates)
@@ -227,17 +239,19 @@ def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
 
 
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:
-    """bfloat16 beside float32 on the same boxes, the first `most` proposals: relative error and cosine of features."""
+    """Its precision beside float32 on the same boxes, the first `most` proposals: relative error and cosine of
+    features."""
     model, errors, cosines = detector.model, [], []
     for picture in pictures:
         rgb, _ = picture.decode()
         image, scale = detector.prepare(rgb)
         batch = image[None].to(detector.device).contiguous(memory_format=detector.format)
-        exact = model.backbone(batch)
-        boxes, scores = model.propose(exact, (image.shape[1], image.shape[2]), [scale])[0]
-        some = [(boxes[:most], scores[:most])]
-        expected = model.describe(exact, some)[0].features
-        with torch.autocast(detector.device.type, torch.bfloat16):
+        with precision_of("float32", detector.device):
+            exact = model.backbone(batch)
+            boxes, scores = model.propose(exact, (image.shape[1], image.shape[2]), [scale])[0]
+            some = [(boxes[:most], scores[:most])]
+            expected = model.describe(exact, some)[0].features
+        with detector.arithmetic():
             found = model.describe(model.backbone(batch), some)[0].features
         errors.append(float((found - expected).norm() / expected.norm()))
         cosines.append(float(functional.cosine_similarity(found, expected).min()))
@@ -273,6 +287,6 @@ def show(result: dict[str, Any]) -> None:
     on = console()
     on.print(table)
     on.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
-    for name in ("bf16", "proposals"):
+    for name in ("bf16", "tf32", "proposals"):
         if name in result:
             on.print(name, result[name])

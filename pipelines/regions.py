@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.detectors.base import Detector
-from capgrade.pipelines.detectors.catalogue import make_detector, weight_files
+from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, weight_files
 from capgrade.pipelines.detectors.selection import Detections
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.execution.work import work_folder
@@ -123,7 +123,10 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     process = Process.current()
     pictures = read_pictures(source)
     detector = make_detector(params, process.local)
-    made_with = {**params.result(), "detector": detector.name, "device": device_of(params.device, process.local).type}
+    device = device_of(params.device, process.local)
+    made_with = {
+        **params.result(), "detector": detector.name, "device": device.type, "precision": precision_for(params, device)
+    }  # fmt: skip
     inputs = {name: digest(path) for name, path in weight_files(params).items()}
     schema = region_schema(detector.n_features, params.dtype, made_with)
     cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)

@@ -1,9 +1,11 @@
-"""The device that a name of params.yaml or of --device means, checked before anything is computed."""
+"""The device that a name of params.yaml or of --device means, and how products are computed on it."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 def device_of(name: str, local: int = 0) -> torch.device:
@@ -38,6 +41,41 @@ def require_device(name: str) -> None:
     """As `device_of` refuses; nothing is imported for cpu, so measures that need no torch run without it."""
     if name != "cpu":
         device_of(name)
+
+
+def require_precision(name: Precision, device: torch.device) -> None:
+    """Raises InputError for tf32 on a processor, which has none."""
+    if name == "tf32" and device.type != "cuda":
+        raise InputError(f"precision is tf32 on device {device.type}", remedy="use float32 or bf16, or a GPU")
+
+
+@contextmanager
+def precision_of(name: Precision, device: torch.device) -> Iterator[None]:
+    """The products of float32 tensors on a GPU while the block runs; afterwards as they were.
+
+    float32: in full, cuDNN's convolutions and recurrent layers too, which PyTorch would do in TF32. tf32: operands of
+    10 bits of mantissa, sums in float32. bf16: as float32 for what `autocast` leaves in float32. Raises as
+    `require_precision` does.
+    """
+    import torch
+
+    require_precision(name, device)
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    try:
+        for backend in backends:
+            backend.allow_tf32 = name == "tf32"
+        yield
+    finally:
+        for backend, value in zip(backends, before, strict=True):
+            backend.allow_tf32 = value
+
+
+def autocast(name: Precision, device: torch.device) -> torch.autocast:
+    """bf16: convolutions and products in bfloat16 while the block runs; else nothing is cast."""
+    import torch
+
+    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
 
 
 def _remedy(name: str, count: int) -> str:

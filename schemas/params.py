@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX
 from capgrade.schemas.presets import with_preset
@@ -289,7 +290,7 @@ class RegionsParams(Block):
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.2  # a box that passes counts towards MIN and MAX
     nms_threshold: Share = 0.3  # of the suppression within each class
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Precision | None = None  # of convolutions and products; None: bf16 on a GPU, else float32
     channels_last: bool = True  # order of the activations in memory
     compile: bool = False
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -353,7 +354,7 @@ class TrainParams(Block):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
     all_negatives_first: Natural = 0  # epochs in which triplets of the hardest negative sum over all negatives
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
-    precision: Literal["float32", "tf32", "bf16"] = "float32"  # of products; tf32: on a GPU
+    precision: Precision = "float32"  # of products; tf32: on a GPU
     compile: bool = False
     validation_fold: Positive | None = None  # validate in folds of so many images and average: 1000 is COCO 1K
     best_by: Literal["rsum", "ndcg"] = "rsum"

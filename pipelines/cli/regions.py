@@ -24,7 +24,9 @@ def regions(
     weights: Annotated[str | None, typer.Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
     proposals: Annotated[int | None, typer.Option(help="Regions to choose from. Default: the checkpoint's.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bf16. Default: float32.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, tf32, bf16. Default: bf16 on a GPU, else float32.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:N. Default: auto.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode pictures. Default: 2.")] = None,
     unreadable: Annotated[str | None, typer.Option(help="Unreadable pictures: fail or skip. Default: fail.")] = None,

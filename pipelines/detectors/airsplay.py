@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ class AirsplayRule:
     """
 
     count: int = 36
+    regresses: ClassVar[bool] = True
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
         scores, classes = batch.classes[..., 1:].max(dim=2)
@@ -61,6 +62,7 @@ def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: S
     to_pixels = [
         [side / max(1, round(side * scale)) for side in size] * 2 for size, scale in zip(sizes, scales, strict=True)
     ]
+    assert batch.deltas is not None  # computed for a rule that `regresses`
     boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
     deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
     deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]

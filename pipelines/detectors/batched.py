@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -16,9 +16,8 @@ from capgrade.pipelines.detectors.output import Regions
 from capgrade.pipelines.detectors.preprocess import preprocess, resize_scale
 from capgrade.pipelines.detectors.resnet import fold_norms
 from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.devices import Precision, autocast, precision_of
 from capgrade.schemas.errors import InputError
-
-Precision = Literal["float32", "bf16"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,8 @@ class CaffePrepare:
 class BottomUpDetector:
     """A `Detector` over `BottomUp`; the model is moved to `device` and kept.
 
-    precision bf16: convolutions and matrix products by autocast, boxes, softmaxes and features in float32.
+    precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give scores and boxes
+    work in float32. Features are float32.
     proposals: fewer or more than the model was made with, which changes which regions there are to choose from,
     and no feature of those that stay. compile: the backbone and res5 by torch.compile.
     """
@@ -60,7 +60,7 @@ class BottomUpDetector:
         proposals: int | None = None,
     ) -> None:
         self.name, self.classes, self.attributes, self.rule = name, classes, attributes, rule
-        self.device, self.bf16 = torch.device(device), precision == "bf16"
+        self.device, self.precision = torch.device(device), precision
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         if proposals is not None:
             wanted = dataclasses.replace(model.config.proposals, after_nms=proposals)
@@ -72,8 +72,6 @@ class BottomUpDetector:
         if compile:
             model.backbone.compile(dynamic=True)
             model.head.res5.compile(dynamic=True)
-        if self.device.type == "cuda" and not self.bf16:
-            torch.backends.cudnn.allow_tf32 = False  # float32 says float32
 
     @torch.inference_mode()
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
@@ -87,5 +85,11 @@ class BottomUpDetector:
     def regions(self, images: Tensor, scales: Sequence[float]) -> list[Regions]:
         """What the model says of every proposal, before the rule."""
         images = images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            return self.model(images, scales)
+        with self.arithmetic():
+            return self.model(images, scales, deltas=self.rule.regresses)
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The precision of what the model computes while the block runs."""
+        with precision_of(self.precision, self.device), autocast(self.precision, self.device):
+            yield

@@ -24,6 +24,7 @@ from capgrade.pipelines.detectors.rpn import (
     select_proposals,
 )
 from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.schemas.devices import autocast
 
 STRIDE = 16
 
@@ -116,10 +117,10 @@ class BottomUp(nn.Module):
         self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(anchors))
         self.head = RegionHead(config)
 
-    def forward(self, images: Tensor, scales: Sequence[float]) -> list[Regions]:
+    def forward(self, images: Tensor, scales: Sequence[float], *, deltas: bool = True) -> list[Regions]:
         features = self.backbone(images)
         proposals = self.propose(features, (images.shape[2], images.shape[3]), scales)
-        return self.describe(features, proposals)
+        return self.describe(features, proposals, deltas=deltas)
 
     @torch.no_grad()
     def propose(self, features: Tensor, image: tuple[int, int], scales: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
@@ -140,17 +141,28 @@ class BottomUp(nn.Module):
         starts, step = range(0, len(rois), self.config.rois_at_once), self.config.rois_at_once
         return torch.cat([self.head.features(pool(slice(at, at + step))) for at in starts])
 
-    def describe(self, features: Tensor, proposals: list[tuple[Tensor, Tensor]]) -> list[Regions]:
-        """Feature, class, box and attribute predictions of given boxes, picture by picture."""
+    def describe(
+        self, features: Tensor, proposals: list[tuple[Tensor, Tensor]], *, deltas: bool = True
+    ) -> list[Regions]:
+        """Feature, class, attribute and, with `deltas`, box predictions of given boxes, picture by picture.
+
+        Under autocast all but the feature is computed in float32: a class score decides which regions are kept.
+        """
         counts = [len(boxes) for boxes, _ in proposals]
         numbered = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
         found = self.roi_features(features, torch.cat(numbered))
-        logits = self.head.cls_score(found).float()
-        columns = [found, logits.softmax(dim=1), self.head.bbox_pred(found).float()]
-        if self.config.n_attributes:
-            columns.append(self.head.attribute_logits(found, logits.argmax(dim=1)).float().softmax(dim=1))
-        rows = zip(*(column.split(counts) for column in columns), strict=True)
-        return [Regions(*pair, *row) for pair, row in zip(proposals, rows, strict=True)]
+        columns = {"features": found}
+        with autocast("float32", features.device):
+            logits = self.head.cls_score(found)
+            columns["classes"] = logits.softmax(dim=1)
+            if deltas:
+                columns["deltas"] = self.head.bbox_pred(found)
+            if self.config.n_attributes:
+                columns["attributes"] = self.head.attribute_logits(found, logits.argmax(dim=1)).softmax(dim=1)
+        rows = zip(*(column.split(counts) for column in columns.values()), strict=True)
+        return [
+            Regions(*pair, **dict(zip(columns, row, strict=True))) for pair, row in zip(proposals, rows, strict=True)
+        ]
 
 
 @torch.inference_mode()

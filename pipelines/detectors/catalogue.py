@@ -15,7 +15,7 @@ from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.selection import Rule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
-from capgrade.schemas.devices import device_of
+from capgrade.schemas.devices import Precision, device_of, require_precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 
@@ -30,7 +30,9 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     """
     if params.detector not in DETECTORS:
         raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
-    return DETECTORS[params.detector](params, device_of(params.device, local))
+    device = device_of(params.device, local)
+    require_precision(precision_for(params, device), device)
+    return DETECTORS[params.detector](params, device)
 
 
 def rule_of(params: RegionsParams) -> Rule:
@@ -86,10 +88,17 @@ def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) 
     return _detector(model, name, params, device, **names)
 
 
+def precision_for(params: RegionsParams, device: torch.device) -> Precision:
+    """The precision that the parameters name; without one bf16 on a GPU, else float32; detectron2's float32."""
+    if params.precision is not None:
+        return params.precision
+    return "bf16" if device.type == "cuda" and params.detector != "detectron2" else "float32"
+
+
 def _detector(model: BottomUp, name: str, params: RegionsParams, device: torch.device, **names: Any) -> Detector:
     return BottomUpDetector(
-        model, rule_of(params), name=name, device=device, precision=params.precision, compile=params.compile,
-        channels_last=params.channels_last, proposals=params.proposals, **names,
+        model, rule_of(params), name=name, device=device, precision=precision_for(params, device),
+        compile=params.compile, channels_last=params.channels_last, proposals=params.proposals, **names,
     )  # fmt: skip
 
 
@@ -97,7 +106,7 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
     if params.config is None or params.weights is None:
         remedy = "give --weights FILE and --set regions.config=COCO-Detection/faster_rcnn_R_50_C4_1x, or a .yaml file"
         raise InputError("detector detectron2 needs a config and a checkpoint", remedy=remedy)
-    if params.precision != "float32" or params.compile:
+    if precision_for(params, device) != "float32" or params.compile:
         raise InputError("detector detectron2 runs in float32, not compiled", remedy="leave precision and compile out")
     from capgrade.pipelines.detectors.detectron import DetectronDetector
 

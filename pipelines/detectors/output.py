@@ -18,5 +18,5 @@ class Regions:
     objectness: Tensor  # (R,), as `BottomUp.propose` gives it
     features: Tensor  # (R, D), >= 0
     classes: Tensor  # (R, n_classes + 1) probabilities
-    deltas: Tensor  # (R, 4 (n_classes + 1))
+    deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), where a rule regresses boxes
     attributes: Tensor | None = None  # (R, n_attributes + 1) probabilities, of a model that has them

@@ -60,6 +60,7 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
 
 def detections(regions: Regions, image: Tensor) -> tuple[np.ndarray, list[float], list[int]]:
     """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression class by class."""
+    assert regions.deltas is not None  # `describe` computes them unless told not to
     scores = regions.classes[:, 1:]
     rows, labels = (scores > SCORE).nonzero(as_tuple=True)
     boxes = decode_boxes(regions.boxes, regions.deltas).unflatten(1, (-1, DELTAS))[rows, labels + 1]

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from capgrade.pipelines.detectors.conventions import CONVENTIONS, Conventions
 from capgrade.pipelines.detectors.ops import nms_batch
+from capgrade.schemas.devices import autocast
 
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
 CAFFE = CONVENTIONS["caffe"]
@@ -117,10 +118,11 @@ class RPNHead(nn.Module):
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W) -> background and object logits (B, H W A, 2), deltas (B, H W A, 4), both float32."""
+        """(B, C, H, W) -> background and object logits (B, H W A, 2), deltas (B, H W A, 4); computed in float32."""
         B = len(features)
-        hidden = functional.relu(self.conv(features))
-        logits, deltas = self.objectness_logits(hidden).float(), self.anchor_deltas(hidden).float()
+        hidden = functional.relu(self.conv(features)).float()
+        with autocast("float32", features.device):
+            logits, deltas = self.objectness_logits(hidden), self.anchor_deltas(hidden)
         logits = logits.unflatten(1, (2, -1)).permute(0, 3, 4, 2, 1)
         return logits.reshape(B, -1, 2), deltas.permute(0, 2, 3, 1).reshape(B, -1, 4)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class Padded:
 
     boxes: Tensor  # (B, R, 4)
     classes: Tensor  # (B, R, n_classes + 1)
-    deltas: Tensor  # (B, R, 4 (n_classes + 1))
+    deltas: Tensor | None  # (B, R, 4 (n_classes + 1)), for a rule that regresses boxes
     there: Tensor  # bool (B, R), no padding
 
 
@@ -56,6 +56,10 @@ Chosen = tuple[Tensor, Tensor, Tensor, Tensor]  # boxes (B, K, 4), scores (B, K)
 
 class Rule(Protocol):
     """Which regions of each picture are kept."""
+
+    @property
+    def regresses(self) -> bool:
+        """Boxes are moved by the deltas of their class, which are not computed otherwise."""
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
         """Boxes in pixels of pictures of `sizes` (width, height), their scores and their rows, padded."""
@@ -74,6 +78,7 @@ class SelectionRule:
     confidence: float = 0.2
     nms_threshold: float = 0.3
     at_threshold: bool = True  # IoU equal to the threshold suppresses: Caffe's CPU code
+    regresses: ClassVar[bool] = False
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
@@ -144,8 +149,9 @@ def select_regions(
 
 def padded(found: Sequence[Regions]) -> Padded:
     """Regions of several pictures in one batch, with `there` False where a picture has fewer."""
-    columns = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes", "deltas"))
-    boxes, classes, deltas = columns
+    boxes, classes = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes"))
+    moves = [regions.deltas for regions in found if regions.deltas is not None]
+    deltas = pad_sequence(moves, True) if len(moves) == len(found) else None
     counts = torch.tensor([len(regions.boxes) for regions in found], device=boxes.device)
     return Padded(boxes, classes, deltas, torch.arange(boxes.shape[1], device=boxes.device) < counts[:, None])
 

@@ -37,24 +37,24 @@ def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections
     return detector.detect(torch.stack(prepared), scales, [(image.shape[1], image.shape[0]) for image in images])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("conventions", ["caffe", "airsplay", "detectron2"])
 @pytest.mark.parametrize("rule", RULES)
 def test_regions_are_the_processors(rule: str, conventions: str, precision: str) -> None:
     torch.manual_seed(3)
     state = tiny_model().state_dict()
 
-    def made(device: str) -> BottomUpDetector:
+    def made(device: str, precision: str) -> BottomUpDetector:
         model = BottomUp(dataclasses.replace(TINY, conventions=conventions)).eval()
         model.load_state_dict(state)
         return BottomUpDetector(model, RULES[rule], device=device, precision=precision)  # type: ignore[arg-type]
 
     with FakeGpu():
-        found = run(made(DEVICE), pictures(3))
+        found = run(made(DEVICE, precision), pictures(3))
     if precision == "bf16":  # the devices round differently
         assert all(len(one) and one.features.dtype == np.float32 for one in found)
         return
-    for ours, expected in zip(found, run(made("cpu"), pictures(3)), strict=True):
+    for ours, expected in zip(found, run(made("cpu", "float32"), pictures(3)), strict=True):
         np.testing.assert_array_equal(ours.classes, expected.classes)
         np.testing.assert_allclose(ours.boxes, expected.boxes, atol=1e-3)
         np.testing.assert_allclose(ours.features, expected.features, rtol=1e-4, atol=1e-5)
@@ -86,7 +86,7 @@ def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch:
         Image.fromarray(picture[: 96 - 8 * (k % 2)]).save(tmp_path / f"p{k:02d}.png")
     pinned: list[torch.Size] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: pinned.append(x.shape) or x)
-    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1}
+    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "precision": "float32"}
     regions(tmp_path, tmp_path / "cpu", RegionsParams(device="cpu", **block))
     with FakeGpu():
         done = regions(tmp_path, tmp_path / "cuda", RegionsParams(device="cuda", **block))
@@ -95,6 +95,21 @@ def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch:
     assert ours.ids == expected.ids and len(ours) == 11
     for k in range(11):
         np.testing.assert_allclose(ours[k].features, expected[k].features, rtol=1e-2, atol=1e-3)
+
+
+def test_a_gpu_computes_in_bfloat16_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest says so, and a run of another precision does not go on with its shards."""
+    tiny_detector.register(monkeypatch.setattr)
+    for k, picture in enumerate(pictures(3)):
+        Image.fromarray(picture).save(tmp_path / f"p{k}.png")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: x)
+    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "device": "cuda"}
+    with FakeGpu():
+        done = [
+            regions(tmp_path, tmp_path / "out", RegionsParams(**block, **more)) for more in ({}, {"precision": "tf32"})
+        ]
+    assert [one and one["params"]["precision"] for one in done] == ["bf16", "tf32"]
+    assert done[0] and done[1] and done[0]["files"] != done[1]["files"]
 
 
 def test_a_training_step_stays_on_the_device() -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from capgrade.schemas.devices import device_of
+from capgrade.schemas.devices import Precision, autocast, device_of, precision_of
 from capgrade.schemas.errors import InputError
 
 
@@ -63,3 +63,19 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
         device_of("cpu")
+
+
+def switches() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(("name", "tf32"), [("float32", False), ("tf32", True), ("bf16", False)])
+def test_one_switch_for_products_and_cudnn(name: Precision, tf32: bool) -> None:
+    before = switches()
+    with precision_of(name, torch.device("cuda", 0)):
+        assert switches() == (tf32, tf32)
+        assert autocast(name, torch.device("cpu"))._enabled == (name == "bf16")
+    assert switches() == before
+    with pytest.raises(KeyError), precision_of(name, torch.device("cuda", 0)):
+        raise KeyError
+    assert switches() == before

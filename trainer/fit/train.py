@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from capgrade.pipelines.execution.processes import Process, together
+from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import remove_temporaries
 from capgrade.schemas.output import output_folder
@@ -22,7 +23,6 @@ from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.prefetch import prefetched
-from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,

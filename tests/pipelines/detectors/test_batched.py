@@ -10,8 +10,8 @@ from capgrade.pipelines.detectors.airsplay import AirsplayRule
 from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import detect
-from capgrade.pipelines.detectors.catalogue import make_detector, random_model, rule_of
-from capgrade.pipelines.detectors.selection import SelectionRule
+from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
+from capgrade.pipelines.detectors.selection import Rule, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from tests.tiny_detector import TINY, tiny_model
@@ -58,6 +58,39 @@ def test_bfloat16_is_near_float32_on_the_same_boxes() -> None:
     assert cosine > 0.999, cosine
     regions = BottomUpDetector(tiny_model(), RULE, precision="bf16").regions(image[None], [scale])
     assert all(getattr(regions[0], name).dtype == torch.float32 for name in ("boxes", "features", "classes"))
+
+
+def test_scores_and_boxes_are_computed_in_float32_under_bfloat16() -> None:
+    """A class score of 8 bits ties with its neighbours, and a box of 8 bits moves by pixels."""
+    detector = BottomUpDetector(tiny_model(), AirsplayRule(6), precision="bf16")
+    image, scale = detector.prepare(pictures(1)[0])
+    head, (found,) = detector.model.head, detector.regions(image[None], [scale])
+    assert found.deltas is not None and found.attributes is not None
+    with torch.inference_mode():
+        torch.testing.assert_close(found.classes, head.cls_score(found.features).softmax(dim=1), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(found.deltas, head.bbox_pred(found.features), rtol=1e-5, atol=1e-7)
+        with detector.arithmetic():
+            features = detector.model.backbone(image[None])
+            logits, deltas = detector.model.rpn.logits(features)
+    assert features.dtype == torch.bfloat16 and logits.dtype == deltas.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float()) and not torch.equal(deltas, deltas.bfloat16().float())
+
+
+@pytest.mark.parametrize(("rule", "regressed"), [(RULE, False), (AirsplayRule(6), True)])
+def test_boxes_are_regressed_for_a_rule_that_takes_them(rule: Rule, regressed: bool) -> None:
+    detector, calls = BottomUpDetector(tiny_model(), rule), []
+    detector.model.head.bbox_pred.register_forward_hook(lambda *_: calls.append(1))
+    assert len(run(detector, pictures())) == 3
+    assert bool(calls) == regressed
+
+
+def test_the_precision_without_a_name() -> None:
+    gpu, processor = torch.device("cuda", 0), torch.device("cpu")
+    assert precision_for(RegionsParams(), gpu) == "bf16" and precision_for(RegionsParams(), processor) == "float32"
+    assert precision_for(RegionsParams(precision="tf32"), gpu) == "tf32"
+    assert precision_for(RegionsParams(detector="detectron2"), gpu) == "float32"
+    with pytest.raises(InputError, match="precision is tf32 on device cpu -> use float32 or bf16, or a GPU"):
+        make_detector(RegionsParams(precision="tf32", device="cpu"))
 
 
 def test_fewer_proposals_are_the_first_ones() -> None:

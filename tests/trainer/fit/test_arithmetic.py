@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.schemas.devices import autocast
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.fit import train as stage
-from capgrade.trainer.fit.arithmetic import autocast, precision_of
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Images, Texts
 from tests.trainer.fit.runs import column, run
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+CPU = torch.device("cpu")
 TINY = {
     "vse": {"embed": 64, "word": 16},
     "saf": {"embed": 64, "word": 16, "similarity": 32},
@@ -25,24 +25,8 @@ TINY = {
 }
 
 
-def switches() -> tuple[bool, bool]:
-    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-
-
-@pytest.mark.parametrize(("name", "tf32"), [("float32", False), ("tf32", True), ("bf16", False)])
-def test_one_switch_for_products_and_cudnn(name, tf32):
-    before = switches()
-    with precision_of(name, GPU):
-        assert switches() == (tf32, tf32)
-        assert autocast(name, CPU)._enabled == (name == "bf16")
-    assert switches() == before
-    with pytest.raises(KeyError), precision_of(name, GPU):
-        raise KeyError
-    assert switches() == before
-
-
 def test_a_processor_has_no_tf32(small, tmp_path):
-    with pytest.raises(InputError, match="train.precision is tf32 on device cpu -> use float32 or bf16, or a GPU"):
+    with pytest.raises(InputError, match="precision is tf32 on device cpu -> use float32 or bf16, or a GPU"):
         run(small.data, tmp_path, "train.precision=tf32")
 
 
