@@ -35,8 +35,8 @@ def bench(shards: Path, captions: Path) -> dict[str, Any]:
         captions_of = rng.integers(0, labels.n_captions, size)
         ids = [labels.caption_ids[c] for c in captions_of]
         images = [labels.image_ids[i] for i in labels.owner[captions_of]]
-        seconds, (_, known) = timed(lambda images=images, ids=ids: labels.block(images, ids, measure))  # type: ignore[misc]
-        found[str(size)] = {"ms": round(1000 * seconds, 3), "known": round(float(known.mean()), 5)}
+        seconds, block = timed(lambda images=images, ids=ids: labels.block(images, ids, measure))  # type: ignore[misc]
+        found[str(size)] = {"ms": round(1000 * seconds, 3), "known": round(float(block.known.mean()), 5)}
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.extras import needs
 from capgrade.schemas.params import MeasuresParams
+from capgrade.stored import RelevanceBlock
 
 if TYPE_CHECKING:
     import torch
@@ -56,25 +57,23 @@ class Computed:
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 
-    def fill(
-        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
-    ) -> None:
-        known[:] = True
+    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
+        block.known[:], block.weights[:] = True, 1
         found = self._there
-        values[:] = (
+        block.relevance[:] = (
             self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
         )
 
     def on_device(
         self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Values and known as tensors that never leave the device; None where that is not possible."""
+    ) -> RelevanceBlock | None:
+        """Tensors that never leave the device; None where that is not possible."""
         if self._there is None or not len(images) or not len(captions):
             return None
         import torch  # what is on a device has imported it
 
-        values: Any = self._there.cells(images, captions).to(device)
-        return values, torch.ones_like(values, dtype=torch.bool)
+        values = self._there.cells(images, captions).to(device)
+        return RelevanceBlock(values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.n_captions), self.fitted.score(np.array([image]))[0]

@@ -125,8 +125,8 @@ def _from_labels(labels: Labels, measure: str | None, shape: tuple[int, ...], ow
     images, captions = len(labels.image_ids), labels.n_captions
     if shape != (images, captions):
         problem = f"scores are {list(shape)}, the labels {images} images x {captions} captions"
-        raise InputError(problem, remedy="score them all, or give labels.block(...)[0] of those scored")
-    values, known = labels.block(range(images), range(captions), labels.chosen(measure))
+        raise InputError(problem, remedy="score them all, or give labels.block(...).relevance of those scored")
+    values, known, _ = labels.block(range(images), range(captions), labels.chosen(measure))
     if not known.all():
         problem = f"{known.mean():.1%} of the pairs are known"
         raise InputError(problem, file=labels.opened.file, remedy="evaluate by labels.exact(measure)")

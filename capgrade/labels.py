@@ -13,6 +13,7 @@ import numpy as np
 from capgrade.opening import Opened, opened
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.stored import RelevanceBlock
 
 if TYPE_CHECKING:
     import torch
@@ -92,31 +93,33 @@ class Labels:
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
         device: str | torch.device | None = None,
-    ) -> tuple[Any, Any]:  # fmt: skip
-        """Relevance of captions to images: values float32 [I, C], and known bool [I, C], False where not sampled.
+    ) -> RelevanceBlock:  # fmt: skip
+        """Relevance of captions to images: (relevance float32, known bool, weights float32), each [I, C].
 
-        `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where it is given.
-        Unknown values are 0 and mean nothing. Raises InputError for an unknown id, row or measure.
+        `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where it is given. `known`
+        is False where a pair was not sampled; its relevance is 0 and means nothing. `weights` say how many pairs each
+        stands for: 0 where it is not known, 1 where sampling kept it for certain, above 1 otherwise. Where every pair
+        is known they are 1. Raises InputError for an unknown id, row or measure.
 
         >>> labels = Labels.load("dataset", measures=["cider"])
-        >>> values, known = labels.block(labels.image_ids[:2], labels.caption_ids[:10])
-        >>> values.shape, bool(known[0, :5].all())
-        ((2, 10), True)
+        >>> relevance, known, weights = labels.block(labels.image_ids[:2], labels.caption_ids[:10])
+        >>> relevance.shape, bool(known[0, :5].all()), bool((weights[0, :5] == 1).all())
+        ((2, 10), True, True)
         """
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and (found := self.opened.stored_on(device, images, captions, measure)) is not None:
             return found
-        values = np.zeros((len(images), len(captions)), np.float32)
-        known = np.zeros(values.shape, np.bool_)
-        if values.size:
-            self.opened.stored.fill(images, captions, measure, values, known)
+        shape = len(images), len(captions)
+        block = RelevanceBlock(*(np.zeros(shape, kind) for kind in (np.float32, np.bool_, np.float32)))
+        if block.relevance.size:
+            self.opened.stored.fill(images, captions, measure, block)
         if device is None:
-            return values, known
+            return block
         with needs("train"):
             import torch
 
-        return torch.from_numpy(values).to(device), torch.from_numpy(known).to(device)
+        return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
 
     def exact(self, measure: str | None = None, *, device: str = "cpu") -> Labels:
         """Labels of one measure in which every pair is known: what was not sampled is computed from the captions.
@@ -126,7 +129,7 @@ class Labels:
         already. Raises InputError for an imported measure, and without the captions.
 
         >>> labels = Labels.load("dataset")
-        >>> bool(labels.exact("rouge_l").block(range(4), range(60))[1].all())
+        >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
         return Labels(self.opened.exact(self.chosen(measure), device), self._how)

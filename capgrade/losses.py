@@ -3,9 +3,13 @@
 `scores` [B, C] are similarities of B images (rows) and C captions (columns), of any float dtype, on any device, under
 autocast; sums are float32. `relevance` [B, C] is real, on the same device; no gradient goes into it. `known`, bool
 [B, C], says where it is known (None: everywhere): what is unknown is never taken for zero, and NaN in what is known
-makes the loss NaN. With B = C pair i is row i and column i, and `own`, bool [B, C], may name further captions of an
-image. With B != C `own` is needed: its True cells are the pairs, so an image may have several captions, and captions of
-nobody are negatives only.
+makes the loss NaN. `weights`, real [B, C], are needed beside `known` by the losses that are means over all candidates:
+how many pairs each known one stands for. `Labels.block` gives all three.
+
+`own`, bool [B, C], says which captions are whose. Its True cells are the pairs, so an image may have several captions,
+and captions of nobody are negatives only. Where it holds the whole diagonal of a square batch, pair i is row i and
+column i, and other cells are further captions of the same image, as in a batch in which an image comes twice. Without
+`own` a square batch has its diagonal; any other needs it.
 
 Every function returns a float32 scalar, of both directions, and raises InputError for what it lacks, for shapes that do
 not fit and for options out of range. Equations, sources and the differences to the authors' code: docs/losses.md.
@@ -20,7 +24,7 @@ import torch
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses import LOSSES, ScoredBatch, checked, needs
+from capgrade.trainer.losses import DEFAULTS, LOSSES, ScoredBatch, checked, needs
 
 __all__ = [
     "InfoNCE", "Sam", "Sigmoid", "SoftInfoNCE", "daa", "info_nce", "kendall", "kendall_windows", "ladder", "sam",
@@ -28,11 +32,13 @@ __all__ = [
 ]  # fmt: skip
 
 Form = Literal["paper", "authors"]
+COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
 
 def triplet(
-    scores: Tensor, own: Tensor | None = None, *, margin: float = 0.2,
-    negatives: Literal["hard", "random", "soft", "sum"] = "hard", spare_own: bool = False,
+    scores: Tensor, own: Tensor | None = None, *, margin: float = DEFAULTS["triplet"]["margin"],
+    negatives: Literal["hard", "random", "soft", "sum"] = DEFAULTS["triplet"]["negatives"],
+    spare_own: bool = DEFAULTS["triplet"]["spare_own"],
 ) -> Tensor:  # fmt: skip
     """sum_i [margin + S_in - S_ii]+ over both directions, n the negatives of i (VSE++, eq. 5 and 6).
 
@@ -46,14 +52,15 @@ def triplet(
 
 
 def sam(
-    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *, tau: float = 3.0,
-    negatives: Literal["hard", "random", "soft"] = "hard", form: Form = "paper",
+    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
+    tau: float = DEFAULTS["sam"]["tau"], negatives: Literal["hard", "random", "soft"] = DEFAULTS["sam"]["negatives"],
+    form: Form = DEFAULTS["sam"]["form"],
 ) -> Tensor:  # fmt: skip
     """sum_p [(r_pp - r_pm) / tau + S_pm - S_pp]+ + [(r_pp - r_pk) / tau + S_kp - S_pp]+ (Biten et al. 2022, eq. 7).
 
-    A triplet whose margin follows the relevance of its negative; a pair of unknown relevance is no negative. tau goes
-    with the measure: CIDEr-D reaches 10, Sentence-BERT 1. form: paper, or authors, what their code computes (square
-    batches, everything known). Shapes and errors: see the module.
+    A triplet whose margin follows the relevance of its negative; an own pair is no negative, nor is one of unknown
+    relevance. tau goes with the measure: CIDEr-D reaches 10, Sentence-BERT 1. form: paper, or authors, what their code
+    computes (square batches, everything known). Shapes and errors: see the module.
 
     >>> scores, relevance = torch.tensor([[0.9, 0.5], [0.1, 0.9]]), torch.tensor([[1.0, 0.8], [0.2, 1.0]])
     >>> round(float(sam(scores, relevance, tau=1.0)), 4)
@@ -64,7 +71,7 @@ def sam(
 
 def triplet_sn(
     scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
-    margin: float = 0.2, gamma: float = 50.0,
+    margin: float = DEFAULTS["triplet_sn"]["margin"], gamma: float = DEFAULTS["triplet_sn"]["gamma"],
 ) -> Tensor:  # fmt: skip
     """sum_i [1/gamma log sum_n exp(gamma S_in) - S_ii + margin]+ over n with r_in < r_ii (BCLS, eq. 14 and 15).
 
@@ -77,8 +84,9 @@ def triplet_sn(
 
 
 def kendall(
-    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *, alpha: float = 0.2
-) -> Tensor:
+    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
+    alpha: float = DEFAULTS["kendall"]["alpha"],
+) -> Tensor:  # fmt: skip
     """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ (BCLS, eq. 5 and 17): candidates in the order of their relevance.
 
     O(B C^2) time. Shapes and errors: see the module.
@@ -91,7 +99,7 @@ def kendall(
 
 def kendall_windows(
     scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
-    alpha: float = 0.2, beta: float = 0.1,
+    alpha: float = DEFAULTS["kendall_windows"]["alpha"], beta: float = DEFAULTS["kendall_windows"]["beta"],
 ) -> Tensor:  # fmt: skip
     """`kendall` by sliding windows of relevance in -1..1, hardest candidates of each (BCLS, eq. 19 and 20).
 
@@ -104,20 +112,24 @@ def kendall_windows(
 
 
 def daa(
-    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
-    temperature: float = 0.001, form: Form = "paper",
+    scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None,
+    weights: Tensor | None = None, *, temperature: float = DEFAULTS["daa"]["temperature"],
+    form: Form = DEFAULTS["daa"]["form"],
 ) -> Tensor:  # fmt: skip
     """(1 - ASP of images) + (1 - ASP of captions) on soft ranks (Yang et al. 2022, eq. 8-10); in 0..2.
 
-    form: paper, or authors (square batches, everything known). O(B C^2) memory. Shapes and errors: see the module.
+    Candidates of known relevance count by their weights. form: paper, or authors (square batches, everything known).
+    O(B C^2) memory. Shapes and errors: see the module.
 
     >>> float(daa(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.eye(2)))
     0.0
     """
-    return _call("daa", scores, relevance, own, known, temperature=temperature, form=form)
+    return _call("daa", scores, relevance, own, known, weights, temperature=temperature, form=form)
 
 
-def smooth_ap(scores: Tensor, own: Tensor | None = None, *, temperature: float = 0.01) -> Tensor:
+def smooth_ap(
+    scores: Tensor, own: Tensor | None = None, *, temperature: float = DEFAULTS["smooth_ap"]["temperature"],
+) -> Tensor:  # fmt: skip
     """(1 - mean AP) of both directions by soft ranks, positives the own items (Brown et al. 2020, eq. 6); in 0..2.
 
     O(B C^2) memory. Shapes and errors: see the module.
@@ -130,8 +142,8 @@ def smooth_ap(scores: Tensor, own: Tensor | None = None, *, temperature: float =
 
 def ladder(
     scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
-    thresholds: Sequence[float] = (0.63,), margins: Sequence[float] = (0.2, 0.01),
-    weights: Sequence[float] = (1.0, 0.25),
+    thresholds: Sequence[float] = DEFAULTS["ladder"]["thresholds"],
+    margins: Sequence[float] = DEFAULTS["ladder"]["margins"], weights: Sequence[float] = DEFAULTS["ladder"]["weights"],
 ) -> Tensor:  # fmt: skip
     """sum over rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+ (Zhou et al. 2020, eq. 6 and 7).
 
@@ -144,7 +156,9 @@ def ladder(
     return _call("ladder", scores, relevance, own, known, **options)
 
 
-def info_nce(scores: Tensor, own: Tensor | None = None, *, temperature: float | Tensor = 0.05) -> Tensor:
+def info_nce(
+    scores: Tensor, own: Tensor | None = None, *, temperature: float | Tensor = DEFAULTS["info_nce"]["temperature"],
+) -> Tensor:  # fmt: skip
     """Mean cross-entropy of softmax(S / temperature) in both directions, the pair itself as target (CLIP).
 
     `own` only says which cells are pairs where B != C; `temperature` may be a tensor that is learned. Shapes and
@@ -158,7 +172,8 @@ def info_nce(scores: Tensor, own: Tensor | None = None, *, temperature: float | 
 
 def soft_info_nce(
     scores: Tensor, relevance: Tensor, own: Tensor | None = None, known: Tensor | None = None, *,
-    temperature: float | Tensor = 0.05, softness: float = 0.1,
+    temperature: float | Tensor = DEFAULTS["info_nce"]["temperature"],
+    softness: float = DEFAULTS["info_nce"]["softness"],
 ) -> Tensor:  # fmt: skip
     """-mean_i sum_j q_ij log softmax_j(S_ij / temperature), q_i = softmax(r_i / softness), in both directions.
 
@@ -176,20 +191,23 @@ def soft_info_nce(
 
 
 def sigmoid(
-    scores: Tensor, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    temperature: float | Tensor = 0.1, bias: float | Tensor = -10.0, low: float = 0.0, high: float = 1.0,
+    scores: Tensor, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
+    weights: Tensor | None = None, *, temperature: float | Tensor = DEFAULTS["sigmoid"]["temperature"],
+    bias: float | Tensor = DEFAULTS["sigmoid"]["bias"], low: float = DEFAULTS["sigmoid"]["low"],
+    high: float = DEFAULTS["sigmoid"]["high"],
 ) -> Tensor:  # fmt: skip
     """-1/B sum_ij y_ij log s(x_ij) + (1 - y_ij) log s(-x_ij), x = S / temperature + bias (SigLIP, Zhai et al. 2023).
 
     y = (r - low) / (high - low) within 0..1, and 1 for own pairs; without `relevance` y is 1 for own pairs alone, as
-    in the paper. Cells of unknown relevance are left out. Shapes and errors: see the module.
+    in the paper. Cells of unknown relevance are left out, the others count by their weights. Shapes and errors: see the
+    module.
 
     >>> round(float(sigmoid(torch.zeros(2, 2), temperature=1.0, bias=0.0)), 4)
     1.3863
     """
     targets = "own" if relevance is None else "relevance"
     options = {"temperature": temperature, "bias": bias, "targets": targets, "low": low, "high": high}
-    return _call("sigmoid", scores, relevance, own, known, **options)
+    return _call("sigmoid", scores, relevance, own, known, weights, **options)
 
 
 class Sam(torch.nn.Module):
@@ -231,7 +249,7 @@ class InfoNCE(_Scaled):
     ['log_temperature']
     """
 
-    def __init__(self, temperature: float = 0.05, *, learn: bool = True) -> None:
+    def __init__(self, temperature: float = DEFAULTS["info_nce"]["temperature"], *, learn: bool = True) -> None:
         super().__init__(temperature, learn)
 
     def forward(self, scores: Tensor, own: Tensor | None = None) -> Tensor:
@@ -245,7 +263,10 @@ class SoftInfoNCE(_Scaled):
     True
     """
 
-    def __init__(self, temperature: float = 0.05, *, softness: float = 0.1, learn: bool = True) -> None:
+    def __init__(
+        self, temperature: float = DEFAULTS["info_nce"]["temperature"], *,
+        softness: float = DEFAULTS["info_nce"]["softness"], learn: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(temperature, learn)
         self.softness = float(checked({"name": "info_nce", "softness": softness})["softness"])
 
@@ -263,32 +284,41 @@ class Sigmoid(_Scaled):
     """
 
     def __init__(
-        self, temperature: float = 0.1, bias: float = -10.0, *, low: float = 0.0, high: float = 1.0, learn: bool = True
-    ) -> None:
+        self, temperature: float = DEFAULTS["sigmoid"]["temperature"], bias: float = DEFAULTS["sigmoid"]["bias"], *,
+        low: float = DEFAULTS["sigmoid"]["low"], high: float = DEFAULTS["sigmoid"]["high"], learn: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(temperature, learn)
         self.bias = torch.nn.Parameter(torch.tensor(float(bias)), requires_grad=learn)
         self.low, self.high = low, high
 
     def forward(
-        self, scores: Tensor, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None
-    ) -> Tensor:
+        self, scores: Tensor, relevance: Tensor | None = None, own: Tensor | None = None,
+        known: Tensor | None = None, weights: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         options: dict[str, Any] = {"low": self.low, "high": self.high}
-        return sigmoid(scores, relevance, own, known, temperature=self.temperature, bias=self.bias, **options)
+        return sigmoid(scores, relevance, own, known, weights, temperature=self.temperature, bias=self.bias, **options)
 
 
 def _call(
-    name: str, scores: Tensor, relevance: Tensor | None, own: Tensor | None, known: Tensor | None, **options: Any
-) -> Tensor:
-    given = {"scores": scores, "relevance": relevance, "own": own, "known": known}
+    name: str, scores: Tensor, relevance: Tensor | None, own: Tensor | None, known: Tensor | None,
+    weights: Tensor | None = None, **options: Any,
+) -> Tensor:  # fmt: skip
+    given = {"scores": scores, "relevance": relevance, "own": own, "known": known, "weights": weights}
     if relevance is None and "relevance" in needs([{"name": name, **options}]):
         raise InputError(f"loss '{name}' needs relevance", remedy="give it: labels.block(...), float [B, C]")
     for key, value in given.items():
         if value is not None:
             _check(key, value, scores)
+    if relevance is not None and known is not None and weights is None and name in COUNTED:
+        problem = f"loss '{name}' counts how many pairs each known one stands for, and weights are not given"
+        raise InputError(problem, remedy="give those of labels.block(...), or known.float() to count each once")
     pairs, seen = _own(scores, own), None if relevance is None else relevance.detach()
-    if seen is not None and known is not None:
-        seen = seen.where(known | pairs, 0)  # whatever stands there, NaN too
-    loss = LOSSES[name].function(ScoredBatch(scores, pairs, seen, known), **checked({"name": name, **options}))
+    if seen is not None and known is not None:  # whatever stands where nothing is known, NaN too
+        seen = seen.where(known | pairs, 0)
+        weights = None if weights is None else weights.detach().where(known, 0)
+    in_order = None if own is not None else True
+    batch = ScoredBatch(scores, pairs, seen, known, weights, in_order=in_order)
+    loss = LOSSES[name].function(batch, **checked({"name": name, **options}))
     # comparisons pass over NaN, and to ask for it here would wait for the device
     return loss if seen is None else loss + 0 * seen.sum(dtype=torch.float32)
 
@@ -308,11 +338,10 @@ def _check(name: str, value: Tensor, scores: Tensor) -> None:
 
 
 def _own(scores: Tensor, own: Tensor | None) -> Tensor:
+    if own is not None:
+        return own
     rows, columns = scores.shape
-    diagonal = torch.eye(rows, columns, dtype=torch.bool, device=scores.device)
-    if rows == columns:
-        return diagonal if own is None else own | diagonal
-    if own is None:
+    if rows != columns:
         problem = f"{rows} images and {columns} captions, and nothing says which belong together"
         raise InputError(problem, remedy="give own, bool [B, C]")
-    return own
+    return torch.eye(rows, dtype=torch.bool, device=scores.device)

@@ -18,7 +18,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import Shards, pair_columns, read_shards
-from capgrade.stored import Dense, Part, Sampled, Stored
+from capgrade.stored import Dense, Part, RelevanceBlock, Sampled, Stored
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ class Opened:
             require_read([measure], params, self.inputs, Path(self.file))
         return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
 
-    def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> Any:
+    def stored_on(
+        self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str
+    ) -> RelevanceBlock | None:
         """Tensors that are computed where they are wanted; None for labels that come from a file."""
         return self.stored.on_device(device, images, captions) if isinstance(self.stored, Computed) else None
 
@@ -114,8 +116,9 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | Path |
         raise InputError("pairs are not in the order of images", file=folder, remedy="publish it again")
     start = np.searchsorted(image, np.arange(captions.n_images + 1)).astype(np.int64)
     values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
-    _finite(values, folder)
-    stored = Sampled(names, captions.n_captions, [Part(start, caption, values)])
+    weights = np.ascontiguousarray(np.concatenate([part.weight for part in pairs]))
+    _finite({**values, "weight": weights}, folder)
+    stored = Sampled(names, captions.n_captions, [Part(start, caption, weights, values)])
     found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
     return replace(found, calibrated=calibrated)
 
@@ -124,7 +127,7 @@ def _finite(values: dict[str, np.ndarray], folder: Path) -> None:
     for name, numbers in values.items():
         if np.isnan(numbers).any():
             row = f"pairs[{int(np.isnan(numbers).argmax())}]"
-            raise InputError(f"measure {name} has no value", file=folder, row=row, remedy="publish it again")
+            raise InputError(f"column '{name}' has no value", file=folder, row=row, remedy="publish it again")
 
 
 def _shards(folder: Path, measures: Sequence[str] | None, captions: str | Path | None) -> Opened:
@@ -147,8 +150,8 @@ def _shards(folder: Path, measures: Sequence[str] | None, captions: str | Path |
 
 def _part(batch: pa.RecordBatch, names: Sequence[str]) -> Part:
     offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
-    flat = {name: batch[name].flatten().to_numpy() for name in ("captions", *names)}
-    return Part(offsets - offsets[0], flat.pop("captions"), flat)
+    flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", *names)}
+    return Part(offsets - offsets[0], flat.pop("captions"), flat.pop("weight"), flat)
 
 
 def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:

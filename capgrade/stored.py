@@ -6,11 +6,11 @@ Nothing is copied out of Arrow files: a kernel reads them where they are mapped,
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numba import carray
@@ -25,6 +25,18 @@ from capgrade.schemas.threads import get_num_threads
 CELLS = 2**20  # of a block, a thread at a time
 
 
+class RelevanceBlock(NamedTuple):
+    """Relevance of captions to images, as numpy arrays or as tensors; where it is not known it is 0 and means nothing.
+
+    A weight is the inverse of the probability that sampling kept the pair: so many pairs it stands for. It is 1 for what
+    was kept for certain, and 0 for what is not known.
+    """
+
+    relevance: Any  # float32 [images, captions]
+    known: Any = None  # bool [images, captions]; None: everywhere
+    weights: Any = None  # float32 [images, captions]; None: 1
+
+
 class Stored(Protocol):
     """Labels of images (rows) and captions (columns) by number; `sampled`: some are not known."""
 
@@ -34,10 +46,8 @@ class Stored(Protocol):
     @property
     def sampled(self) -> bool: ...
 
-    def fill(
-        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
-    ) -> None:
-        """Put what is known into values float32 [n, m], zeros before, and known bool [n, m], False before."""
+    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
+        """Put what is known into the three arrays of a block, [n, m] each, zeros and False before."""
         ...
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
@@ -66,16 +76,18 @@ def _columns(captions, last, before):
 
 
 @njit(nogil=True, cache=True)
-def _fill_sampled(images, runs, sizes, labels, last, before, values, known):
+def _fill_sampled(images, runs, sizes, labels, stands_for, last, before, values, known, weights):
     for i in range(len(images)):
         size = sizes[images[i]]
         kept = carray(_pointer(runs[images[i]]), size, np.int32)
         stored = carray(_pointer(labels[images[i]]), size, np.float32)
+        weight = carray(_pointer(stands_for[images[i]]), size, np.float32)
         for k in range(size):
             j = last[kept[k]]
             while j >= 0:
                 values[i, j] = stored[k]
                 known[i, j] = True
+                weights[i, j] = weight[k]
                 j = before[j]
 
 
@@ -91,10 +103,12 @@ def _fill_dense(images, captions, columns, rows, n_captions, values):
 @dataclass(frozen=True)
 class Part:
     """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
-    no caption twice in a run; each measure float32 [pairs]. Arrays are contiguous, in memory or mapped."""
+    no caption twice in a run; how many pairs each stands for, and each measure, float32 [pairs]. Arrays are contiguous,
+    in memory or mapped."""
 
     start: np.ndarray
     captions: np.ndarray
+    weights: np.ndarray
     values: Mapping[str, np.ndarray]
 
 
@@ -115,27 +129,31 @@ class Sampled:
 
     @cached_property
     def _runs(self) -> np.ndarray:
-        return np.concatenate([part.captions.ctypes.data + 4 * part.start[:-1] for part in self.parts])
+        return self._where(part.captions for part in self.parts)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return self._where(part.weights for part in self.parts)
 
     @cached_property
     def _labels(self) -> dict[str, np.ndarray]:
-        return {
-            name: np.concatenate([part.values[name].ctypes.data + 4 * part.start[:-1] for part in self.parts])
-            for name in self.measures
-        }
+        return {name: self._where(part.values[name] for part in self.parts) for name in self.measures}
 
-    def fill(
-        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
-    ) -> None:
+    def _where(self, columns: Iterable[np.ndarray]) -> np.ndarray:
+        """int64 [n_images]: the addresses of each image's run of a column of 4 bytes, given of each part."""
+        return np.concatenate(
+            [column.ctypes.data + 4 * part.start[:-1] for column, part in zip(columns, self.parts, strict=True)]
+        )
+
+    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
         if not hasattr(self._local, "last"):
             self._local.last = np.full(self.n_captions, -1, np.int32)
         last, before = self._local.last, np.empty(len(captions), np.int32)
         _columns(captions, last, before)
 
         def some(here: slice) -> None:
-            _fill_sampled(
-                images[here], self._runs, self.sizes, self._labels[measure], last, before, values[here], known[here]
-            )
+            stored = self._runs, self.sizes, self._labels[measure], self._weights
+            _fill_sampled(images[here], *stored, last, before, *(cells[here] for cells in block))
 
         _in_threads(some, len(images), len(captions))
         last[captions] = -1
@@ -181,19 +199,18 @@ class Dense:
     def _rows(self) -> dict[str, np.ndarray]:
         return {name: _addresses(matrix) for name, matrix in self.matrices.items()}
 
-    def fill(
-        self, images: np.ndarray, captions: np.ndarray, measure: str, values: np.ndarray, known: np.ndarray
-    ) -> None:
-        known[:] = True
+    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
         matrix, columns = self.matrices[measure], np.argsort(captions)
         ascending, half = captions[columns], _item(matrix) == np.float16
 
         def some(here: slice) -> None:
+            values = block.relevance[here]
+            block.known[here], block.weights[here] = True, 1
             # numba has no float16: its bits are copied
-            cells = np.empty(values[here].shape, np.uint16) if half else values[here]
+            cells = np.empty(values.shape, np.uint16) if half else values
             _fill_dense(images[here], ascending, columns, self._rows[measure], matrix.n_captions, cells)
             if half:
-                values[here] = cells.view(np.float16)
+                values[:] = cells.view(np.float16)
 
         _in_threads(some, len(images), len(captions))
 

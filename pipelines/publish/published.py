@@ -19,19 +19,21 @@ from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
-PAIR_COLUMNS = ["image_id", "caption_id", "original"]
-NOT_MEASURES = {*PAIR_COLUMNS, "reasons", "weight"}
+PAIR_COLUMNS = ["image_id", "caption_id", "original", "weight"]
+NOT_MEASURES = {*PAIR_COLUMNS, "reasons"}
 AGAIN = "publish it again: capgrade publish"
 
 
 @dataclass(frozen=True)
 class PublishedPairs:
-    """The pairs of one file: numbers of their images and captions, int32, and each measure, float32, all [n]."""
+    """The pairs of one file: numbers of their images and captions, int32, each measure, and how many pairs of the split
+    each stands for, float32, all [n]."""
 
     image: np.ndarray
     caption: np.ndarray
     values: Mapping[str, np.ndarray]
     original: np.ndarray  # bool, the caption was written for the image
+    weight: np.ndarray
 
 
 def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
@@ -60,8 +62,9 @@ def published_pairs(
         image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
-        values = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in names}
-        yield PublishedPairs(image.to_numpy(), caption.to_numpy(), values, table["original"].to_numpy())
+        numbers = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in [*names, "weight"]}
+        weight, original = numbers.pop("weight"), table["original"].to_numpy()
+        yield PublishedPairs(image.to_numpy(), caption.to_numpy(), numbers, original, weight)
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:

@@ -51,13 +51,15 @@ def test_a_block_holds_what_the_table_holds(made, pairs, kind, data):
     measure = data.draw(st.sampled_from(labels.measures))
     images = data.draw(st.lists(st.sampled_from(labels.image_ids), max_size=5))
     captions = data.draw(st.lists(st.sampled_from(labels.caption_ids), max_size=12))  # some twice
-    values, known = labels.block(images, captions, measure)
+    values, known, weights = labels.block(images, captions, measure)
     assert (values.dtype, known.dtype, values.shape) == (np.float32, np.bool_, (len(images), len(captions)))
+    assert weights.dtype == np.float32 and weights.shape == values.shape
     for i, image in enumerate(images):
         for j, caption in enumerate(captions):
             row = pairs.get((image, caption))
             assert known[i, j] == (row is not None)
             assert values[i, j] == (0 if row is None else np.float32(row[measure]))
+            assert weights[i, j] == (0 if row is None else np.float32(row["weight"]))
 
 
 def test_every_kind_knows_the_same(made):
@@ -66,12 +68,13 @@ def test_every_kind_knows_the_same(made):
     assert dataset.caption_ids == shards.caption_ids == dense.caption_ids
     everything = range(12), range(60)
     for measure in dataset.measures:
-        values, known = dataset.block(*everything, measure)
-        assert 0.1 < known.mean() < 0.9
-        assert np.array_equal(shards.block(*everything, measure)[0], values)
+        values, known, weights = dataset.block(*everything, measure)
+        assert 0.1 < known.mean() < 0.9 and weights.max() > 1 and (weights > 0).tolist() == known.tolist()
+        for ours, theirs in zip(shards.block(*everything, measure), (values, known, weights), strict=True):
+            assert np.array_equal(ours, theirs)
         matrix = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
-        found, all_known = dense.block(*everything, measure)
-        assert np.array_equal(found, matrix) and all_known.all()
+        found, all_known, ones = dense.block(*everything, measure)
+        assert np.array_equal(found, matrix) and all_known.all() and (ones == 1).all()
         assert np.array_equal(values[known], matrix[known])
     assert np.array_equal(Labels.load(made / "shards").owner, dataset.owner)  # own captions say so in the shards
 
@@ -85,22 +88,19 @@ def test_rows_ids_and_tensors_ask_for_the_same(dataset):
         (np.array([labels.image_ids[2], labels.image_ids[0]]), (7, 1, 7)),
     ):
         found = labels.block(images, captions)
-        assert np.array_equal(found[0], wanted[0]) and np.array_equal(found[1], wanted[1])
-    values, known = labels.block([2, 0], [7, 1, 7], device="cpu")
-    assert (
-        isinstance(values, torch.Tensor)
-        and torch.equal(values, torch.from_numpy(wanted[0]))
-        and known.dtype == torch.bool
-    )
-    assert labels.block([], [1])[0].shape == (0, 1) and labels.block([], [])[1].shape == (0, 0)
+        assert all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
+    for tensor, array in zip(labels.block([2, 0], [7, 1, 7], device="cpu"), wanted, strict=True):
+        assert isinstance(tensor, torch.Tensor) and torch.equal(tensor, torch.from_numpy(array))
+    assert [cells.shape for cells in labels.block([], [1])] == [(0, 1)] * 3
+    assert labels.block([], []).known.shape == (0, 0)
 
 
 def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
     out = tmp_path / "half"
     options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--out", str(out)]
     assert call("relevance", *options, "--set", "relevance.dtype=float16") == 0
-    values, _ = Labels.load(out).block([3, 1], [0, 59, 7])
-    whole, _ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
+    values, *_ = Labels.load(out).block([3, 1], [0, 59, 7])
+    whole, *_ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
     assert np.array_equal(values, whole.astype(np.float16).astype(np.float32))
     rng = np.random.default_rng(0)  # more cells than one thread takes, captions twice and in no order
     images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
@@ -120,8 +120,8 @@ def test_a_large_dense_block_is_the_matrix(made):
 @pytest.mark.parametrize("kind", ["dataset", "shards"])
 def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
     exact = load(made, kind).exact(measure)
-    values, known = exact.block(range(12), range(60))
-    assert known.all() and exact.measures == [measure]
+    values, known, weights = exact.block(range(12), range(60))
+    assert known.all() and (weights == 1).all() and exact.measures == [measure]
     assert np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max() < 1e-6
     again = pickle.loads(pickle.dumps(exact))
     assert np.array_equal(again.block([1], [2])[0], exact.block([1], [2])[0])
@@ -138,7 +138,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     ):
         assert call(*line.split()) == 0
     labels = Labels.load("dataset")
-    values, known = labels.block(range(12), range(60))
+    values, known, _ = labels.block(range(12), range(60))
     exact = labels.exact("cider").block(range(12), range(60))[0]
     assert np.abs(exact - values)[known].max() < 1e-6
     assert call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split()) == 0
@@ -159,8 +159,8 @@ def test_sentence_bert_where_the_model_is(made):
     computed = Computed.of("sbert", MeasuresParams(), captions, "cpu")
     computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
-    found, known = computed.on_device("cpu", images, rows)
-    assert known.all() and np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
+    found, known, weights = computed.on_device("cpu", images, rows)
+    assert known.all() and (weights == 1).all() and np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
 
 
 def test_labels_go_to_workers(dataset):
@@ -172,7 +172,7 @@ def test_labels_go_to_workers(dataset):
 
 def test_positives_and_neighbours_are_those_of_the_matrix(made):
     dense, sampled = load(made, "relevance"), load(made, "dataset")
-    matrix, known = sampled.block(range(12), range(60), "cider")
+    matrix, known, _ = sampled.block(range(12), range(60), "cider")
     for labels, seen in ((sampled, known), (dense, np.ones_like(known))):
         values = dense.block(range(12), range(60), "cider")[0]
         for caption in (0, 33):
@@ -191,7 +191,7 @@ def test_positives_and_neighbours_are_those_of_the_matrix(made):
 
 def test_batches_bring_graded_neighbours_together(made):
     labels = load(made, "dataset")
-    values, known = labels.block(range(12), range(60), "sbert")
+    values, known, _ = labels.block(range(12), range(60), "sbert")
     batches = labels.batches(8, measure="sbert", low=0.3, high=0.8, seed=3)
     first = list(batches)
     assert list(batches) == first and len(first) == len(batches) == 60 // 4
@@ -216,7 +216,7 @@ def test_batches_bring_graded_neighbours_together(made):
 
 def partners_of(labels, row):
     image = labels.owner[row]
-    values, known = labels.block([image], range(60), "sbert")
+    values, known, _ = labels.block([image], range(60), "sbert")
     return np.flatnonzero(known[0] & (values[0] >= 0.3) & (labels.owner != image)).tolist()
 
 
@@ -316,7 +316,7 @@ def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeyp
     """Exact labels too: the core computes them on the processor."""
     labels = load(made, "dataset")
     block = range(2), range(4)
-    expected, _ = labels.block(*block, "cider")
+    expected, *_ = labels.block(*block, "cider")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert np.array_equal(labels.block(*block, "cider")[0], expected)
     assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
@@ -340,5 +340,5 @@ def test_a_pushed_dataset_streams_from_the_hub(made, hub: Hub, tmp_path, monkeyp
     rows = json.loads(done.stdout)
     assert rows == pq.read_table(made / "dataset" / "relevance").to_pylist() and len(rows) > 100
     labels = Labels.load("user/streamed", revision="1.0.0")
-    values, known = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
+    values, known, _ = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
     assert known.diagonal().all() and values.diagonal().tolist() == [row["cider"] for row in rows]

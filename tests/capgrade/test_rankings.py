@@ -147,7 +147,7 @@ def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):
 def test_labels_become_judgements(made_labels, tmp_path):
     labels = made_labels
     lines = labels.to_qrels(tmp_path / "q", measure="cider", grades=[0.5, 1.0, 2.0], queries="images")
-    values, known = labels.block(range(12), range(60), "cider")
+    values, known, _ = labels.block(range(12), range(60), "cider")
     assert lines == known.sum()
     rows = [line.split() for line in (tmp_path / "q").read_text().splitlines()]
     for image, zero, caption, grade in rows:

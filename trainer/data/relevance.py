@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import Shards, pair_columns
+from capgrade.stored import RelevanceBlock
 from capgrade.trainer.data.intra_modal import against_captions, own_spread
 
 __all__ = [
@@ -26,14 +27,6 @@ __all__ = [
 ]
 
 RelevanceOf = Literal["image_set", "caption"]
-
-
-class RelevanceBlock(NamedTuple):
-    """Relevance of a block of pairs."""
-
-    relevance: np.ndarray  # float32 [n, m]
-    known: np.ndarray | None = None  # bool [n, m], where it is known; None: everywhere
-    weights: np.ndarray | None = None  # float32 [n, m], how many pairs of the split each stands for; None: 1
 
 
 class BatchRelevance(Protocol):

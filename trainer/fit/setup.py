@@ -30,7 +30,7 @@ from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
 from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.fit.validation import require_fold
-from capgrade.trainer.losses import check_scale, make_loss, needs
+from capgrade.trainer.losses import DEFAULTS, check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
@@ -203,7 +203,7 @@ def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mappin
 
 
 def _is_hardest(term: Mapping[str, Any]) -> bool:
-    return term.get("name") == "triplet" and term.get("negatives", "hard") == "hard"
+    return term.get("name") == "triplet" and {**DEFAULTS["triplet"], **term}["negatives"] == "hard"
 
 
 def _with_alpha(

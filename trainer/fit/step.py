@@ -33,6 +33,7 @@ def scored_batch(
         labels=owner,
         more=scorer.more_scores(images, captions),
         own_losses=own,
+        in_order=True,
         **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
         **_vectors(scorer, images, captions, needs),
     )

@@ -24,7 +24,7 @@ from capgrade.trainer.losses.sigmoid import sigmoid
 from capgrade.trainer.losses.soft_negative import triplet_sn
 from capgrade.trainer.losses.triplet import triplet
 
-__all__ = ["LOSSES", "ScoredBatch", "check_scale", "checked", "make_loss", "needs"]
+__all__ = ["DEFAULTS", "LOSSES", "ScoredBatch", "check_scale", "checked", "make_loss", "needs"]
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 ROUNDING = 1e-5  # by which a measure may leave its range
@@ -57,6 +57,10 @@ LOSSES: dict[str, Loss] = {
     "captioning": Loss(captioning, "own_losses"),
     "divergence": Loss(divergence, "own_losses"),
     "sigmoid": Loss(sigmoid, "relevance"),
+}
+DEFAULTS: dict[str, dict[str, Any]] = {  # of the options of each loss: its function declares them
+    name: {key: one.default for key, one in inspect.signature(loss.function).parameters.items() if key != "batch"}
+    for name, loss in LOSSES.items()
 }
 
 
@@ -92,8 +96,7 @@ def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, hi
 
 def _asks(term: Mapping[str, Any]) -> bool:
     """Not where the pairs alone are its targets, by choice or by default."""
-    targets = inspect.signature(_known(term).function).parameters.get("targets")
-    return targets is None or term.get("targets", targets.default) == "relevance"
+    return {**DEFAULTS.get(term.get("name", ""), {}), **term}.get("targets", "relevance") == "relevance"
 
 
 def _known(term: Mapping[str, Any]) -> Loss:
@@ -116,7 +119,7 @@ def checked(term: Mapping[str, Any]) -> dict[str, Any]:
     Raises InputError for an unknown loss or option, listing the known ones, and for a value that does not fit."""
     loss = _known(term)
     hints = get_type_hints(loss.function, include_extras=True)
-    known = [name for name in inspect.signature(loss.function).parameters if name != "batch"]
+    known = DEFAULTS[term["name"]]
     options = {}
     for key in term.keys() - {"name", "weight", "of"}:
         if key not in known:
@@ -124,7 +127,7 @@ def checked(term: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(problem, remedy=f"known: {', '.join(('weight', 'of', *known))}")
         options[key] = _converted(key, hints[key], term[key], term)
     if loss.check is not None:
-        loss.check(**options)
+        loss.check(**{**known, **options})
     if term.get("of") == "logits" and term["name"] in DIVIDED and options.get("temperature") != 1:
         problem = f"loss '{term['name']}' of the logits divides them by a temperature, and they have a learned one"
         raise InputError(problem, remedy="give this term temperature: 1.0")

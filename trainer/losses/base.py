@@ -20,14 +20,15 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that so
 class ScoredBatch:
     """B images and C captions scored against each other, with the pairs that a loss sums over.
 
-    B = C: pair i is row i and column i, whatever else `own` holds; so the trainer's batches are, gathered over its
-    processes. Otherwise the pairs are the True cells of `own`, in row order: an image may have several captions, and
-    what belongs to nothing is a candidate only. What nobody asked for is None. Raises InputError when shapes do not
-    fit each other, and for a batch without pairs.
+    In order (`in_order`): pair i is row i and column i, and `own` may name further captions of an image; so the trainer's
+    batches are, gathered over its processes, and so is a square batch whose `own` holds the whole diagonal. Otherwise
+    the pairs are the True cells of `own`, in row order: an image may have several captions, and what belongs to nothing
+    is a candidate only. What nobody asked for is None. Raises InputError when shapes do not fit each other, and for a
+    batch without pairs.
     """
 
     scores: Tensor  # float [B, C], similarity of image i and caption j
-    own: Tensor  # bool [B, C], caption j is one of image i's; of a square batch the diagonal always is
+    own: Tensor  # bool [B, C], caption j is one of image i's
     relevance: Tensor | None = None  # float [B, C], of caption j to image i (train.relevance_of says to what of it)
     known: Tensor | None = None  # bool [B, C], where `relevance` is known; None: everywhere
     weights: Tensor | None = None  # float [B, C], how many pairs a known one stands for (shards); None: 1
@@ -38,6 +39,7 @@ class ScoredBatch:
     labels: Tensor | None = None  # int64 [P], the class of each pair: its image
     more: Mapping[str, Tensor] = field(default_factory=dict)  # float [B, C], scores of parts of the model, by name
     own_losses: Mapping[str, Tensor] = field(default_factory=dict)  # scalars that the model makes, by name
+    in_order: bool | None = None  # None: read from `own`, for which a device is waited for
 
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
@@ -57,12 +59,19 @@ class ScoredBatch:
                 raise InputError(problem, remedy="give one row for each image, one column for each caption")
 
     @cached_property
+    def diagonal(self) -> bool:
+        """Is pair i row i and column i?"""
+        rows, columns = self.scores.shape
+        if self.in_order is None:
+            return rows == columns and bool(self.own.diagonal().all())
+        return self.in_order
+
+    @cached_property
     def at(self) -> tuple[Tensor, Tensor]:
         """Rows and columns of the pairs, int64 [P] each."""
-        rows, columns = self.scores.shape
-        if rows == columns:
-            diagonal = torch.arange(rows, device=self.scores.device)
-            return diagonal, diagonal
+        if self.diagonal:
+            number = torch.arange(len(self.scores), device=self.scores.device)
+            return number, number
         found = self.own.nonzero()
         return found[:, 0], found[:, 1]
 
@@ -121,19 +130,18 @@ def all_known(batch: ScoredBatch, loss: str) -> Tensor:
     if batch.known is not None:
         problem = f"loss '{loss}', form authors, needs the relevance of every pair"
         raise InputError(problem, remedy="set train.relevance=exact, or form: paper")
-    if relevance.shape[0] != relevance.shape[1]:
-        problem = f"loss '{loss}', form authors, is written for square batches, this one is {list(relevance.shape)}"
-        raise InputError(problem, remedy="give one caption for each image, or form: paper")
+    if not batch.diagonal:
+        problem = f"loss '{loss}', form authors, is written for square batches in which pair i is row i and column i"
+        raise InputError(problem, remedy="give one caption for each image, in the order of the images, or form: paper")
     return relevance
 
 
 def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
     """Images over captions, and captions over images: the rows (columns) of the pairs."""
     rows, columns = batch.at
-    square = len(batch.scores) == batch.scores.shape[1]
 
     def taken(values: Tensor | None, which: Tensor) -> Tensor | None:
-        return values if values is None or square else values[which]
+        return values if values is None or batch.diagonal else values[which]
 
     def turned(values: Tensor | None) -> Tensor | None:
         return None if values is None else values.T

@@ -44,7 +44,7 @@ def kendall_windows(batch: ScoredBatch, *, alpha: Above0 = 0.2, beta: Above0 = 0
     return total
 
 
-def windows(alpha: float = 0.2, beta: float = 0.1) -> int:
+def windows(alpha: float, beta: float) -> int:
     """M, how many windows of width alpha and stride beta -1..1 holds. InputError for none."""
     if (count := round((2 - alpha) / beta)) < 1:
         problem = f"no window of alpha {alpha} and beta {beta} fits -1..1"

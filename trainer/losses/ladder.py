@@ -10,13 +10,14 @@ from torch import Tensor
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.losses.base import ScoredBatch, graded_ways, nothing
 
-THRESHOLDS, MARGINS, WEIGHTS = (0.63,), (0.2, 0.01), (1.0, 0.25)
-
 
 def ladder(
-    batch: ScoredBatch, *, thresholds: Sequence[float] = THRESHOLDS, margins: Sequence[float] = MARGINS,
-    weights: Sequence[float] = WEIGHTS,
-) -> Tensor:  # fmt: skip
+    batch: ScoredBatch,
+    *,
+    thresholds: Sequence[float] = (0.63,),
+    margins: Sequence[float] = (0.2, 0.01),
+    weights: Sequence[float] = (1.0, 0.25),
+) -> Tensor:
     """sum over queries i and rungs l of weight_l [margin_l + max_{below l} S - min_{above l} S]+, both directions.
 
     Rung 0 has only the pair itself above it; rung l has candidates of relevance >= thresholds[l - 1] above, the pair
@@ -36,9 +37,7 @@ def ladder(
     return total
 
 
-def check_rungs(
-    thresholds: Sequence[float] = THRESHOLDS, margins: Sequence[float] = MARGINS, weights: Sequence[float] = WEIGHTS
-) -> None:
+def check_rungs(thresholds: Sequence[float], margins: Sequence[float], weights: Sequence[float]) -> None:
     """InputError unless there is a margin and a weight for each rung: one more than thresholds."""
     if not len(thresholds) + 1 == len(margins) == len(weights):
         problem = f"loss 'ladder' has {len(thresholds)} thresholds, {len(margins)} margins, {len(weights)} weights"

@@ -26,7 +26,8 @@ def sam(
     image of caption p: both margins use G_p, also towards images, where caption k stands for image k (its
     first one of known relevance, in a batch that has several).
     paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
-    margin may be negative. authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
+    margin may be negative. Other captions of the image, and rows of the same image, are positives, so no negatives.
+    authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
     `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, SPICE 1.
     """
     if form == "authors":
@@ -34,11 +35,10 @@ def sam(
     (way, relevance, known), (other, *_) = graded_ways(batch)
     own = way.paired(relevance)[:, None]
     margin, ok = (own - relevance).float() / tau, known & way.paired(known)[:, None]
-    total = _one_way(way, margin, ok & ~way.itself, negatives)
+    total = _one_way(way, margin, ok & ~way.own, negatives)
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
     pairs = Way(other.scores[:, rows], other.own[:, rows], torch.arange(len(rows), device=rows.device))
-    others = pairs.itself if len(batch.scores) == batch.scores.shape[1] else rows[:, None] == rows[None, :]
-    return total + _one_way(pairs, margin[:, columns], ok[:, columns] & ~others, negatives)
+    return total + _one_way(pairs, margin[:, columns], ok[:, columns] & ~pairs.own, negatives)
 
 
 def _one_way(way: Way, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:

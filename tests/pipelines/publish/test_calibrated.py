@@ -85,8 +85,8 @@ def test_labels_load_them_beside_the_measures(world: Path) -> None:
     assert labels.measures == [*NAMES, "rouge_l_accepted", "rouge_l_score"]
     curve = load(world / "calibration.json").curves["rouge_l"]
     some = labels.image_ids[:4], labels.caption_ids
-    values, known = labels.block(*some, "rouge_l")
-    accepted, also = labels.block(*some, "rouge_l_accepted")
+    values, known, _ = labels.block(*some, "rouge_l")
+    accepted, also, _ = labels.block(*some, "rouge_l_accepted")
     assert (known == also).all() and known.any()
     assert accepted[known] == pytest.approx(curve.probability(values[known]), abs=1e-6)
     assert Labels.load(world / "out", measures=["rouge_l_score"]).measures == ["rouge_l_score"]
