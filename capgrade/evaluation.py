@@ -59,7 +59,8 @@ def evaluate(
 
     A matrix: `scores` [Q, N], numpy or torch, with `relevance` [Q, N] and, for recall@K, r@K, medr and meanr, `own`
     bool [Q, N]; or with `Labels` whose images are the rows and captions the columns, by `measure`, every pair known.
-    Metrics are those of `capgrade evaluate` without own items removed: ndcg@25, ncs@5, asp, kendall_tau_a, ...
+    Metrics are those of `capgrade evaluate` without own items removed: ndcg@25, ncs@5, asp, kendall_tau_a, ... As there,
+    relevance below 0 is no gain (ndcg, ncs, soft sr), and metrics of ranks take it as it is.
 
     Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
     ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is
@@ -98,7 +99,7 @@ def evaluate(
             raise InputError(f"metric '{item.name}' needs more than scores and relevance", remedy="capgrade evaluate")
         if item.family.needs == "own" and own is None:
             raise InputError(f"metric '{item.name}' needs the own items", remedy="give own, bool [queries, candidates]")
-    queries = Queries(similarity, relevance={"": as_numpy(relevance)}, positives=positives)
+    queries = Queries(similarity, relevance={"": as_numpy(relevance)}, positives=positives, clip=True)
     return Evaluated(score_all(queries, [_with_lists(item) for item in chosen]))
 
 
@@ -121,7 +122,7 @@ def _with_lists(item: Metric) -> Metric:
 
 
 def _from_labels(labels: Labels, measure: str | None, shape: tuple[int, ...], own: Any) -> tuple[np.ndarray, Any]:
-    """The whole matrix, gains below 0 as 0, and own items where they are known."""
+    """The whole matrix, and own items where they are known."""
     images, captions = len(labels.image_ids), labels.n_captions
     if shape != (images, captions):
         problem = f"scores are {list(shape)}, the labels {images} images x {captions} captions"
@@ -132,4 +133,4 @@ def _from_labels(labels: Labels, measure: str | None, shape: tuple[int, ...], ow
         raise InputError(problem, file=labels.opened.file, remedy="evaluate by labels.exact(measure)")
     if own is None and labels.opened.owner is not None:
         own = np.arange(images)[:, None] == labels.owner[None, :]
-    return np.maximum(values, 0), own
+    return values, own

@@ -301,7 +301,7 @@ class Sigmoid(_Scaled):
 
 def _call(
     name: str, scores: Tensor, relevance: Tensor | None, own: Tensor | None, known: Tensor | None,
-    weights: Tensor | None = None, **options: Any,
+    weights: Tensor | None = None, /, **options: Any,
 ) -> Tensor:  # fmt: skip
     given = {"scores": scores, "relevance": relevance, "own": own, "known": known, "weights": weights}
     if relevance is None and "relevance" in needs([{"name": name, **options}]):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import losses
+from capgrade.losses import COUNTED
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.losses import LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
@@ -19,6 +20,7 @@ from capgrade.trainer.losses.base import ScoredBatch
 FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if not name[0].isupper()}
 GRADED = [name for name, call in FUNCTIONS.items() if "relevance" in inspect.signature(call).parameters]
 PLAIN = [name for name in FUNCTIONS if name not in GRADED]
+TERMS = {"soft_info_nce": {"name": "info_nce", "targets": "relevance"}}  # of the trainer, where the name differs
 SMOOTH = {"daa": {"temperature": 0.05}, "smooth_ap": {"temperature": 0.1}}
 
 
@@ -34,8 +36,17 @@ def batch_of(seed: int, images: int, captions: int, masked: bool = True):
     return scores, torch.tensor(relevance), torch.tensor(own), torch.tensor(known) if masked else None
 
 
+def weights_of(own, known):
+    """A known pair stands for one or more, an own one for itself."""
+    rows, columns = (torch.arange(size) for size in own.shape)
+    several = 1 + (3 * rows[:, None] + columns) % 4
+    return several.where(known, 0).where(~own, 1).double()
+
+
 def call(name, scores, relevance, own, known, **options):
     graded = (relevance, own, known) if name in GRADED else (own,)
+    if name in COUNTED and known is not None:
+        graded = (*graded, weights_of(own, known))
     return FUNCTIONS[name](scores, *graded, **{**SMOOTH.get(name, {}), **options})
 
 
@@ -52,15 +63,16 @@ def loop_triplet(S, R, own, known, margin=0.2):
     return total
 
 
-def loop_sam(S, R, own, known, tau=3.0):
-    """Biten et al., eq. 7; the first caption of known relevance of a negative image stands for it."""
+def loop_sam(S, R, own, known, tau=10.0):
+    """Biten et al., eq. 7; the first caption of known relevance of a negative image stands for it, and what is own is
+    positive, so no negative."""
     total = 0.0
     for i, c in pairs_of(own):
-        captions = [j for j in range(S.shape[1]) if j != c and known[i, j]]
+        captions = [j for j in range(S.shape[1]) if not own[i, j] and known[i, j]]
         if captions:
             m = max(captions, key=lambda j: S[i, j])
             total += max(0, (R[i, c] - R[i, m]) / tau + S[i, m] - S[i, c])
-        images = [(k, j) for k, j in pairs_of(own) if k != i and known[i, j]]
+        images = [(k, j) for k, j in pairs_of(own) if not own[k, c] and known[i, j]]
         if images:
             k, j = max(images, key=lambda image: S[image[0], c])
             total += max(0, (R[i, c] - R[i, j]) / tau + S[k, c] - S[i, c])
@@ -80,11 +92,11 @@ def loop_soft(S, R, own, known, temperature=0.05, softness=0.1):
     return total / len(pairs) / 2
 
 
-def candidates_of(S, R, own, known):
+def candidates_of(*matrices):
     """For each pair and direction: its place among the candidates, and their scores, relevance, and what is known."""
-    for i, c in pairs_of(own):
-        yield c, S[i], R[i], known[i]
-        yield i, S[:, c], R[:, c], known[:, c]
+    for i, c in pairs_of(matrices[2]):
+        yield c, *(matrix[i] for matrix in matrices if matrix is not matrices[2])
+        yield i, *(matrix[:, c] for matrix in matrices if matrix is not matrices[2])
 
 
 def loop_info(S, R, own, known, temperature=0.05):
@@ -97,13 +109,14 @@ def loop_info(S, R, own, known, temperature=0.05):
 
 
 def loop_sigmoid(S, R, own, known, temperature=0.1, bias=-10.0):
-    """Zhai et al., section 3.2: log 1 / (1 + exp(z (-t x + b))) of every cell, with y and 1 - y for z = 1 and -1."""
-    total = 0.0
+    """Zhai et al., section 3.2: log 1 / (1 + exp(z (-t x + b))) of every cell, with y and 1 - y for z = 1 and -1; a
+    known cell as often as it stands for."""
+    total, weights = 0.0, weights_of(torch.tensor(own), torch.tensor(known)).numpy()
     for i in range(len(S)):
         for j in range(S.shape[1]):
             x, y = S[i, j] / temperature + bias, 1 if own[i, j] else min(max(R[i, j], 0), 1)
             if own[i, j] or known[i, j]:
-                total += y * math.log1p(math.exp(-x)) + (1 - y) * math.log1p(math.exp(x))
+                total += weights[i, j] * (y * math.log1p(math.exp(-x)) + (1 - y) * math.log1p(math.exp(x)))
     return total / len(S)
 
 
@@ -151,23 +164,25 @@ def loop_kendall_windows(S, R, own, known, alpha=0.2, beta=0.1):
     return total
 
 
-def soft_rank(values, at, among, temperature):
-    """DAA, eq. 9, and Brown et al., eq. 5: 1, and for each other candidate how far it is above this one."""
-    above = (1 / (1 + math.exp(-max(-50, min(50, (values[a] - values[at]) / temperature)))) for a in among if a != at)
-    return 1 + sum(above)
+def soft_rank(values, at, among, temperature, weights=None):
+    """DAA, eq. 9, and Brown et al., eq. 5: 1, and for each other candidate how far it is above this one, as often as it
+    stands for."""
+    others = [(a, 1 if weights is None else weights[a]) for a in among if a != at]
+    return 1 + sum(w / (1 + math.exp(-max(-50, min(50, (values[a] - values[at]) / temperature)))) for a, w in others)
 
 
 def loop_daa(S, R, own, known, temperature=0.05):
-    """Yang et al., eq. 8 to 10: 1 - the mean of min / max of two ranks, of each direction; a query for each pair."""
-    total = 0.0
+    """Yang et al., eq. 8 to 10: 1 - the mean of min / max of two ranks, of each direction; a query for each pair, and a
+    known candidate as often as it stands for."""
+    total, weights = 0.0, weights_of(torch.tensor(own), torch.tensor(known)).numpy()
     for way in range(2):
         shares = []
-        for _, scores, relevance, seen in list(candidates_of(S, R, own, known))[way::2]:
+        for _, scores, relevance, seen, count in list(candidates_of(S, R, own, known, weights))[way::2]:
             among = [j for j in range(len(scores)) if seen[j]]
             for j in among:
-                ranks = [soft_rank(values, j, among, temperature) for values in (scores, relevance)]
-                shares.append(min(ranks) / max(ranks))
-        total += 1 - sum(shares) / len(shares)
+                ranks = [soft_rank(values, j, among, temperature, count) for values in (scores, relevance)]
+                shares.append((count[j], min(ranks) / max(ranks)))
+        total += 1 - sum(count * share for count, share in shares) / sum(count for count, _ in shares)
     return total
 
 
@@ -224,16 +239,17 @@ def test_the_order_of_images_and_captions_does_not_matter(name):
     assert float(call(name, *moved, None)) == pytest.approx(float(call(name, scores, relevance, own, known)), rel=1e-4)
 
 
-TRAINER = {"soft_info_nce": {"name": "info_nce", "targets": "relevance"}, "sam": {"name": "sam", "tau": 3.0}}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_trainer_computes_the_same(name):
+@pytest.mark.parametrize("name", GRADED)
+def test_only_losses_that_are_said_to_count_candidates_look_at_weights(name):
     scores, relevance, own, known = batch_of(1, 6, 6)
-    term = {**TRAINER.get(name, {"name": name}), **SMOOTH.get(name, {})}
-    assert float(make_loss([term])(ScoredBatch(scores, own, relevance, known))) == pytest.approx(
-        float(call(name, scores, relevance, own, known)), rel=1e-6
+    term = {**TERMS.get(name, {"name": name}), **SMOOTH.get(name, {})}
+    heavy, light = (
+        float(make_loss([term])(ScoredBatch(scores, own, relevance, known, weights)))
+        for weights in (weights_of(own, known), known.double())
     )
+    assert (abs(heavy - light) > 1e-3) == (name in COUNTED)
+    takes = "weights" in inspect.signature(FUNCTIONS[name]).parameters and name != "ladder"  # of its rungs
+    assert takes == (name in COUNTED)
 
 
 def test_every_loss_of_scores_is_public():
@@ -269,6 +285,9 @@ def test_what_does_not_fit_is_named():
         losses.sam(scores, relevance, own, tau=0)
     with pytest.raises(InputError, match="form authors, is written for square batches"):
         losses.sam(scores, relevance, own, form="authors")
+    for name in COUNTED:
+        with pytest.raises(InputError, match=f"'{name}' counts how many pairs each known one stands for, and weights"):
+            FUNCTIONS[name](scores, relevance, own, known)
     with pytest.raises(InputError, match="'sigmoid' has low 1 and high 0"):
         losses.sigmoid(scores, relevance, own, low=1, high=0)
 
@@ -288,7 +307,7 @@ def test_modules_learn_what_they_are_for():
     assert float(losses.Sam(tau=2.0)(scores, relevance)) == float(losses.sam(scores, relevance, tau=2.0))
     for module, arguments in (
         (losses.InfoNCE(), (scores,)), (losses.SoftInfoNCE(), (scores, relevance, own, known)),
-        (losses.Sigmoid(), (scores, relevance, own, known)),
+        (losses.Sigmoid(), (scores, relevance, own, known, weights_of(own, known))),
     ):  # fmt: skip
         before = module(*arguments)
         before.backward()

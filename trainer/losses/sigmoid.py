@@ -41,5 +41,5 @@ def sigmoid(
     x = batch.scores.float() / temperature + bias
     cells = wanted * logsigmoid(x) + (1 - wanted) * logsigmoid(-x)
     if targets == "relevance" and batch.weights is not None:
-        cells = cells * torch.where(batch.own, torch.ones_like(batch.weights), batch.weights)
+        cells = cells * batch.weights.float().where(~batch.own, 1)
     return -cells.masked_fill(~seen, 0).sum() / len(x)

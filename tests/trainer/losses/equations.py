@@ -44,9 +44,10 @@ def triplet(batch, margin=0.2, negatives="hard", spare_own=False):
 
 
 def sam(batch, tau=10.0, negatives="hard"):
-    """Biten et al., eq. 7. G_p: the captions of image p. alpha_i2t = (phi(G_p, c_p) - phi(G_p, c_m)) / tau and
-    alpha_t2i = (phi(G_p, c_p) - phi(G_p, c_k)) / tau, c_k the caption of the negative image i_k."""
-    S, R, known, _ = lists(batch)
+    """Biten et al., eq. 7. G_p: the captions of image p, all positive by the ground truth (figure 2). alpha_i2t =
+    (phi(G_p, c_p) - phi(G_p, c_m)) / tau and alpha_t2i = (phi(G_p, c_p) - phi(G_p, c_k)) / tau, c_k the caption of the
+    negative image i_k."""
+    S, R, known, own = lists(batch)
     pairs = range(len(S))
 
     def phi(G, c):
@@ -54,7 +55,7 @@ def sam(batch, tau=10.0, negatives="hard"):
 
     total = 0.0
     for p in pairs:
-        others = [n for n in pairs if n != p and known[p][n]]  # phi(G_p, c_n) must be known
+        others = [n for n in pairs if not own[p][n] and known[p][n]]  # phi(G_p, c_n) must be known
         if not others or not known[p][p]:
             continue
         m = picked(others, lambda n, p=p: S[p][n], negatives)  # a negative caption of image p
