@@ -64,9 +64,7 @@ class Computed:
             self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
         )
 
-    def on_device(
-        self, device: str | torch.device, images: np.ndarray, captions: np.ndarray
-    ) -> RelevanceBlock | None:
+    def on_device(self, device: str | torch.device, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock | None:
         """Tensors that never leave the device; None where that is not possible."""
         if self._there is None or not len(images) or not len(captions):
             return None

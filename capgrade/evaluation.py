@@ -59,8 +59,8 @@ def evaluate(
 
     A matrix: `scores` [Q, N], numpy or torch, with `relevance` [Q, N] and, for recall@K, r@K, medr and meanr, `own`
     bool [Q, N]; or with `Labels` whose images are the rows and captions the columns, by `measure`, every pair known.
-    Metrics are those of `capgrade evaluate` without own items removed: ndcg@25, ncs@5, asp, kendall_tau_a, ... As there,
-    relevance below 0 is no gain (ndcg, ncs, soft sr), and metrics of ranks take it as it is.
+    Metrics are those of `capgrade evaluate` without own items removed: ndcg@25, ncs@5, asp, kendall_tau_a, ... As
+    there, relevance below 0 is a gain of 0 (ndcg, ncs, soft sr), and metrics of ranks take it as it is.
 
     Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
     ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is

@@ -58,9 +58,7 @@ class Opened:
             require_read([measure], params, self.inputs, Path(self.file))
         return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
 
-    def stored_on(
-        self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str
-    ) -> RelevanceBlock | None:
+    def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock | None:
         """Tensors that are computed where they are wanted; None for labels that come from a file."""
         return self.stored.on_device(device, images, captions) if isinstance(self.stored, Computed) else None
 

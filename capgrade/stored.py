@@ -28,8 +28,8 @@ CELLS = 2**20  # of a block, a thread at a time
 class RelevanceBlock(NamedTuple):
     """Relevance of captions to images, as numpy arrays or as tensors; where it is not known it is 0 and means nothing.
 
-    A weight is the inverse of the probability that sampling kept the pair: so many pairs it stands for. It is 1 for what
-    was kept for certain, and 0 for what is not known.
+    A weight is the inverse of the probability that sampling kept the pair: so many pairs it stands for. It is 1 for
+    what was kept for certain, and 0 for what is not known.
     """
 
     relevance: Any  # float32 [images, captions]

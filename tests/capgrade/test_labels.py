@@ -160,7 +160,8 @@ def test_sentence_bert_where_the_model_is(made):
     computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     found, known, weights = computed.on_device("cpu", images, rows)
-    assert known.all() and (weights == 1).all() and np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
+    assert known.all() and (weights == 1).all()
+    assert np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
 
 
 def test_labels_go_to_workers(dataset):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import losses
 from capgrade.losses import COUNTED
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses import LOSSES, make_loss
+from capgrade.trainer.losses import DEFAULTS, LOSSES, make_loss
 from capgrade.trainer.losses.base import ScoredBatch
+from tests.conftest import ROOT
 
 FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if not name[0].isupper()}
 GRADED = [name for name, call in FUNCTIONS.items() if "relevance" in inspect.signature(call).parameters]
@@ -250,6 +253,36 @@ def test_only_losses_that_are_said_to_count_candidates_look_at_weights(name):
     assert (abs(heavy - light) > 1e-3) == (name in COUNTED)
     takes = "weights" in inspect.signature(FUNCTIONS[name]).parameters and name != "ladder"  # of its rungs
     assert takes == (name in COUNTED)
+
+
+PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
+TABLE = PAGE[PAGE.index("| name | what is summed") : PAGE.index("`of` in a term")].splitlines()[2:]
+ROWS = {tuple(re.findall(r"`(\w+)`", line.split("|")[1])): line.split("|")[3] for line in TABLE if line}
+OPTION = re.compile(r"`(\w+)` (\[[^]]*\]|[^\s,]+)")  # such as `margin` 0.2
+CHOSEN = {  # by which function is called, or by what it is given
+    "info_nce": {"targets", "softness"}, "soft_info_nce": {"targets"}, "sigmoid": {"targets"}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_the_page_has_every_option_with_its_default(name):
+    """`DEFAULTS` is read off the functions of the trainer: nothing else declares one."""
+    cell = next(cell for names, cell in ROWS.items() if name in names)
+    assert {key: yaml.safe_load(value) for key, value in OPTION.findall(cell)} == {
+        key: list(value) if isinstance(value, tuple) else value for key, value in DEFAULTS[name].items()
+    }
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "InfoNCE", "SoftInfoNCE", "Sigmoid"])
+def test_an_option_has_the_trainers_default(name):
+    call = getattr(losses, name)
+    of = {"soft_info_nce": "info_nce", "InfoNCE": "info_nce", "SoftInfoNCE": "info_nce", "Sigmoid": "sigmoid"}.get(
+        name, name
+    )
+    found = {key: one.default for key, one in inspect.signature(call).parameters.items()}
+    mine = found.keys() - {"scores", "relevance", "own", "known", "learn", *(["weights"] if name in COUNTED else [])}
+    assert {key: found[key] for key in mine} == {key: DEFAULTS[of][key] for key in mine}
+    assert name[0].isupper() or DEFAULTS[of].keys() - mine <= CHOSEN.get(name, set())
 
 
 def test_every_loss_of_scores_is_public():

@@ -20,10 +20,10 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that so
 class ScoredBatch:
     """B images and C captions scored against each other, with the pairs that a loss sums over.
 
-    In order (`in_order`): pair i is row i and column i, and `own` may name further captions of an image; so the trainer's
-    batches are, gathered over its processes, and so is a square batch whose `own` holds the whole diagonal. Otherwise
-    the pairs are the True cells of `own`, in row order: an image may have several captions, and what belongs to nothing
-    is a candidate only. What nobody asked for is None. Raises InputError when shapes do not fit each other, and for a
+    `in_order`: pair i is row i and column i, and `own` may name further captions of an image. So are the trainer's
+    batches, gathered over its processes, and so is a square batch whose `own` holds the whole diagonal. Otherwise the
+    pairs are the True cells of `own`, in row order: an image may have several captions, and what belongs to nothing is
+    a candidate only. What nobody asked for is None. Raises InputError when shapes do not fit each other, and for a
     batch without pairs.
     """
 
