@@ -89,7 +89,7 @@ def test_a_loss_of_sampled_labels_is_that_of_the_trainer(world, name, kind, data
 @settings(max_examples=15, **ONES)
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 6))
 def test_own_says_which_pairs_belong_together_in_whatever_order(name, seed, size):
-    """A square batch with its captions in another order, and with one more caption that is nobody's and is not known."""
+    """A square batch with its captions in another order, and with one more that is nobody's and is not known."""
     rng = np.random.default_rng(seed)
     scores, own = torch.tensor(rng.uniform(-1, 1, (size, size))), torch.eye(size, dtype=torch.bool)
     relevance = torch.tensor(rng.uniform(0, 0.9, (size, size))).where(~own, 1)
