@@ -79,6 +79,8 @@ def evaluate(
         _without(own=own, measure=measure)
         if isinstance(relevance, Labels):
             raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
+        if above is not None and not above >= 0:  # what nobody judged counts as 0, and so does what is below
+            raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
         run = scores if isinstance(scores, Run) else Run.from_dict(scores)
         qrels = relevance if isinstance(relevance, Qrels) else Qrels.from_dict(relevance)
         names = list(LISTS if metrics is None else metrics)

@@ -205,6 +205,7 @@ def test_bad_lists_are_refused(tmp_path):
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, measure="cider"), "measure of ranked lists"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, own=[[True]]), "own of ranked lists"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, above=-0.5), "above -0.5 of judgements"),
     ):
         with pytest.raises(InputError, match=message):
             build()
