@@ -55,7 +55,7 @@ class Model:
 
 
 def model_of(captions: Captions) -> Model:
-    codes, start = captions.words()
+    codes, start = captions.tokens()
     words, sizes = codes.dictionary.to_pylist(), np.diff(start)
     mark = len(words)
     gap = 3 * np.arange(len(sizes))
@@ -227,7 +227,7 @@ def _in_memory(source: Captions, images: int, seed: int) -> Captions:
 def stand_ins(captions: Captions) -> np.ndarray:
     """Unit vectors float32 [captions, 384] for timing alone: sums of random vectors of the words, the rarer the longer.
     Captions of like words are near, the same text has the same vector; they are no sentence embeddings."""
-    codes, start = captions.words()
+    codes, start = captions.tokens()
     word = codes.indices.to_numpy(zero_copy_only=False)
     weight = np.log(len(codes) / np.bincount(word))[:, None]
     table = (np.random.default_rng(0).standard_normal((len(weight), DIM)) * weight).astype(np.float32)

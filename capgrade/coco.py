@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
 from capgrade.pipelines.measures.scores.cider import cider_scores
-from capgrade.pipelines.measures.scores.corpus import NO_TOKENIZER, Corpus
+from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Given, given
 from capgrade.pipelines.measures.scores.grams import count_grams, number_grams
 from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, meteor, rouge_l
-from capgrade.pipelines.measures.scores.words import split_at_spaces, split_at_white_space, tokenized
+from capgrade.pipelines.measures.scores.words import NO_TOKENIZER, tokenized
 from capgrade.pipelines.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
@@ -110,10 +110,10 @@ class Bleu:
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
-        found = _given(gts, res)
-        words = split_at_white_space(split_at_spaces(found.texts))
-        numbers, _ = number_grams(words.ptr, words.word, self._n)
-        counts = bleu_statistics(count_grams(words.ptr, numbers), found.owner, found.ref_ptr)
+        corpus = Corpus(_given(gts, res), NO_TOKENIZER)
+        numbers, _ = number_grams(corpus.words.ptr, corpus.words.word, self._n)
+        grams = count_grams(corpus.words.ptr, numbers)
+        counts = bleu_statistics(grams, corpus.given.owner, corpus.given.ref_ptr)
         total = counts.sum(axis=0)
         if verbose:
             words_, closest, *rest = (int(value) for value in total)

@@ -112,7 +112,7 @@ class Captions:
         """Rows of the table."""
         return self.table.num_rows
 
-    def words(self) -> tuple[pa.DictionaryArray, np.ndarray]:
+    def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:
         """All tokens in one array, the different ones numbered as they come, and int64 [n_captions + 1] saying where
         each caption starts."""
         tokens = self.table["tokens"]

@@ -290,7 +290,7 @@ def test_changed_matrices(layout: str, tmp_path: Path, data: st.DataObject) -> N
 
 
 OPEN: dict[str, Callable[[Path], Any]] = {
-    "captions": lambda folder: (read_captions(folder).words(), read_captions(folder).refs),
+    "captions": lambda folder: (read_captions(folder).tokens(), read_captions(folder).refs),
     "shards": lambda folder: [batch.to_pydict() for batch in read_shards(folder).batches()],
     "regions": lambda folder: [image.check() for image in RegionStore(folder)],
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.pipelines.measures.scores.words import split_at_white_space, tokens_of
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
@@ -37,17 +38,17 @@ class Ngrams:
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool = False) -> Ngrams:
-    """Count the n-grams of every caption's tokens, n = 1..most, as pycocoevalcap's `precook`.
+    """Count the n-grams of every caption's words (`words_of`), n = 1..most, as pycocoevalcap's `precook`.
 
     Words are numbered as they come, or in alphabetical order: then of two n-grams the same one has the lower id in any
     table of captions that has both.
     """
-    codes, start = captions.words()
-    words = np.diff(start)
+    found = split_at_white_space(tokens_of(captions))
+    words = found.sizes
     row = np.repeat(np.arange(len(words)), words)
-    left = start[row + 1] - np.arange(len(codes))  # words from here to the caption's end
-    word_text = codes.dictionary.cast(pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
-    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    left = found.ptr[row + 1] - np.arange(len(row))  # words from here to the caption's end
+    word_text = pa.array(found.vocabulary, pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
+    word = found.word.astype(np.int64)
     if alphabetical:
         order = pc.sort_indices(word_text).to_numpy()
         word_text, word = word_text.take(pa.array(order)), np.argsort(order)[word]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_sentences
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
@@ -338,17 +339,6 @@ class RougeL:
     def fit(self, captions: Captions) -> FittedRougeL:
         """Number the words. InputError when `left_out` leaves an image without references."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        ptr, word, n_vocabulary = _word_numbers(captions)
-        mean = self.params.references == "mean"
-        return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, n_vocabulary, self.params.beta, mean, leave_out)
-
-
-def _word_numbers(captions: Captions) -> tuple[np.ndarray, np.ndarray, int]:
-    """Starts int64 [n_captions + 1], word numbers int32, and how many words there are."""
-    codes, start = captions.words()
-    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    empty = np.flatnonzero(np.diff(start) == 0)
-    nothing = len(codes.dictionary)
-    word = np.insert(word, start[empty], nothing).astype(np.int32)
-    ptr = np.concatenate([[0], np.cumsum(np.maximum(np.diff(start), 1))])
-    return ptr, word, nothing + 1
+        ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
+        mean, beta = self.params.references == "mean", self.params.beta
+        return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, len(vocabulary), beta, mean, leave_out)

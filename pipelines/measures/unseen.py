@@ -19,6 +19,7 @@ from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.ngrams import MAX_ORDER
 from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
+from capgrade.pipelines.measures.scores.words import tokens_of, words_of
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -52,7 +53,7 @@ def _mixture(measure: Mixture, fitted: FittedMixture, captions: Captions) -> Sco
     return lambda text: np.stack([weight * part(text) for weight, part in known]).sum(axis=0)
 
 
-def words_of(text: str, tokenizer: str) -> list[str]:
+def _tokens(text: str, tokenizer: str) -> list[str]:
     """The tokens of a caption; `ptb_py` stands for `ptb`, as it gives the same without a Java process for each."""
     found = tokenize("ptb_py" if tokenizer == "ptb" else tokenizer, [text])[0]
     if not found:
@@ -83,7 +84,7 @@ class UnseenCider:
         self._count = ngrams.count[by_gram]
 
     def __call__(self, text: str) -> np.ndarray:
-        words = words_of(text, self.tokenizer)
+        words = words_of(_tokens(text, self.tokenizer))
         counts = Counter(" ".join(words[a : a + n]) for n in range(1, MAX_ORDER + 1) for a in range(len(words) - n + 1))
         inverse = self._inverse_norms(counts)
         total = np.zeros(len(self.words))
@@ -91,7 +92,7 @@ class UnseenCider:
             if gram in self._number:
                 self._add(self._number[gram], count, inverse, total)
         if self.sigma is not None:
-            longer = np.maximum(self.words - 1, 0) - (len(words) - 1)
+            longer = np.maximum(self.words - 1, 0) - max(len(words) - 1, 0)
             total *= np.exp(-(longer.astype(np.float64) ** 2) / (2 * self.sigma**2))
         of_image = np.bincount(self.owner, total, len(self.fitted.ref_ptr) - 1)
         return (self.fitted.scale * of_image / np.diff(self.fitted.ref_ptr)).astype(np.float32)
@@ -120,13 +121,12 @@ class UnseenRougeL:
     """ROUGE-L, one subsequence after the other: few as they are, bit-parallel lanes would not pay."""
 
     def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
-        vocabulary = captions.words()[0].dictionary.to_pylist()
-        self._number = {word: k for k, word in enumerate(vocabulary)}
+        self._number = {word: k for k, word in enumerate(tokens_of(captions).vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
     def __call__(self, text: str) -> np.ndarray:
         fitted = self.fitted
-        numbers = [self._number.get(word, -1) for word in words_of(text, self.tokenizer)]
+        numbers = [self._number.get(token, -1) for token in _tokens(text, self.tokenizer)]
         out = np.empty(len(fitted.ref_ptr) - 1, np.float32)
         score_caption(
             np.array(numbers, np.int32), fitted.ref_ptr, fitted.refs, fitted.ptr, fitted.word, fitted.beta**2,

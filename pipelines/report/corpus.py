@@ -50,7 +50,7 @@ def _table(splits: list[Captions]) -> Table:
     heads = ("split", "images", "captions", "captions per image", "words per caption", "different words")
     lines = []
     for one in splits:
-        words, vocabulary = _words(one), len(one.words()[0].dictionary)
+        words, vocabulary = _words(one), len(one.tokens()[0].dictionary)
         means = number(one.n_captions / one.n_images, 2), number(float(words.mean()), 2)
         lines.append([text(one.split), count(one.n_images), count(one.n_captions), *means, count(vocabulary)])
     return Table("Captions by split", heads, lines)

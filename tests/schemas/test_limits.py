@@ -45,7 +45,7 @@ def test_text_in_many_batches(limit: str, value: int, tmp_path: Path, monkeypatc
     many = read_captions(tmp_path / "many")
     assert many.table.equals(whole.table) and many.table["tokens"].num_chunks == file.num_record_batches
     assert many.image_ids == whole.image_ids and np.array_equal(many.owner, whole.owner)
-    assert many.words()[0].equals(whole.words()[0]) and np.array_equal(many.words()[1], whole.words()[1])
+    assert many.tokens()[0].equals(whole.tokens()[0]) and np.array_equal(many.tokens()[1], whole.tokens()[1])
     assert caption_lines(many) == caption_lines(whole)
     for name, measure in choose(("cider", "rouge_l", "bleu"), MeasuresParams()).items():
         rows = np.arange(whole.n_images)

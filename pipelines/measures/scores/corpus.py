@@ -11,18 +11,10 @@ import pyarrow as pa
 from capgrade.pipelines.measures.scores.frequencies import Frequencies, own_grams
 from capgrade.pipelines.measures.scores.given import Given
 from capgrade.pipelines.measures.scores.grams import Grams
-from capgrade.pipelines.measures.scores.words import (
-    Words,
-    split_at_spaces,
-    split_at_white_space,
-    tokenized,
-    without_empty_sentences,
-)
+from capgrade.pipelines.measures.scores.words import Words, split_at_white_space, tokenized, without_empty_sentences
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
-
-NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
 
 
 def warn_of_one_image(n_images: int) -> None:
@@ -52,14 +44,11 @@ class Corpus:
     @cached_property
     def tokens(self) -> Words:
         """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
-        texts = self.given.texts
-        if self.tokenizer == NO_TOKENIZER:
-            return split_at_spaces(texts)
-        return without_empty_sentences(tokenized(texts, self.tokenizer))
+        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer))
 
     @cached_property
     def words(self) -> Words:
-        """Words as pycocoevalcap's BLEU and CIDEr-D see them: a token with a no-break space is two."""
+        """Words as BLEU and CIDEr-D count them (`words_of`)."""
         return split_at_white_space(self.tokens)
 
     @cached_property

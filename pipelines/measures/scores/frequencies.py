@@ -26,9 +26,9 @@ from capgrade.pipelines.measures.scores.grams import (
 )
 from capgrade.pipelines.measures.scores.token_ids import are_ids, token_ids
 from capgrade.pipelines.measures.scores.words import (
+    NO_TOKENIZER,
     Words,
     number_words,
-    split_at_spaces,
     split_at_white_space,
     tokenized,
 )
@@ -66,7 +66,7 @@ class Frequencies:
         else:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
-            words = split_at_white_space(split_at_spaces(texts) if tokenizer == "none" else tokenized(texts, tokenizer))
+            words = split_at_white_space(tokenized(texts, tokenizer))
         numbers, table = number_grams(words.ptr, words.word)
         ref_ptr = np.concatenate([[0], np.cumsum(sizes)])
         images = document_frequencies(count_grams(words.ptr, numbers), ref_ptr, 0, table.n_grams)
@@ -123,7 +123,7 @@ def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Grams, np.
 
 
 def _words_of_ids(sets: Sequence[Any], end: int | None, tokenizer: str) -> tuple[Words, np.ndarray]:
-    if tokenizer != "none":
+    if tokenizer != NO_TOKENIZER:
         raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
     found = token_ids(sets, end, "references")
     ids, word = np.unique(found.ids, return_inverse=True)

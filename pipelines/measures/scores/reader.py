@@ -12,6 +12,7 @@ import numpy as np
 
 from capgrade.pipelines.measures.ptb import alone
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
+from capgrade.pipelines.measures.scores.words import NO_TOKENIZER, words_of
 from capgrade.pipelines.measures.tokens import one_line, tokenize
 
 BREAK = "\n"  # between captions
@@ -44,19 +45,18 @@ class _Pieces(dict[str, int]):
 
 def _words(tokenizer: str, piece: str) -> Sequence[str] | None:
     """Of a piece without its neighbours; None where they matter."""
-    tokens = [piece] if tokenizer == "none" else alone(piece) if tokenizer == "ptb_py" else None
-    return None if tokens is None else [word for token in tokens for word in token.split()]
+    tokens = [piece] if tokenizer == NO_TOKENIZER else alone(piece) if tokenizer == "ptb_py" else None
+    return None if tokens is None else words_of(tokens)
 
 
 @lru_cache(maxsize=1 << 16)
 def _whole(tokenizer: str, line: str) -> tuple[str, ...]:
     """Words of one caption."""
-    tokens = [line] if tokenizer == "none" else tokenize(tokenizer, [line])[0]
-    return tuple(word for token in tokens for word in token.split())
+    return tuple(words_of([line] if tokenizer == NO_TOKENIZER else tokenize(tokenizer, [line])[0]))
 
 
 class Reader:
-    """Words as `split_at_white_space` of the tokens has them. Those that the frequencies lack have numbers beyond."""
+    """Words as `words_of` has them. Those that the frequencies lack have numbers beyond."""
 
     def __init__(self, frequencies: Frequencies) -> None:
         self._tokenizer = "ptb_py" if frequencies.tokenizer == "ptb" else frequencies.tokenizer  # the same tokens

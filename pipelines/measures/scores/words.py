@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 
 from capgrade.pipelines.measures.ptb import alone, ptb_tokens
 from capgrade.pipelines.measures.tokens import one_line_each, tokenize
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+
+NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
 
 
 class Words(NamedTuple):
@@ -47,11 +50,20 @@ def split_at_spaces(lines: Sequence[str]) -> Words:
     return Words(ptr, codes.indices.to_numpy(zero_copy_only=False), codes.dictionary.to_pylist())
 
 
-def split_at_white_space(words: Words) -> Words:
-    """The same with every word split as `str.split()` does: no-break spaces count, and nothing is empty."""
-    spelling = [word.split() for word in words.vocabulary]
-    whole = all(len(parts) == 1 and parts[0] == word for parts, word in zip(spelling, words.vocabulary, strict=True))
-    return words if whole else respelled(words, spelling)
+def words_of(tokens: Iterable[str]) -> list[str]:
+    """The words whose n-grams CIDEr and BLEU count: tokens joined by a space, split at any white space.
+
+    So does pycocoevalcap, and so a PTB token with no-break spaces inside (`3 1/2`) is several words. ROUGE-L, METEOR
+    and scene graphs take tokens.
+    """
+    return " ".join(tokens).split()
+
+
+def split_at_white_space(tokens: Words) -> Words:
+    """`words_of` each sentence."""
+    spelling = [words_of([token]) for token in tokens.vocabulary]
+    whole = all(parts == [token] for parts, token in zip(spelling, tokens.vocabulary, strict=True))
+    return tokens if whole else respelled(tokens, spelling)
 
 
 def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
@@ -68,7 +80,16 @@ def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
 
 def tokenized(texts: Sequence[str], tokenizer: str) -> Words:
     """The tokens of captions as they are written. InputError for an unknown tokenizer."""
+    if tokenizer == NO_TOKENIZER:
+        return split_at_spaces(texts)
     return _ptb(texts) if tokenizer in ("ptb_py", "ptb") else number_words(tokenize(tokenizer, texts))
+
+
+def tokens_of(captions: Captions) -> Words:
+    """The tokens of a captions table, numbered as they come."""
+    codes, start = captions.tokens()
+    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)  # kernels are compiled for writable arrays
+    return Words(start, word, codes.dictionary.to_pylist())
 
 
 def number_words(sentences: Iterable[Sequence[str]]) -> Words:
