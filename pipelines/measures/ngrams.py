@@ -125,7 +125,7 @@ def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> Do
 def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencies:
     """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade frequencies` wrote.
 
-    Raises InputError when they were counted with another tokenizer.
+    Raises InputError when they were counted with another tokenizer, or words with no-break spaces inside.
     """
     folder, _, split = source.partition("#")
     if Path(folder).is_dir():
@@ -143,6 +143,9 @@ def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencie
     if f"tokenizer {tokenizer}" not in metadata["corpus"]:
         raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
     table = reader.read_all().combine_chunks()
+    if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
+        problem = "an earlier version counted words with no-break spaces inside, which are several words now"
+        raise InputError(problem, file=source, remedy="count them again: capgrade frequencies")
     images = table["images"].to_numpy()
     return DocumentFrequencies(
         table["ngram"].combine_chunks().cast(pa.large_string()), images, metadata["n_images"], metadata["corpus"]

@@ -16,7 +16,7 @@ COLUMNS = {
     "weight": "1 / probability of being kept: `sum(weight * x) / captions` over an image's rows estimates the mean of "
     "x over all captions without bias",
     "caption": "the caption as the source has it",
-    "tokens": "the caption's words as the measures see them",
+    "tokens": "the caption's tokens; CIDEr and BLEU divide one with a no-break space inside",
     "image_file": "the image's file name, where the source knows it",
 }
 OVER = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -24,12 +24,14 @@ from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.left_out import own_left_out
-from capgrade.pipelines.measures.ngrams import document_frequencies
+from capgrade.pipelines.measures.ngrams import DocumentFrequencies, document_frequencies
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.measures.unseen import scorer_of_unseen
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import join_shards, shards_part
 from capgrade.schemas.captions import Caption, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import open_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, RelevanceParams, ShardsParams, WindowsParams
 
 WHITE = ["\xa0", "\u2003", "\u3000", "\u202f", "\x1c", "\x1f", "\x85", "\x0b", "\u2028", "\u200b", "\ufeff", "\t"]
@@ -80,9 +82,12 @@ def written(sets: Sequence[Sequence[str]], tokenizer: str) -> Iterator[Corpus]:
     kept = [[text for text in own if tokenize(tokenizer, [text])[0]] for own in sets]
     kept = [own for own in kept if own]
     assume(kept)
-    records = [Caption(f"i{i}", f"i{i}#{k}", "x", text, "", 0) for i, own in enumerate(kept) for k, text in enumerate(own)]
+    texts = [(i, k, text) for i, own in enumerate(kept) for k, text in enumerate(own)]
+    params = CaptionsParams(source="jsonl", input="-", tokenizer=tokenizer)
     with tempfile.TemporaryDirectory() as folder:
-        write_records(Path(folder) / "captions", records, CaptionsParams(source="jsonl", input="-", tokenizer=tokenizer))
+        write_records(
+            Path(folder) / "captions", [Caption(f"i{i}", f"{i} {k}", "x", t, "", 0) for i, k, t in texts], params
+        )
         lines = [[" ".join(tokens) for tokens in tokenize(tokenizer, own)] for own in kept]
         yield Corpus(Path(folder), kept, lines, read_captions(Path(folder) / "captions"))
 
@@ -164,16 +169,109 @@ def test_frequencies_are_the_same_however_counted(sets: list, tokenizer: str) ->
         wanted = {" ".join(ngram): int(images) for ngram, images in scorer.document_frequency.items()}
         capgrade.Frequencies.of(corpus.sets, tokenizer).write(corpus.folder / "of.arrow")
         document_frequencies(corpus.captions).save(corpus.folder / "command.arrow")
-        read = capgrade.Frequencies.read
-        for where in ("of.arrow", "command.arrow", "captions"):
-            read(corpus.folder / where, tokenizer).write(corpus.folder / "again.arrow")
-            assert counted(corpus.folder / "again.arrow") == wanted, where
-        assert counted(corpus.folder / "of.arrow") == wanted
-        assert counted(corpus.folder / "command.arrow") == wanted
+        capgrade.Frequencies.read(corpus.folder / "captions", tokenizer).write(corpus.folder / "folder.arrow")
+        capgrade.Frequencies.read(corpus.folder / "of.arrow", tokenizer).write(corpus.folder / "again.arrow")
+        for file in ("of.arrow", "command.arrow", "folder.arrow", "again.arrow"):
+            assert counted(corpus.folder / file) == wanted, file
+
+
+def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -> None:
+    """As files from before such a token was several words have them: its words would count as unseen."""
+    ngrams = pa.array(["a", "3\xa01/2", "a 3\xa01/2"], pa.large_string())
+    DocumentFrequencies(ngrams, np.array([2, 1, 1]), 2, "captions x tokenizer ptb_py").save(tmp_path / "df.arrow")
+    with pytest.raises(InputError, match="no-break spaces inside.*-> count them again: capgrade frequencies"):
+        capgrade.Frequencies.read(tmp_path / "df.arrow")
 
 
 def counted(path: Path) -> dict[str, int]:
-    from capgrade.schemas.files import open_arrow
-
     table = open_arrow(path).read_all()
     return dict(zip(table["ngram"].to_pylist(), table["images"].to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Iterator[None]:
+    """A unit vector for each text in place of Sentence-BERT's."""
+
+    def embed(texts: Sequence[str], *_: Any, **__: Any) -> np.ndarray:
+        rows = [np.random.default_rng(zlib.crc32(text.encode())).standard_normal(8) for text in texts]
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.measures.sbert.embed", embed)
+        patch.setattr("capgrade.pipelines.measures.unseen.load_encoder", lambda *_: None)
+        patch.setattr("capgrade.pipelines.measures.unseen.encode", lambda _, texts: embed(texts))
+        yield
+
+
+@settings(max_examples=8, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]))
+@example(sets=NUMBERS, tokenizer="ptb_py", among="all")
+def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: str, among: Any) -> None:
+    """Dense relevance, sampled shards and the same made exact, read as labels; Sentence-BERT from given vectors."""
+    with written(sets, tokenizer) as corpus:
+        folder, captions = corpus.folder / "captions", corpus.captions
+        names = tuple(corpus.measures(*COUNTED, "meteor", "scene_graph", "sbert"))
+        sampled = ShardsParams(measures=names, top=1, uniform=1, windows=WindowsParams(per_window=1, among=among))
+        relevance(folder, corpus.folder / "relevance", RelevanceParams(measures=names, block_images=2), PARAMS)
+        shards_part(folder, corpus.folder / "shards", sampled, PARAMS, Part(1, 1))
+        join_shards(folder, corpus.folder / "shards", sampled, PARAMS)
+        dense, kept = (Labels.load(corpus.folder / kind, captions=folder) for kind in ("relevance", "shards"))
+        for name in names:
+            block = captions.image_ids, captions.caption_ids, name
+            wanted = by_score(corpus, name)
+            matrix, known = dense.block(*block)
+            assert known.all()
+            close(matrix, wanted, name, "dense")
+            values, known = kept.block(*block)
+            assert known[captions.owner, np.arange(captions.n_captions)].all()
+            np.testing.assert_array_equal(values[known], matrix[known], err_msg=name)
+            close(kept.exact(name).block(*block)[0], wanted, name, "exact")
+
+
+@settings(max_examples=30, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+def test_an_own_caption_left_out_is_scored_with_the_others(vectors: None, sets: list, tokenizer: str) -> None:
+    """Own pairs without the caption among its references, and with `self_reference: left_out`, against `score`."""
+    with written(sets, tokenizer) as corpus:
+        captions, frequencies = corpus.captions, capgrade.Frequencies.of(corpus.sets, tokenizer)
+        others = [own[:k] + own[k + 1 :] for own in corpus.sets for k in range(len(own))]
+        some = np.flatnonzero([len(one) for one in others])
+        assume(len(some))
+        for name in corpus.measures(*COUNTED, "meteor", "scene_graph", "sbert"):
+            asked = {"bleu": "bleu_4"}.get(name, name)
+            wanted = capgrade.score(
+                [corpus.texts[k] for k in some], [others[k] for k in some], [asked], tokenizer=tokenizer,
+                frequencies=frequencies,
+            ).sentences[asked]  # fmt: skip
+            found = own_left_out(choose([name], PARAMS)[name], captions)
+            assert found is not None
+            close(found[some], wanted, name, "own pairs")
+            if len(some) == captions.n_captions:
+                params = MeasuresParams.model_validate({name: {"self_reference": "left_out"}})
+                matrix = choose([name], params)[name].fit(captions).score(np.arange(captions.n_images))
+                close(matrix[captions.owner, some], wanted, name, "left out")
+
+
+@pytest.fixture(scope="module")
+def jar() -> Iterator[dict[str, Any]]:
+    if shutil.which("java") is None:
+        pytest.skip("no Java to run METEOR's jar")
+    from pycocoevalcap.meteor.meteor import Meteor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-Dfile.encoding=UTF-8")  # pycocoevalcap writes UTF-8 in any locale
+        yield {"meteor": Meteor()}
+
+
+@settings(max_examples=15, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+def test_meteor_is_what_its_jar_computes(jar: dict[str, Any], sets: list, tokenizer: str) -> None:
+    """Dense relevance, `score` and the class of pycocoevalcap's name."""
+    with written(sets, tokenizer) as corpus:
+        wanted = by_class(corpus, "meteor", jar)
+        fitted = choose(["meteor"], PARAMS)["meteor"].fit(corpus.captions)
+        close(fitted.score(np.arange(corpus.captions.n_images)), wanted, "meteor", "relevance")
+        close(by_score(corpus, "meteor"), wanted, "meteor", "score")
+        close(by_class(corpus, "meteor", {"meteor": ours.Meteor()}), wanted, "meteor", "class")
