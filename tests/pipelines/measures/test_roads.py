@@ -203,7 +203,7 @@ def vectors() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]))
 @example(sets=NUMBERS, tokenizer="ptb_py", among="all")
 def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: str, among: Any) -> None:
@@ -228,7 +228,7 @@ def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: st
             close(kept.exact(name).block(*block)[0], wanted, name, "exact")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
 @example(sets=NUMBERS, tokenizer="ptb_py")
 def test_an_own_caption_left_out_is_scored_with_the_others(vectors: None, sets: list, tokenizer: str) -> None:
@@ -264,7 +264,7 @@ def jar() -> Iterator[dict[str, Any]]:
         yield {"meteor": Meteor()}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
 @example(sets=NUMBERS, tokenizer="ptb_py")
 def test_meteor_is_what_its_jar_computes(jar: dict[str, Any], sets: list, tokenizer: str) -> None:
