@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.pipelines.beam_shards import Run, SampledShards, Scoring, blocks
+from capgrade.pipelines.beam_captions import Element
+from capgrade.pipelines.beam_shards import Run, SampledShards, Scoring, blocks, made_by
 from capgrade.pipelines.execution.exchange import Remote, whole_json
 from capgrade.pipelines.execution.nearest import SCORED
+from capgrade.pipelines.execution.runners import processes_here
 from capgrade.pipelines.execution.sampled import TABLE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -33,6 +36,8 @@ from capgrade.schemas.shards import shard_name
 KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 
 
+@beam.typehints.with_input_types(Element)
+@beam.typehints.with_output_types(dict[str, Any])
 class WriteShards(beam.PTransform):
     """Captions as `SampledShards` takes them -> one file per block of images at `out`, and a manifest with their
     digests last; PCollection of one element, the manifest.
@@ -40,7 +45,8 @@ class WriteShards(beam.PTransform):
     `out` is any URL of fsspec. Workers write there; nothing passes through the machine that starts the pipeline. Arrow
     files with their manifest are a folder of `capgrade shards`, to be copied and read as one; `format="parquet"` is the
     same table for other programs. A block's file has its own name and always the same bytes, so one that is written
-    twice, or by a worker that was lost, does no harm; a folder without a manifest is not finished.
+    twice, or by a worker that was lost, does no harm; a folder without a manifest is not finished. Until then it holds
+    a file that says whose it is: shards of other captions or parameters are refused, also at the same time.
     Raises InputError as `SampledShards`, for another format, and in workers when `out` holds something else.
     """
 
@@ -64,7 +70,7 @@ class WriteShards(beam.PTransform):
         runs = self.sampled.runs(given) | "Claim" >> beam.ParDo(Claim(self.out, self.format))
         return (
             blocks(runs)
-            | "Write" >> beam.ParDo(WriteBlock(self.out, self.format))
+            | "Write" >> beam.ParDo(WriteBlock(self.out, self.format, processes_here(given.pipeline.options)))
             | "All" >> beam.GroupByKey()
             | "Manifest" >> beam.ParDo(Finish(self.out, self.format))
         )
@@ -86,17 +92,33 @@ def file_name(run: Run, block: int, format: str) -> str:
     return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{format}").name
 
 
+def claim_name(run: Run) -> str:
+    """Of the file that says whose an unfinished folder is: the same whenever these shards are made by this code."""
+    key = hashlib.sha256(canonical([made_by(), run.facts]).encode()).hexdigest()
+    return f".capgrade-{key[:32]}"
+
+
 class Claim(beam.DoFn):
-    """The run, if nothing but its own files is at the URL."""
+    """The run, if nothing but its own files is at the URL; they are its own from then on."""
 
     def __init__(self, out: str, format: str) -> None:
         self.out, self.format = out, format
 
     def process(self, run: Run) -> Iterator[Run]:
-        remote, remedy = Remote(self.out), "give the URL of an empty folder"
-        names = remote.names()
+        remote, claim = Remote(self.out), claim_name(run)
+        if not self._is_of(run, remote):
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+                write_json(Path(folder) / claim, run.facts)
+                remote.put(Path(folder), [claim])
+            self._is_of(run, remote)  # again: of two that begin at once, one sees the other's claim
+        yield run
+
+    def _is_of(self, run: Run, remote: Remote) -> bool:
+        """Whether the folder is known to be this run's, or is empty. InputError when it is somebody else's."""
+        names, remedy = remote.names(), "give the URL of an empty folder"
         own = {file_name(run, block, self.format) for block in range(run.job.n_blocks)}
-        if other := sorted(names - own - {MANIFEST}):
+        known = names & {MANIFEST, claim_name(run)}
+        if other := sorted(names - known - own if known else names):
             raise InputError(f"{remote}: holds {other[0]}, which is not of these shards", remedy=remedy)
         if MANIFEST in names:
             with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
@@ -106,13 +128,14 @@ class Claim(beam.DoFn):
             if any(canonical(found.get(name)) != canonical(fact) for name, fact in made.items()):
                 problem = "holds shards of other captions or parameters, or of another version"
                 raise InputError(f"{remote}: {problem}", remedy=remedy)
-        yield run
+        return bool(known)
 
 
 class WriteBlock(Scoring):
     """A block -> its file at the URL."""
 
-    def __init__(self, out: str, format: str) -> None:
+    def __init__(self, out: str, format: str, workers: int = 1) -> None:
+        super().__init__(workers)
         self.out, self.format = out, format
 
     def process(self, element: tuple[Run, int]) -> Iterator[tuple[int, Written]]:
@@ -153,4 +176,5 @@ class Finish(beam.DoFn):
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             write_json(Path(folder) / MANIFEST, manifest)
             remote.put(Path(folder), [MANIFEST])
+        remote.delete(claim_name(run))
         yield manifest

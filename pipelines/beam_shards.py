@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,22 +12,35 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.shared import Shared
 
-from capgrade.pipelines.captions import write_records
+from capgrade.pipelines.beam_captions import (
+    WHERE,
+    Element,
+    added,
+    counted,
+    counts_frequencies,
+    keyed,
+    tokenized,
+    with_frequencies,
+    write_sorted,
+)
 from capgrade.pipelines.execution.fetched import fetch_folder
 from capgrade.pipelines.execution.graph import SHARES
 from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.runners import processes_here
 from capgrade.pipelines.execution.sampled import TABLE
 from capgrade.pipelines.execution.scoring import Scorer
-from capgrade.pipelines.execution.shared import as_worker, share
+from capgrade.pipelines.execution.shared import as_worker, run_name, share
+from capgrade.pipelines.execution.work import code_digest
 from capgrade.pipelines.shards import Source
-from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical, open_arrow, package_version, write_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
 
 IDS = "caption_ids"
-Element = Mapping[str, str]  # image_id, caption_id, caption
+RUN, CAPTIONS, FREQUENCIES = "run", "captions", "frequencies"  # what one worker fits from
 
 
 @dataclass(frozen=True)
@@ -37,22 +51,28 @@ class Run:
     facts: Mapping[str, Any]  # for a manifest
 
 
+@beam.typehints.with_input_types(Element)
+@beam.typehints.with_output_types(dict[str, Any])
 class SampledShards(beam.PTransform):
     """PCollection of {image_id, caption_id, caption} -> PCollection of the rows of shards, a dict per image.
 
-    A row has the columns of `shard_schema` and `caption_ids`, the kept captions by id; `captions` are their numbers
-    when all are sorted by image id and caption id. The rows are those of `capgrade shards` on captions in that order.
+    An element is a mapping, a beam.Row or a NamedTuple; an id that is an integer becomes a text in decimal. Windows do
+    not matter: shards are of all captions of the PCollection, which has to be bounded. A row has the columns of
+    `shard_schema` and `caption_ids`, the kept captions by id; `captions` are their numbers when all are sorted by image
+    id and caption id, as texts. The rows are those of `capgrade shards` on captions in that order.
     With `captions`, the URL of a folder that `capgrade captions` wrote, the transform begins a pipeline; order, tokens
     and split (`params.split`) are those of the folder.
 
-    One worker gets all captions, fits the measures and puts them below `url`, a folder that every worker reaches (any
-    URL of fsspec, or file:// on machines that share it); then blocks of images are scored wherever there is room.
+    The runner checks and tokenises captions, and counts CIDEr's document frequencies. One worker gets tables of all
+    captions, fits the measures and puts them below `url`, a folder that every worker reaches (any URL of fsspec, or
+    file:// on machines that share it); then blocks of images are scored wherever there is room. Threads of a process
+    share the fitted measures, and the direct runner's worker processes divide the cores.
     Nothing is computed when the pipeline is built and no result is waited for, so it works in a template. The graph has
-    a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder named
-    after the captions and the parameters, is yours to delete when the pipeline is done; each machine also keeps a copy
-    of it in its temporary folder.
-    Raises InputError for a tokenizer that there is not, and for captions from both sides or none; workers raise it for
-    captions that `capgrade captions` refuses, for a folder that is not whole, and as `shards` does.
+    a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder of
+    this run, is yours to delete when the pipeline is done; each machine keeps a copy of it in its temporary folder.
+    Raises InputError for a tokenizer that there is not, for captions from both sides or none, and for an unbounded
+    PCollection; workers raise it for an element without one of the fields, for no captions, for captions that `capgrade
+    captions` refuses, for a folder that is not whole, and as `shards` does.
     """
 
     def __init__(
@@ -65,27 +85,42 @@ class SampledShards(beam.PTransform):
     ) -> None:
         super().__init__()
         whole = {"group_captions": None, "exchange": None, **({} if captions else {"split": None})}
-        read = validated(CaptionsParams, {"source": "jsonl", "input": "-", "tokenizer": tokenizer})
+        read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
         params = (params or ShardsParams()).model_copy(update=whole)
         self.fit = Fit(url, params, measures or MeasuresParams(), read, captions)
 
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
-        return blocks(self.runs(given)) | "Score" >> beam.ParDo(ScoreImages())
+        workers = processes_here(given.pipeline.options)
+        return blocks(self.runs(given)) | "Score" >> beam.ParDo(ScoreImages(workers))
 
     def runs(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
         """One element, the run."""
-        begins = isinstance(given, beam.pvalue.PBegin)
-        if begins != (self.fit.captions is not None):
+        if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
             remedy = "give captions=URL to a pipeline, or a PCollection of captions without it"
             raise InputError("captions from the pipeline and from a URL, or from neither", remedy=remedy)
-        if begins:
-            given = given | beam.Create(range(SHARES))  # what follows has as many partitions on Dask
-        return (
+        # Elements that are always there: no captions are an error. What follows has as many partitions on Dask.
+        always = given.pipeline | beam.Create(range(SHARES)) | "Run" >> beam.Map(lambda _: (0, uuid.uuid4().hex))
+        captions = {} if isinstance(given, beam.pvalue.PBegin) else self._captions(given)
+        return {RUN: always, **captions} | "Together" >> beam.CoGroupByKey() | "Fit" >> beam.ParDo(self.fit)
+
+    def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
+        """Tables of the captions, and of document frequencies if a measure takes them from the captions."""
+        if not given.is_bounded:
+            remedy = "give a bounded PCollection: shards are of all captions"
+            raise InputError("captions from a source without an end", remedy=remedy)
+        tokenizer = self.fit.read.tokenizer
+        shares = (
             given
-            | "Key" >> beam.Map(lambda one: (0, one if begins else dict(one)))  # None has another hash in each process
-            | "Together" >> beam.GroupByKey()
-            | "Fit" >> beam.ParDo(self.fit)
+            | "All windows" >> beam.WindowInto(GlobalWindows())
+            | "Check" >> beam.Map(keyed)
+            | "Images" >> beam.GroupByKey()
+            | "Tokens" >> beam.Map(tokenized, tokenizer)
         )
+        found = {CAPTIONS: shares | "Captions" >> beam.Map(lambda table: (0, table))}
+        if counts_frequencies(self.fit.params.measures, self.fit.measures):
+            frequencies = shares | "N-grams" >> beam.FlatMap(counted, tokenizer) | "Add" >> beam.CombinePerKey(added)
+            found[FREQUENCIES] = frequencies | "Frequencies" >> beam.MapTuple(lambda _, table: (0, table))
+        return found
 
 
 def blocks(runs: beam.PCollection) -> beam.PCollection:
@@ -114,43 +149,44 @@ class Fit(beam.DoFn):
     ) -> None:
         self.url, self.params, self.measures, self.read, self.captions = url, params, measures, read, captions
 
-    def process(self, element: tuple[int, Iterable[Any]]) -> Iterator[Run]:
+    def process(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> Iterator[Run]:
+        parts = element[1]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
             if self.captions is None:
-                write_records(work / "captions", _records(element[1]), self.read)
+                write_sorted(work / "captions", parts[CAPTIONS], self.read)
             else:
                 fetch_folder(self.captions, work / "captions")
             source = Source.of(work / "captions", self.params, self.measures)
+            if FREQUENCIES in parts:
+                source = replace(source, captions=with_frequencies(source.captions, parts[FREQUENCIES]))
             (work / "keys").mkdir()
             job = source.job(work)
-            batch = pa.record_batch({IDS: pa.array(source.captions.caption_ids, pa.large_string())})
+            ids = source.captions.table["caption_id"].cast(pa.large_string()).combine_chunks()
+            batch = pa.record_batch({IDS: ids})
             write_arrow(work / "keys" / f"{IDS}.arrow", batch.schema, [batch])
-            name = hashlib.sha256(canonical([package_version(), source.made_with, source.inputs]).encode()).hexdigest()
-            job = replace(job, remote=f"{self.url.rstrip('/')}/{name[:16]}")
+            key = hashlib.sha256(canonical([made_by(), source.made_with, source.inputs]).encode()).hexdigest()
+            job = replace(job, remote=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
             share(job)
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         yield Run(replace(job, work=Path()), facts)
 
 
-def _records(given: Iterable[Element]) -> list[Caption]:
-    rows = sorted((one["image_id"], one["caption_id"], one["caption"]) for one in given)
-    where = "captions of the pipeline"
-    return [Caption(image, caption, "all", text, where, k) for k, (image, caption, text) in enumerate(rows)]
+def made_by() -> list[str]:
+    """The version of the package, and the digest of its code, which may change where the version does not."""
+    return [package_version(), code_digest()]
 
 
 class Scoring(beam.DoFn):
-    """A worker that keeps what it has opened."""
+    """A worker, one of `workers` processes on its machine, whose threads share what one of them has opened."""
 
-    def setup(self) -> None:
-        self.opened: dict[str, Scorer] = {}
+    def __init__(self, workers: int = 1) -> None:
+        self.workers, self.shared = workers, Shared()
 
     def scorer(self, job: Job) -> Scorer:
-        """Opened, from this machine's copy."""
-        key = str(job.remote)
-        if key not in self.opened:
-            self.opened = {key: Scorer(as_worker(job))}
-        return self.opened[key]
+        """Opened, from this machine's copy. Kept here too: `Shared` keeps what was asked for last alone."""
+        self.opened: Scorer = self.shared.acquire(lambda: Scorer(as_worker(job), self.workers), tag=job.remote)
+        return self.opened
 
 
 class ScoreImages(Scoring):

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.measures.language import warn_of_scripts
@@ -53,15 +54,20 @@ def write_records(
     """Check and tokenise captions and write them, in this order; `extra` files with their rows are there already.
     Returns the manifest. InputError as `captions`."""
     records, tokens, dropped = checked(records, params)
-    splits = Counter(r.split for r in records)
+    splits, images = dict(Counter(r.split for r in records)), len({r.image_id for r in records})
+    facts = {"images": images, "splits": splits, "dropped_empty": dropped}
+    return write_table(out, caption_batches(records, tokens), params, facts, extra)
+
+
+def write_table(
+    out: Path, batches: Iterable[pa.RecordBatch], params: CaptionsParams, facts: Mapping[str, Any],
+    extra: Mapping[str, int] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest. Returns it."""
     inputs = _inputs(params)
     metadata = {"kind": "captions", "source": params.source, "tokenizer": params.tokenizer, "inputs": inputs}
-    schema = with_metadata(SCHEMA, metadata)
-    rows = {FILE: write_arrow(out / FILE, schema, _batches(records, tokens, schema)), **(extra or {})}
-    return write_manifest(
-        out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows,
-        images=len({r.image_id for r in records}), splits=dict(splits), dropped_empty=dropped,
-    )  # fmt: skip
+    rows = {FILE: write_arrow(out / FILE, with_metadata(SCHEMA, metadata), batches), **(extra or {})}
+    return write_manifest(out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts)
 
 
 def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
@@ -114,8 +120,9 @@ def _refuse_split_images(records: Iterable[Caption]) -> None:
             )  # fmt: skip
 
 
-def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    for at, stop in pairwise(_cuts([len(r.text.encode()) for r in records])):
+def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable[pa.RecordBatch]:
+    """Captions and their tokens as batches of SCHEMA."""
+    for at, stop in pairwise(cuts([len(r.text.encode()) for r in records])):
         part = records[at:stop]
         columns = [
             pa.array([r.image_id for r in part]),
@@ -125,18 +132,18 @@ def _batches(records: list[Caption], tokens: list[list[str]], schema: pa.Schema)
             pa.array(tokens[at:stop], pa.list_(pa.string())),
             pa.array([r.image_file for r in part], pa.string()),
         ]
-        yield pa.record_batch(columns, schema=schema)
+        yield pa.record_batch(columns, schema=SCHEMA)
 
 
-def _cuts(sizes: Sequence[int]) -> list[int]:
-    """Where batches begin, and the end."""
-    cuts, room = [0], BATCH_BYTES
+def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
+    """Where batches begin, and the end, of captions of so many bytes."""
+    found, room = [0], BATCH_BYTES
     for row, size in enumerate(sizes):
-        if row - cuts[-1] == BATCH or (size > room and row > cuts[-1]):
-            cuts.append(row)
+        if row - found[-1] == BATCH or (size > room and row > found[-1]):
+            found.append(row)
             room = BATCH_BYTES
-        room -= size
-    return [*cuts, len(sizes)] if sizes else []
+        room -= int(size)
+    return [*found, len(sizes)] if len(sizes) else []
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:

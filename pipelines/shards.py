@@ -104,7 +104,9 @@ class Source:
         remote = run_url(params.exchange, work)
         kinds = fit_measures(dict(self.chosen), captions, work)
         save_ids(captions.image_ids, work)
-        keys = {"images": id_keys(captions.image_ids), "captions": id_keys(captions.caption_ids)}
+        chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
+        caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
+        keys = {"images": id_keys(captions.image_ids), "captions": caption_keys}
         for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
             np.save(work / "keys" / f"{name}.npy", array)
         return Job(

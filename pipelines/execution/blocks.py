@@ -9,19 +9,18 @@ interruptions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from capgrade.pipelines.execution.exchange import without_secrets
 from capgrade.pipelines.execution.graph import graph
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.runners import arguments, plain_errors
+from capgrade.pipelines.execution.runners import arguments, plain_errors, processes_here
 from capgrade.pipelines.execution.shared import share
 from capgrade.pipelines.execution.watch import watch
 from capgrade.schemas.errors import InputError
@@ -66,10 +65,9 @@ def fetch(job: Job, blocks: Sequence[int]) -> list[int]:
 
 def _run(job: Job, what: str, todo: list[int], options: Sequence[str]) -> None:
     pipeline_options = PipelineOptions(arguments(options))
-    workers = max(1, pipeline_options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1)
     share(job)
     with watch(job, what, len(todo)), plain_errors(), beam.Pipeline(options=pipeline_options) as pipeline:
-        graph(pipeline, job, todo, workers)
+        graph(pipeline, job, todo, processes_here(pipeline_options))
 
 
 def joined(job: Job, table: str, blocks: range | None = None) -> Iterator[pa.RecordBatch]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from capgrade.schemas.errors import InputError
 
@@ -25,6 +28,15 @@ def arguments(options: Sequence[str]) -> list[str]:
     if runner == "--runner=DaskRunner" and not any("partition" in option.partition("=")[0] for option in others):
         others.append("--dask_partition_size=1")
     return [RUNNERS.get(runner, runner), *others]
+
+
+def processes_here(options: PipelineOptions) -> int:
+    """How many worker processes share this machine's cores, as the direct runner's options say. Threads of one process
+    take turns with all cores; what other runners start on a machine their options do not say."""
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode != "multi_processing":
+        return 1
+    return direct.direct_num_workers or os.cpu_count() or 1
 
 
 @contextmanager

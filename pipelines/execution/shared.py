@@ -6,24 +6,27 @@ import hashlib
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from filelock import FileLock
 
 from capgrade.pipelines.execution.exchange import Remote, whole_json, with_digest
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.measures import Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, open_arrow, read_json, write_arrow, write_json
+from capgrade.schemas.files import KEY, digest, open_arrow, read_json, write_arrow, write_json, write_text
 
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
 LIST = "shared.json"  # their files at the URL: name -> SHA-256
 IDS = "image_ids"  # in `keys`
+RUN = "run"  # in the work folder: the name of the run's folder at the URL
+FETCHED = "fetched"  # in a machine's copy, when all is there
 
 
 def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
@@ -49,12 +52,21 @@ def ids_of(images: np.ndarray, folder: Path) -> list[str]:
 
 
 def run_url(url: str | None, work: Path) -> str | None:
-    """The folder of this run at the URL; InputError, before anything is computed, when there is no way to it."""
+    """The folder of this run at the URL, and of no other: equal runs may go on at once, and each deletes its own. One
+    that was stopped has the same again. InputError, before anything is computed, when there is no way to it."""
     if url is None:
         return None
-    folder = f"{url.rstrip('/')}/{(work / 'key').read_text(encoding='utf-8')[:16]}"
+    if not (work / RUN).is_file():
+        write_text(work / RUN, run_name((work / KEY).read_text(encoding="utf-8"), uuid.uuid4().hex))
+    folder = f"{url.rstrip('/')}/{(work / RUN).read_text(encoding='utf-8')}"
     Remote(folder)
     return folder
+
+
+def run_name(key: str, run: str) -> str:
+    """Of a run's folder at a URL: by the digest of what is run, its code included, and by what tells this run from
+    equal ones."""
+    return f"{key[:16]}-{run[:8]}"
 
 
 def share(job: Job) -> None:
@@ -79,24 +91,19 @@ def forget(job: Job) -> None:
     """Delete what a finished run left at the URL, and its copies on this machine."""
     if job.remote:
         Remote(job.remote).delete("")
-        copy = _copy(job.remote)
-        for folder in copy.parent.glob(f"{copy.name}*"):  # a killed worker's is not whole
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(_copy(job.remote), ignore_errors=True)
 
 
 def _mirror(remote: Remote) -> Path:
-    """A local copy of what is shared, one per machine; a second worker finds it there."""
+    """A local copy of what is shared, one per machine: one worker fetches it, the others wait, and find it there."""
     copy = _copy(remote.url)
-    if copy.exists() and copy.stat().st_uid != os.getuid():
+    copy.mkdir(mode=0o700, exist_ok=True)
+    if copy.lstat().st_uid != os.getuid():
         raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-    if not copy.is_dir():
-        fresh = Path(tempfile.mkdtemp(prefix=f"{copy.name}.", dir=copy.parent))
-        try:
-            _fetch(remote, fresh)
-            with suppress(OSError):  # another worker was faster
-                fresh.replace(copy)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+    with FileLock(copy / ".lock"):
+        if not (copy / FETCHED).is_file():
+            _fetch(remote, copy)
+            (copy / FETCHED).touch()
     return copy
 
 

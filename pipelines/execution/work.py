@@ -24,7 +24,7 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
     disk is full, or when it may not be written.
     """
     work = out / WORK
-    name = hashlib.sha256(canonical([package_version(), _code(), key]).encode()).hexdigest()
+    name = hashlib.sha256(canonical([package_version(), code_digest(), key]).encode()).hexdigest()
     marker = work / KEY
     with writing(out), output_folder(out, stage), workers_watched(out), said_once():
         remove_temporaries(out)
@@ -36,7 +36,7 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
         yield work
 
 
-def _code() -> str:
+def code_digest() -> str:
     """SHA-256 over the sources that parts are made by: they may change where the version does not."""
     root = Path(__file__).parents[2]
     return folder_digest(root, (path for name in ("schemas", "pipelines") for path in (root / name).rglob("*.py")))

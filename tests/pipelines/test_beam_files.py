@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
@@ -17,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from capgrade.pipelines.beam_files import Claim, Finish, WriteBlock, WriteShards
-from capgrade.pipelines.beam_shards import SampledShards
+from capgrade.pipelines.beam_shards import RUN, SampledShards
+from capgrade.pipelines.execution.exchange import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
@@ -30,6 +33,14 @@ from tests.conftest import ROOT, call, caption_table, random_sets, write_caption
 from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
 
 PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
+
+NOTHING = (0, {RUN: ["first"]})  # but the folder at the URL to fit on
+WORDS = ("a red dog runs", "two dogs on a beach", "a man rides", "the cat sits", "a blue bike near a street")
+ROWS = [
+    {"image_id": f"i{i}", "caption_id": f"i{i}#{k}", "caption": f"{WORDS[(i + k) % 5]} {WORDS[k]}"}
+    for i in range(8)
+    for k in range(5)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +80,12 @@ def write(captions_dir: Path, folder: Path, **options: str) -> WriteShards:
     return WriteShards(
         f"file://{folder}/out", f"file://{folder}/url", PARAMS, captions=f"file://{captions_dir}", **options
     )
+
+
+def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = PARAMS) -> None:
+    with beam.Pipeline() as pipeline:
+        transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", params)
+        _ = pipeline | beam.Create(rows) | transform
 
 
 @pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
@@ -134,10 +151,9 @@ def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], 
 
 def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,), (same,) = (list(transform.sampled.fit.process((0, []))) for _ in range(2))
+    (one,), (same,) = (list(transform.sampled.fit.process(NOTHING)) for _ in range(2))
     assert one == same
     writer, out = WriteBlock(transform.out, "arrow"), []
-    writer.setup()
     for block in (3, 1, *range(10), 3, 0):
         list(Claim(transform.out, "arrow").process(one))
         out += [entry for _, entry in writer.process((one, block))]
@@ -147,6 +163,68 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
         list(Finish(transform.out, "arrow").process((0, out)))
         list(Claim(transform.out, "arrow").process(one))
     assert files(tmp_path / "out") == expected
+
+
+def test_all_windows_are_in_the_folder(tmp_path: Path) -> None:
+    with beam.Pipeline() as pipeline:
+        captions = pipeline | beam.Create(ROWS)
+        _ = captions | "One" >> WriteShards(f"file://{tmp_path}/one", f"file://{tmp_path}/url", PARAMS)
+        windows = (
+            captions
+            | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
+            | beam.WindowInto(FixedWindows(4))
+        )
+        _ = windows | "Many" >> WriteShards(f"file://{tmp_path}/many", f"file://{tmp_path}/url", PARAMS)
+    assert files(tmp_path / "many") == files(tmp_path / "one")
+    rows = [row for batch in read_shards(tmp_path / "many").batches() for row in batch.to_pylist()]
+    assert [row["image_id"] for row in rows] == [f"i{i}" for i in range(8)]
+
+
+def test_two_to_one_folder(tmp_path: Path) -> None:
+    """One is refused, and nothing of the other is written over."""
+    others = [{**row, "image_id": f"other {row['image_id']}"} for row in ROWS]
+    with pytest.raises(Exception, match="is not of these shards -> give the URL of an empty"), beam.Pipeline() as both:
+        for name, rows in (("a", ROWS), ("b", others)):
+            captions = both | f"Read {name}" >> beam.Create(rows)
+            _ = captions | name >> WriteShards(f"file://{tmp_path}/out", f"file://{tmp_path}/url", PARAMS)
+    found = [pa.ipc.open_file(path).read_all() for path in (tmp_path / "out").glob("*.arrow")]
+    assert len({image.startswith("other") for table in found for image in table["image_id"].to_pylist()}) <= 1
+    with pytest.raises(Exception, match="is not of these shards|holds shards of other captions or parameters"):
+        run_on(ROWS[:20], tmp_path)
+
+
+def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find an empty folder; the second claims it first. One of them at least sees that, before a shard is there."""
+    transform = write(captions_dir, tmp_path)
+    (one,) = transform.sampled.fit.process(NOTHING)
+    other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})
+    claims, put = [Claim(transform.out, "arrow") for _ in range(2)], Remote.put
+
+    def faster(remote: Remote, folder: Path, names: list[str]) -> None:
+        monkeypatch.setattr(Remote, "put", put)
+        list(claims[1].process(other))
+        put(remote, folder, names)
+
+    monkeypatch.setattr(Remote, "put", faster)
+    with pytest.raises(InputError, match=r"holds \.capgrade-[0-9a-f]{32}, which is not of these shards"):
+        list(claims[0].process(one))
+
+
+def test_shards_without_a_claim_stay(captions_dir: Path, tmp_path: Path) -> None:
+    """They may be anybody's, though they have the names of these."""
+    transform = write(captions_dir, tmp_path)
+    (one,) = transform.sampled.fit.process(NOTHING)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "shard-00000-of-00010.arrow").write_bytes(b"of others")
+    with pytest.raises(InputError, match=r"/out: holds shard-00000-of-00010\.arrow, which is not of these shards"):
+        list(Claim(transform.out, "arrow").process(one))
+    assert files(tmp_path / "out") == {"shard-00000-of-00010.arrow": b"of others"}
+
+
+def test_no_captions(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"):
+        run_on([], tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -> None:
@@ -165,7 +243,7 @@ def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.sampled.fit.process((0, []))
+    (one,) = transform.sampled.fit.process(NOTHING)
     entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
     (tmp_path / "out").mkdir()
     write_json(
