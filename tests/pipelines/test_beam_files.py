@@ -194,7 +194,7 @@ def test_two_to_one_folder(tmp_path: Path) -> None:
 
 
 def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both find an empty folder; the second claims it first. One of them at least sees that, before a shard is there."""
+    """Both find an empty folder, and the second claims it first: before a shard is there, one sees the other."""
     transform = write(captions_dir, tmp_path)
     (one,) = transform.sampled.fit.process(NOTHING)
     other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from capgrade.pipelines.execution import blocks
-from capgrade.pipelines.execution.runners import RUNNERS, arguments
+from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
@@ -106,27 +109,38 @@ def test_exchanged_through_a_store(
 def test_what_a_store_has_is_not_computed_again(
     captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that lost its own folder takes the parts at the URL; a damaged one is known by its digest and made anew."""
+    """A run that was stopped, and lost its own parts, takes those at the URL; a damaged one is known by its digest and
+    made anew."""
     store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
-    monkeypatch.setattr("capgrade.pipelines.shards.forget", lambda job: None)
-    assert made(captions_dir, tmp_path / "first", params, ()) == expected
-    run, again = blocks._run, []
-    monkeypatch.setattr(blocks, "_run", lambda job, what, todo, options: again.append((job, todo, options)))
-    assert made(captions_dir, tmp_path / "second", params, ()) == expected
-    assert not again
-    part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
-    for file in (next(part), next(receipt)):
-        file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
-        made(captions_dir, tmp_path / "third", params, ())
-    assert again[0][1] == [0, 1]
-    monkeypatch.setattr(blocks, "_run", run)
-    assert made(captions_dir, tmp_path / "third", params, ()) == expected
+
+    def stopped(out: Path, *_: object) -> None:
+        shutil.rmtree(out / ".work" / "parts")
+        (out / ".work" / "parts").mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("capgrade.pipelines.shards.write_shards", stopped)
+        run, again = blocks._run, []
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                made(captions_dir, tmp_path / "out", params, ())
+            patch.setattr(blocks, "_run", lambda job, what, todo, options: again.append((job, todo, options)))
+        assert not again
+        part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
+        for file in (next(part), next(receipt)):
+            file.write_bytes(file.read_bytes()[:-7])
+        with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
+            made(captions_dir, tmp_path / "out", params, ())
+        assert again[0][1] == [0, 1]
+        patch.setattr(blocks, "_run", run)
+    assert made(captions_dir, tmp_path / "out", params, ()) == expected
 
 
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
-    with pytest.raises(InputError, match="nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"):
+    with pytest.raises(
+        InputError, match="nosuch://bucket/[0-9a-f]{16}-[0-9a-f]{8}: .* -> give a URL such as gs://bucket/folder"
+    ):
         shards(captions_dir, tmp_path / "out", params, MeasuresParams())
 
 
@@ -144,3 +158,17 @@ def test_partitions_of_dask_are_the_users_where_given() -> None:
 
 def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:
     assert arguments(["--runner"])[0] == RUNNERS["--runner=DirectRunner"]
+
+
+@pytest.mark.parametrize(
+    ("options", "processes"),
+    [
+        ((), 1),
+        (PROCESSES, 2),
+        (("--direct_num_workers=0", "--direct_running_mode=multi_processing"), os.cpu_count()),
+        (("--direct_num_workers=4", "--direct_running_mode=multi_threading"), 1),  # threads take turns with all cores
+        (("--direct_num_workers=4",), 1),
+    ],
+)
+def test_processes_that_share_the_cores(options: tuple[str, ...], processes: int) -> None:
+    assert processes_here(PipelineOptions(arguments(options))) == processes

@@ -1,0 +1,123 @@
+"""What workers share: one copy a machine, and at the URL a folder of each run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from apache_beam.internal import pickler
+
+from capgrade.pipelines.execution import shared, workers
+from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.scoring import Scorer
+from capgrade.pipelines.execution.shared import as_worker, forget, run_url
+from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.execution.workers import ScoreBlock
+from capgrade.pipelines.shards import Source, shards
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, block_images=6)
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
+
+
+@pytest.fixture
+def captions_dir(tmp_path: Path) -> Path:
+    return write_captions_folder(tmp_path / "captions", [caption_table(random_sets(20, seed=5))])
+
+
+@pytest.fixture
+def job(captions_dir: Path, tmp_path: Path) -> Job:
+    """At a URL, as workers find it."""
+    params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/url"})
+    with work_folder(tmp_path / "out", "shards", []) as work:
+        job = Source.of(captions_dir, params, MeasuresParams()).job(work)
+        shared.share(job)
+    return job
+
+
+def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get, fetched = Remote.get, list[str]()
+
+    def counting(remote: Remote, name: str, *given: object) -> None:
+        fetched.append(name)
+        get(remote, name, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Remote, "get", counting)
+    together(4, lambda: as_worker(job))
+    there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
+    assert len(fetched) == len(set(fetched)) == len(there)
+    forget(job)
+    assert not list((tmp_path / "machine").iterdir())
+
+
+def test_what_a_killed_worker_had_fetched_is_not_all(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get, left = Remote.get, [3]
+
+    def killed(*given: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        get(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Remote, "get", killed)
+    with pytest.raises(KeyboardInterrupt):
+        as_worker(job)
+    monkeypatch.setattr(Remote, "get", get)
+    assert Scorer(as_worker(job)).tables(0)
+
+
+def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam gives each thread a DoFn of its own."""
+    opened = []
+
+    class Counting(Scorer):
+        def __init__(self, job: Job, workers: int) -> None:
+            opened.append(workers)
+            super().__init__(job, workers)
+
+    monkeypatch.setattr(workers, "Scorer", Counting)
+    written = pickler.dumps(ScoreBlock(job, 2))
+    together(8, lambda: pickler.loads(written).setup())
+    assert opened == [2]
+
+
+def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to finish of two equal runs leaves the other's alone; one that was stopped finds its own again."""
+    names = []
+    for out in ("one", "two", "one"):
+        with work_folder(tmp_path / out, "shards", ["equal"]) as work:
+            names.append(run_url(f"file://{tmp_path}/url", work))
+    assert names[0] == names[2] != names[1]
+    bucket, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/bucket"})
+    with monkeypatch.context() as patch:
+        patch.setattr("capgrade.pipelines.shards.forget", lambda job: None)
+        shards(captions_dir, tmp_path / "goes on", params, MeasuresParams())
+    shards(captions_dir, tmp_path / "finishes", params, MeasuresParams())
+    assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(shared.LIST))
+
+
+def together(count: int, work: object) -> None:
+    """Do it in so many threads that start together."""
+    start, errors = threading.Barrier(count), list[BaseException]()
+
+    def one() -> None:
+        start.wait()
+        try:
+            work()  # type: ignore[operator]
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
