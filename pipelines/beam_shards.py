@@ -98,9 +98,10 @@ class SampledShards(beam.PTransform):
         if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
             remedy = "give captions=URL to a pipeline, or a PCollection of captions without it"
             raise InputError("captions from the pipeline and from a URL, or from neither", remedy=remedy)
-        # Elements that are always there: no captions are an error. What follows has as many partitions on Dask.
-        always = given.pipeline | beam.Create(range(SHARES)) | "Run" >> beam.Map(lambda _: (0, uuid.uuid4().hex))
         captions = {} if isinstance(given, beam.pvalue.PBegin) else self._captions(given)
+        # Always there, so that no captions are an error; on Dask what follows a beginning has as many partitions.
+        each = range(1 if captions else SHARES)
+        always = given.pipeline | beam.Create(each) | "Run" >> beam.Map(lambda _: (0, uuid.uuid4().hex))
         return {RUN: always, **captions} | "Together" >> beam.CoGroupByKey() | "Fit" >> beam.ParDo(self.fit)
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:

@@ -82,8 +82,8 @@ def write(captions_dir: Path, folder: Path, **options: str) -> WriteShards:
     )
 
 
-def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = PARAMS) -> None:
-    with beam.Pipeline() as pipeline:
+def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = PARAMS, *options: str) -> None:
+    with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
         transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", params)
         _ = pipeline | beam.Create(rows) | transform
 
@@ -178,6 +178,18 @@ def test_all_windows_are_in_the_folder(tmp_path: Path) -> None:
     assert files(tmp_path / "many") == files(tmp_path / "one")
     rows = [row for batch in read_shards(tmp_path / "many").batches() for row in batch.to_pylist()]
     assert [row["image_id"] for row in rows] == [f"i{i}" for i in range(8)]
+
+
+@pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
+def test_a_collection_on_other_runners(runner: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    params = PARAMS.model_copy(update={"measures": ("rouge_l", "cider")})
+    options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
+    if runner == "dask":
+        options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
+        options = (*options, "--dask_npartitions=2")
+    run_on(ROWS, tmp_path / "here", params)
+    run_on(ROWS, tmp_path / "there", params, *options)
+    assert files(tmp_path / "there" / "out") == files(tmp_path / "here" / "out")
 
 
 def test_two_to_one_folder(tmp_path: Path) -> None:
