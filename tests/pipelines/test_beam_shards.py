@@ -277,7 +277,8 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
     (run,) = fit.process(element)
     (other,) = fit.process((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
     gains = [
-        np.load(Path(one.job.remote.removeprefix("file://")) / "fit" / "cider" / "gain.npy") for one in (run, other)
+        np.load(Path(str(one.job.remote).removeprefix("file://")) / "fit" / "cider" / "gain.npy")
+        for one in (run, other)
     ]
     assert gains[0].any() and not gains[1].any()
 
