@@ -22,6 +22,8 @@ Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+# Which epoch is the best: sums of recall or NCS at 1, 5 and 10, both directions; NDCG@25 with the gain rel or 2^rel - 1.
+BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -340,6 +342,7 @@ class TrainParams(Block):
     batch_size: Annotated[int, Field(ge=2)] = 128
     composition: Literal["random", "seeded"] = "random"  # seeded: with captions sampled as relevant to others
     unique_images: bool = False  # no image twice in a batch
+    drop_last: bool = True  # False: the pairs that are left over at the end of an epoch make a smaller batch
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
@@ -356,9 +359,10 @@ class TrainParams(Block):
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Precision = "float32"  # of products; tf32: on a GPU
     compile: bool = False
+    validation_images: Positive | None = None  # the first so many of the validation split, where it has more; None: all
     validation_fold: Positive | None = None  # validate in folds of so many images and average: 1000 is COCO 1K
-    best_by: Literal["rsum", "ndcg"] = "rsum"
-    also_best_by: Literal["rsum", "ndcg"] | None = None  # the best epoch by this one too, beside the other
+    best_by: BestBy = "rsum"
+    also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
@@ -370,7 +374,7 @@ class TrainParams(Block):
         if (self.relevance, self.relevance_of) == ("shards", "caption"):
             raise ValueError("shards hold no relevance between captions: set train.relevance_of=image_set, or exact")
         if self.also_best_by == self.best_by:
-            raise ValueError(f"train.also_best_by is {self.best_by} as train.best_by: name the other, or leave it out")
+            raise ValueError(f"train.also_best_by is {self.best_by} as train.best_by: name another, or leave it out")
         return self
 
 

@@ -17,21 +17,28 @@ class BatchPlan:
     """The batches of every epoch: the same for the same seed, whatever ran before.
 
     random: every caption once an epoch, in random order; the rest that fills no batch is left out, another each
-    epoch. seeded: half of each random batch stays; each of these pairs brings one whose caption the shards keep as
-    relevant to its image (`SampledRelevance.partners`), so that graded positives meet, and what is still missing
-    comes from the other half. Epochs 2k and 2k + 1 share their random batches and keep one half each, so every
-    caption of them comes at least once in two epochs, and a partner as often as it is drawn.
-    With `unique_images` no image comes twice in a batch; each rest of a first, second, ... caption is then left out.
+    epoch, or without `drop_last` is a smaller batch, if it has two pairs. seeded: half of each random batch stays; each
+    of these pairs brings one whose caption the shards keep as relevant to its image (`SampledRelevance.partners`), so
+    that graded positives meet, and what is still missing comes from the other half. Epochs 2k and 2k + 1 share their
+    random batches and keep one half each, so every caption of them comes at least once in two epochs, and a partner as
+    often as it is drawn. A rest stays as it is.
+    With `unique_images` no image comes twice in a batch; each first, second, ... caption then has a rest of its own.
     Raises InputError when no batch can be filled, and for "seeded" without captions to bring.
     """
 
     def __init__(
         self, pairs: Pairs, batch_size: int, composition: Composition = "random", seed: int = 0,
-        partners: SampledRelevance | None = None, unique_images: bool = False,
+        partners: SampledRelevance | None = None, unique_images: bool = False, drop_last: bool = True,
     ) -> None:  # fmt: skip
         self.pairs, self.size, self.seed, self.unique_images = pairs, batch_size, seed, unique_images
-        self._owner = pairs.captions.owner
-        if not self.batches_an_epoch:
+        self.drop_last, self._owner = drop_last, pairs.captions.owner
+        rounds = [len(pairs.rows)]  # of each the captions are taken a batch at a time
+        if unique_images:
+            captions = np.bincount(self._owner[pairs.rows])  # of each image
+            rounds = [int((captions > place).sum()) for place in range(captions.max())]
+        self._whole = sum(n // batch_size for n in rounds)
+        self.rests = [] if drop_last else [n % batch_size for n in rounds if n % batch_size > 1]
+        if not self._whole:
             there = f"{len(np.unique(self._owner[pairs.rows]))} images" if unique_images else f"{len(pairs.rows)} pairs"
             problem = f"a batch of {batch_size} from {there}"
             raise InputError(problem, remedy="lower train.batch_size, or take more of the data")
@@ -39,24 +46,26 @@ class BatchPlan:
 
     @property
     def batches_an_epoch(self) -> int:
-        """Whole batches in an epoch; what is over waits for the next."""
-        if not self.unique_images:
-            return len(self.pairs.rows) // self.size
-        captions = np.bincount(self._owner[self.pairs.rows])  # of each image
-        return sum(int((captions > place).sum()) // self.size for place in range(captions.max()))
+        return self._whole + len(self.rests)
+
+    @property
+    def pairs_an_epoch(self) -> int:
+        return self._whole * self.size + sum(self.rests)
 
     def epoch(self, number: int) -> list[np.ndarray]:
-        """Caption rows int64 [batch_size] of each batch of an epoch."""
+        """Caption rows int64 of each batch of an epoch: [batch_size], and the rests."""
         if self._partners is None:
-            return list(self._random(np.random.default_rng([self.seed, number])))
+            batches, rests = self._random(np.random.default_rng([self.seed, number]))
+            return [*batches, *rests]
         half = (self.size + 1) // 2
-        batches = np.roll(self._random(np.random.default_rng([self.seed, number // 2])), -half * (number % 2), axis=1)
+        batches, rests = self._random(np.random.default_rng([self.seed, number // 2]))
+        batches = np.roll(batches, -half * (number % 2), axis=1)
         kept, rest = batches[:, :half], batches[:, half:]
         brought = self._brought(kept, np.random.default_rng([self.seed, number, 1]))
-        return [self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)]
+        return [*(self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)), *rests]
 
-    def _random(self, rng: np.random.Generator) -> np.ndarray:
-        """Whole batches [batches_an_epoch, batch_size], no caption twice."""
+    def _random(self, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Whole batches [whole, batch_size] and the rests, no caption twice."""
         order = rng.permutation(self.pairs.rows)
         rounds = [order]
         if self.unique_images:  # a round has one caption of each image
@@ -64,8 +73,11 @@ class BatchPlan:
             owner = self._owner[by_image]
             place = np.arange(len(owner)) - np.searchsorted(owner, owner)
             rounds = [rng.permutation(by_image[place == k]) for k in range(place.max() + 1)]
-        whole = [rows[: len(rows) // self.size * self.size].reshape(-1, self.size) for rows in rounds]
-        return rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
+        ends = [len(rows) // self.size * self.size for rows in rounds]
+        whole = [rows[:end].reshape(-1, self.size) for rows, end in zip(rounds, ends, strict=True)]
+        rests = [rows[end:] for rows, end in zip(rounds, ends, strict=True) if len(rows) - end > 1]
+        together = rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
+        return together, [] if self.drop_last else rests
 
     def _brought(self, kept: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """For each row of `kept` a partner of its image; itself where there is none."""

@@ -29,11 +29,12 @@ from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
 from capgrade.trainer.fit.names import MODEL, VOCABULARY
-from capgrade.trainer.fit.validation import require_fold
+from capgrade.trainer.fit.validation import first_images, require_fold
 from capgrade.trainer.losses import DEFAULTS, check_scale, make_loss, needs
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 
 FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
@@ -108,7 +109,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in needed else None
     if relevance is not None:
         check_scale(params.loss, params.measure, relevance.low, relevance.high)
-    held_out = None if params.validation is None else read_captions(data.captions, params.validation)
+    split = None if params.validation is None else read_captions(data.captions, params.validation)
+    held_out = None if split is None else first_images(split, params.validation_images)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
     read = image_digest(store, [captions] if held_out is None else [captions, held_out])
@@ -122,13 +124,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         config,
         tokens,
         dim,
-        BatchPlan(pairs, params.batch_size, params.composition, params.seed, shards, params.unique_images),
+        _plan(params, pairs, shards),
         loss,
         first_loss,
         needed,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
-        None if held_out is None else _dense(params, measures, held_out),
+        None if split is None or held_out is None else _dense(params, measures, split, held_out),
         inputs,
         _key(params, measures, inputs),
         not_initial,
@@ -151,11 +153,15 @@ def _initial(params: TrainParams) -> dict[str, str]:
 
 
 def model_inputs(config: Config) -> dict[str, str]:
-    """Digests of what a model reads: its pretrained text encoder or dual encoder, and its own list of stop words."""
+    """Digests of what a model reads: its pretrained text encoder or dual encoder, its own list of stop words, and word
+    vectors that someone else learned."""
     given = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
     found = {name: fingerprint(path) for name, path in given.items() if path is not None}
-    words = getattr(config, "stop_words", None)
-    return found if words in (None, ENGLISH) else {**found, "stop_words": file_digest(Path(words))}
+    files = {"stop_words": getattr(config, "stop_words", None), "words": getattr(config, "words", None)}
+    return {
+        **found,
+        **{key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)},
+    }
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> SampledRelevance | None:
@@ -186,10 +192,19 @@ def _relevance(
     return shards
 
 
-def _dense(params: TrainParams, measures: MeasuresParams, captions: Captions) -> np.ndarray:
-    """float32 [n_images, n_captions]: relevance of the validation split by the same measure."""
-    fitted = choose([params.measure], measures)[params.measure].fit(captions)
-    return fitted.score(np.arange(captions.n_images))
+def _plan(params: TrainParams, pairs: Pairs, shards: SampledRelevance | None) -> BatchPlan:
+    options = params.seed, shards, params.unique_images, params.drop_last
+    return BatchPlan(pairs, params.batch_size, params.composition, *options)
+
+
+def _dense(params: TrainParams, measures: MeasuresParams, split: Captions, held_out: Captions) -> np.ndarray:
+    """float32 [n_images, n_captions]: relevance of what is validated on by the same measure, which knows of nothing
+    else, but for a matrix that someone else computed: that is of the whole split."""
+    measure = choose([params.measure], measures)[params.measure]
+    images = np.arange(held_out.n_images)
+    if params.measure in measures.imported:
+        return measure.fit(split).score(images, np.flatnonzero(split.owner < held_out.n_images))
+    return measure.fit(held_out).score(images)
 
 
 def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:

@@ -65,7 +65,7 @@ def train(
     in_turn, precision = together(process, backend_of(device)), precision_of(params.precision, device)
     with output_folder(out, "run"), in_turn as wait, precision:
         remove_temporaries(out)
-        summary = _train(data, out, params, measures, restart, device, _part(params.batch_size, process))
+        summary = _train(data, out, params, measures, restart, device, process)
         wait()
         return summary
 
@@ -78,7 +78,7 @@ class Run:
     params: TrainParams
     setup: Setup
     device: torch.device
-    part: slice  # of a batch, that this process encodes
+    process: Process  # which encodes its part of a batch
     scorer: RetrievalModel
     model: nn.Module  # the scorer, compiled or not
     optimiser: Optimizer
@@ -89,21 +89,23 @@ class Run:
 
 def _train(
     data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool, device: torch.device,
-    part: slice,
+    process: Process,
 ) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
     params = with_validation(data, params)
     setup = prepare(data, params, measures)
+    for size in (params.batch_size, *setup.plan.rests):
+        _part(size, process)
     key = setup.key
     done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))
     history = History(out, key, state)
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
-    run = _started(out, params, setup, device, part, history)
+    run = _started(out, params, setup, device, process, history)
     from_first(lambda: _open(run))
-    steps = setup.plan.batches_an_epoch
-    with progress("training", params.epochs * steps * params.batch_size, "pairs") as advance:
-        advance(history.epoch * steps * params.batch_size)
+    an_epoch = setup.plan.pairs_an_epoch
+    with progress("training", params.epochs * an_epoch, "pairs") as advance:
+        advance(history.epoch * an_epoch)
         while not history.over(params):
             history.finish_epoch(_epoch(run, advance))
             from_first(lambda: _keep(run))
@@ -114,7 +116,9 @@ def _train(
     return summary
 
 
-def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device, part: slice, history: History) -> Run:
+def _started(
+    out: Path, params: TrainParams, setup: Setup, device: torch.device, process: Process, history: History
+) -> Run:
     scorer = setup.model.to(device)
     optimiser = make_optimiser(scorer, params)
     schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
@@ -123,7 +127,7 @@ def _started(out: Path, params: TrainParams, setup: Setup, device: torch.device,
     history.restore(scorer, optimiser, schedule, average, device)
     same_on_all([*scorer.state_dict().values(), *average.values.values()])
     model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
-    return Run(out, params, setup, device, part, scorer, model, optimiser, schedule, average, history)
+    return Run(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
 
 
 def _open(run: Run) -> None:
@@ -139,22 +143,24 @@ def _open(run: Run) -> None:
 
 def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
     """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
-    plan, batch_size, history = run.setup.plan, run.params.batch_size, run.history
+    plan, history = run.setup.plan, run.history
     run.scorer.train()
     start = time.perf_counter()
     rows = plan.epoch(history.epoch)
     whole = len(rows)
-    for at, batch in enumerate(prefetched(lambda some: plan.pairs.collate(some, run.part), rows, run.params.workers)):
+    made = prefetched(lambda some: plan.pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
+    for at, batch in enumerate(made):
         first = at - at % run.params.accumulate
         together = min(run.params.accumulate, whole - first)  # fewer at the end of an epoch
         _learn(run, batch, 1 / together)
         if at + 1 == first + together:
             _step(run)
-        advance(batch_size)
-    rate = plan.batches_an_epoch * batch_size / (time.perf_counter() - start)
+        advance(len(rows[at]))
+    rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
+    asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     with run.average.in_place():
-        found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance, run.params.validation_fold)
+        found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance, *asked)
     return from_first(lambda: {"loss": history.mean_loss(), **found, "pairs_per_s": rate})
 
 
@@ -202,6 +208,7 @@ def _part(batch: int, process: Process) -> slice:
     """The pairs of a batch that this process encodes. InputError when they cannot be shared out evenly."""
     if batch % process.world:
         problem = f"a batch of {batch} for {process.world} processes"
-        raise InputError(problem, remedy=f"set a batch_size that {process.world} divides")
+        remedy = f"set a train.batch_size that {process.world} divides, and train.drop_last=true"
+        raise InputError(problem, remedy=remedy)
     share = batch // process.world
     return slice(process.rank * share, (process.rank + 1) * share)

@@ -16,7 +16,7 @@ from capgrade.trainer.metrics.coherence import cs_of
 from capgrade.trainer.metrics.eccv import map_of
 from capgrade.trainer.metrics.kendall import tau_of
 from capgrade.trainer.metrics.ncs import ncs_of
-from capgrade.trainer.metrics.ndcg import ndcg_of
+from capgrade.trainer.metrics.ndcg import ncs_ordered_of, ndcg_of
 from capgrade.trainer.metrics.pmrp import pmrp_of
 from capgrade.trainer.metrics.ranking import Array
 from capgrade.trainer.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
@@ -110,6 +110,7 @@ CATALOGUE: dict[str, Family] = {
     "ncs_other": Family(_ncs("paper", "removed"), "relevance", "k"),
     "ncs_eq5": Family(_ncs("eq5", "kept"), "relevance", "k"),
     "ncs_authors": Family(_ncs("authors", "removed"), "relevance", "k"),
+    "ncs_ordered": Family(lambda cut: partial(ncs_ordered_of, relevance=cut.relevance, k=cut.k), "relevance", "k"),
     "ndcg": Family(_ndcg("linear"), "relevance", "k"),
     "ndcg_exp": Family(_ndcg("exponential"), "relevance", "k"),
     "asp": Family(lambda cut: partial(asp_of, relevance=cut.relevance), "relevance"),

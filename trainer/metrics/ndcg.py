@@ -19,12 +19,12 @@ def _gain(value, exponential):
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, values, k, exponential):
+def _kernel(order, end, ideal, values, k, exponential, ordered):
     rows, n = order.shape
-    k = min(k, n)
+    depth, k = k, min(k, n)
     discount = np.zeros(k + 1)  # cumulative: discount[p] = sum of the first p discounts
     for p in range(k):
-        discount[p + 1] = discount[p] + 1.0 / np.log2(p + 2.0)
+        discount[p + 1] = discount[p] + (np.log2(depth - p + 1.0) if ordered else 1.0 / np.log2(p + 2.0))
     out = np.zeros(rows)
     for row in range(rows):
         best = 0.0
@@ -50,7 +50,14 @@ def ndcg_of(block: Block, relevance: str, k: int, gain: str) -> Array:
         problem = f"relevance {relevance} reaches {graded.values.max():.3g}, and 2 to that power is no number"
         raise InputError(" ".join(problem.split()), remedy="scale it, or use the linear gain")
     ranking, ideal = block.ranking(k), graded.ranking.order
-    return _kernel(ranking.order, ranking.end, ideal, graded.values, k, gain == "exponential")
+    return _kernel(ranking.order, ranking.end, ideal, graded.values, k, gain == "exponential", False)
+
+
+def ncs_ordered_of(block: Block, relevance: str, k: int) -> Array:
+    """NCS@K whose places weigh log2(K - p + 2), p from 1: what SAM's train_f30k.py chooses its epoch by (metric.py
+    115-123, `softer_order`)."""
+    graded, ranking = block.gains(relevance, k), block.ranking(k)
+    return _kernel(ranking.order, ranking.end, graded.ranking.order, graded.values, k, False, True)
 
 
 def ndcg(similarity: Array, relevance: Array, *, k: int = 25, gain: str = "linear", ties: Ties = "expected") -> Array:

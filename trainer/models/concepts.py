@@ -25,6 +25,8 @@ class ConceptGraph(nn.Module):
     def __init__(self, concepts: int, word: int, embed: int) -> None:
         super().__init__()
         self.first, self.second = (nn.Linear(n, m, bias=False) for n, m in ((word, embed // 2), (embed // 2, embed)))
+        for layer in (self.first, self.second):  # by the numbers it gives, not by those it takes (C_GCN.py 32-34)
+            nn.init.uniform_(layer.weight, -(layer.out_features**-0.5), layer.out_features**-0.5)
         self.register_buffer("edges", torch.eye(concepts))
 
     def forward(self, words: Tensor) -> Tensor:

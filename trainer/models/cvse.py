@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -12,10 +13,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
+from capgrade.trainer.data.text import FIRST
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.concepts import ConceptGraph, adjacency, choose_concepts, said
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, cosines, linear, upcast
+from capgrade.trainer.models.word_vectors import word_vectors
 
+XAVIER = "xavier"
 SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -26,7 +30,10 @@ class CvseConfig:
     word: int = 300
     concepts: Annotated[int, Field(ge=2)] = 300
     fusion: Share = 0.85  # share of the instance in the fused vector
+    evaluated_fusion: Share | None = None  # the same in evaluation; None: as in training
+    evaluated_consensus: Share = 0.0  # in evaluation: share of the consensus' cosine in a score
     labels: Share = 0.35  # share of the concepts that are said in those that a caption is taken to speak of
+    words: str = "xavier"  # initial word vectors: uniform Xavier, or a file of GloVe's vectors of `word` numbers
     dropout: float = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
 
@@ -48,7 +55,8 @@ class Consensus(nn.Module):
 
 class Cvse(RetrievalModel):
     """Instance vectors (sets pooled by attention), consensus vectors (concepts mixed by predicted shares), and
-    l2norm(fusion instance + (1 - fusion) consensus); score: cosine of the fused vectors.
+    l2norm(fusion instance + (1 - fusion) consensus); score: cosine of the fused vectors, in evaluation with
+    `evaluated_consensus` of the consensus vectors' cosine: (1 - e) fused . fused + e consensus . consensus.
 
     A caption's shares are mixed with softmax(10 label), 1 where a concept is said: in training in any caption of the
     image, else in the caption itself. The authors then complete labels by neighbours in the test set, so a score
@@ -65,14 +73,19 @@ class Cvse(RetrievalModel):
         self.config = config
         self.project = linear(feature_dim, config.embed)
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout)
-        self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm)
-        self.pool_words = SelfPooling(config.embed, config.dropout, unit_mean=True)
+        (nn.init.xavier_uniform_ if config.words == XAVIER else nn.init.normal_)(self.read.embed.weight)
+        self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm, start=nn.Linear)
+        self.pool_words = SelfPooling(config.embed, config.dropout, unit_mean=True, start=nn.Linear)
         self.graph = ConceptGraph(config.concepts, config.word, config.embed)
         self.of_images, self.of_captions = Consensus(config.embed), Consensus(config.embed)
         self.register_buffer("concept_words", torch.full((config.concepts,), -1))
         self.register_buffer("image_labels", torch.zeros(0, config.concepts, dtype=torch.bool), persistent=False)
 
     def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:
+        if self.config.words != XAVIER:
+            vectors = self.read.embed.weight.data[FIRST:]
+            for k, vector in word_vectors(Path(self.config.words), words, self.config.word).items():
+                vectors[k] = torch.from_numpy(vector)
         chosen = choose_concepts(words, self.config.concepts)
         found = said(tokens, chosen)
         self.concept_words.copy_(torch.from_numpy(chosen))
@@ -107,9 +120,12 @@ class Cvse(RetrievalModel):
     def fused(self, instance: Tensor, shares: Tensor, concepts: Tensor) -> Encoded:
         """In training with the instance, the consensus and the shares of concepts as parts, padded to one width."""
         consensus = normalize(shares @ concepts.to(shares.dtype), dim=-1)
-        vector = normalize(self.config.fusion * instance + (1 - self.config.fusion) * consensus, dim=-1)
+        share, evaluated = self.config.fusion, self.config.evaluated_fusion
+        share = share if self.training or evaluated is None else evaluated
+        vector = normalize(share * instance + (1 - share) * consensus, dim=-1)
         if not self.training:
-            return Encoded(vector)
+            e = self.config.evaluated_consensus  # the product of two such vectors is the mixture of both cosines
+            return Encoded(torch.cat([(1 - e) ** 0.5 * vector, e**0.5 * consensus], 1) if e else vector)
         width = max(instance.shape[1], shares.shape[1])
         return Encoded(vector, torch.stack([pad(x, (0, width - x.shape[1])) for x in (instance, consensus, shares)], 1))
 

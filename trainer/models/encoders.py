@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -82,12 +83,15 @@ class SelfPooling(nn.Module):
     """A set as one unit vector: sum_l a_l x_l, a = softmax_l of w . (tanh(P x_l) * tanh(Q mean x)) (SGRAF, eq. 1-2).
 
     `norm` puts a BatchNorm before each tanh, as SGRAF does for regions and not for words. `unit_mean`: the mean has
-    unit length, as CVSE's of words.
+    unit length, as CVSE's of words. `start` makes the layers: CVSE's have PyTorch's initial weights.
     """
 
-    def __init__(self, embed: int, dropout: float, norm: RegionNorm | None = None, *, unit_mean: bool = False) -> None:
+    def __init__(
+        self, embed: int, dropout: float, norm: RegionNorm | None = None, *, unit_mean: bool = False,
+        start: Callable[[int, int], nn.Linear] = linear,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.parts, self.mean, self.common = linear(embed, embed), linear(embed, embed), linear(embed, 1)
+        self.parts, self.mean, self.common = start(embed, embed), start(embed, embed), start(embed, 1)
         self.part_norm = {"features": PartNorm(embed), "authors": nn.BatchNorm1d(AUTHORS_REGIONS), None: nn.Identity()}[
             norm
         ]

@@ -132,6 +132,26 @@ def test_random_batches_hold_every_caption_once(pairs):
     assert len(set(seen)) == len(seen) == n // 7 * 7 == plan.batches_an_epoch * 7
 
 
+@pytest.mark.parametrize("composition", ["random", "seeded"])
+def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, composition):
+    """As a DataLoader with `drop_last` or without, but for a rest of one pair, which has no negative."""
+    n = len(pairs.rows)
+    whole = BatchPlan(pairs, 9, composition, 0, sampled)
+    plan = BatchPlan(pairs, 9, composition, 0, sampled, drop_last=False)
+    for number in (0, 1):
+        dropped, kept = whole.epoch(number), plan.epoch(number)
+        assert [len(rows) for rows in kept] == [9] * (n // 9) + [n % 9]
+        assert all(np.array_equal(a, b) for a, b in zip(dropped, kept, strict=False)) and n % 9 > 1
+        assert len(kept) == plan.batches_an_epoch and sum(map(len, kept)) == plan.pairs_an_epoch
+        assert not set(kept[-1]) & set(np.concatenate(dropped)) or composition == "seeded"
+    one = BatchPlan(some(pairs, pairs.rows[:19]), 9, drop_last=False)
+    assert [len(rows) for rows in one.epoch(0)] == [9, 9] and one.batches_an_epoch == 2
+    images = BatchPlan(pairs, 9, unique_images=True, drop_last=False)
+    rests = [rows for rows in images.epoch(0) if len(rows) < 9]
+    assert len(rests) == len(images.rests) > 1
+    assert all(len(set(pairs.captions.owner[rows])) == len(rows) for rows in rests)
+
+
 @pytest.mark.parametrize("unique_images", [False, True])
 @pytest.mark.parametrize("composition", ["random", "seeded"])
 def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, composition, unique_images):

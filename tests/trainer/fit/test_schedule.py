@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capgrade.pipelines.measures import choose
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
@@ -145,6 +146,59 @@ def test_validation_in_folds_is_the_mean_of_blocks(small) -> None:
         prepare(small.data, params("train.validation_fold=3"), MeasuresParams())
 
 
+def test_validation_is_on_the_first_images_alone(small) -> None:
+    """As the loaders that cut COCO's split to 1,000 images; labels are those of a split that has no others."""
+    asked = params("train.measure=cider", "train.validation_images=5")
+    torch.manual_seed(0)
+    setup = prepare(small.data, asked, MeasuresParams())
+    whole = read_captions(small.data.captions, "val")
+    assert setup.validation is not None and setup.validation_relevance is not None and whole.n_images == 8
+    assert setup.validation.captions.image_ids == whole.image_ids[:5]
+    columns = np.flatnonzero(whole.owner < 5)
+    assert setup.validation.captions.caption_ids == [whole.caption_ids[row] for row in columns]
+    alone = choose(["cider"], MeasuresParams())["cider"].fit(setup.validation.captions).score(np.arange(5))
+    np.testing.assert_array_equal(setup.validation_relevance, alone)
+    more = prepare(small.data, params("train.validation_images=1000"), MeasuresParams())
+    assert more.validation is not None and more.validation.captions.n_images == 8, "no more than there are"
+
+
+def test_relevance_that_someone_else_computed_is_cut_as_the_split_is(small, tmp_path: Path) -> None:
+    whole = read_captions(small.data.captions, "val")
+    values = np.random.default_rng(0).random((whole.n_images, whole.n_captions)).astype(np.float32)
+    np.save(tmp_path / "val.npy", values)
+    measures = MeasuresParams(imported={"mine": str(tmp_path / "val.npy")})
+    asked = params("train.measure=mine", "train.validation_images=5")
+    found = prepare(small.data, asked, measures).validation_relevance
+    np.testing.assert_array_equal(found, values[:5, np.flatnonzero(whole.owner < 5)])
+
+
+def test_the_best_epoch_is_found_by_what_the_authors_code_prints(small) -> None:
+    """TERAN's dcg.py (gain 2^rel - 1) and SAM's metric.py: `softer` (104-112) and `softer_order` (114-123)."""
+    torch.manual_seed(0)
+    setup = prepare(small.data, params("train.measure=cider"), MeasuresParams())
+    labels = setup.validation_relevance
+    assert labels is not None
+    names = ("ndcg_exp", "ncs", "ncs_ordered")
+    found = validate(setup.model, setup.validation, labels, None, names)
+    scores = similarity(setup.model.eval(), setup.validation)
+    want = dict.fromkeys(names, 0.0)
+    for S, r in ((scores, labels), (scores.T, labels.T)):
+        gained = np.take_along_axis(r, np.argsort(-S, axis=1, kind="stable"), 1).astype(np.float64)
+        ideal = -np.sort(-r.astype(np.float64), axis=1)
+        discount = np.log2(np.arange(min(25, r.shape[1])) + 2)
+        dcg, best = (((2 ** x[:, : len(discount)] - 1) / discount).sum(1) for x in (gained, ideal))
+        want["ndcg_exp"] += float((dcg / best).mean()) / 2
+        for k in (1, 5, 10):
+            weights = np.array([np.log2(k - place + 1) for place in range(k)])
+            for name, w in (("ncs", np.ones(k)), ("ncs_ordered", weights)):
+                w = w[: r.shape[1]]
+                ratio = (gained[:, :k] * w).mean(1) / ((ideal[:, :k] * w).mean(1) + 1e-10)
+                want[name] += 100 * float(ratio.mean())
+    for name in names:
+        assert found[name] == pytest.approx(want[name], rel=1e-5), name
+    assert not set(names) & validate(setup.model, setup.validation, labels).keys(), "computed where it is asked for"
+
+
 def test_both_best_epochs_are_kept(small, tmp_path: Path, monkeypatch) -> None:
     """rsum is best after the first epoch, NDCG after the third."""
     values = iter(
@@ -167,7 +221,7 @@ def test_both_best_epochs_are_kept(small, tmp_path: Path, monkeypatch) -> None:
     train(small.data, plain, params(), MeasuresParams())
     with pytest.raises(InputError, match="train.also_best_by"):
         _embedded(small, plain, tmp_path / "none", "ndcg")
-    with pytest.raises(InputError, match="name the other"):
+    with pytest.raises(InputError, match="name another"):
         params("train.also_best_by=rsum")
 
 
@@ -206,7 +260,6 @@ def test_a_text_encoder_learns_at_its_own_rate(small, host: str, frozen: bool) -
 
 def test_frequencies_of_reduced_data_are_its_own(small) -> None:
     """CIDEr-D of a share of the images is that of a corpus which has nothing else."""
-    from capgrade.pipelines.measures import choose
     from capgrade.trainer.data.relevance import learnt_from
     from capgrade.trainer.data.subset import DataShare
 

@@ -13,6 +13,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
 from capgrade.trainer.models.concepts import adjacency, choose_concepts, said
 from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig
+from capgrade.trainer.models.word_vectors import word_vectors
 
 from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, same_in_bfloat16, texts
 
@@ -89,6 +90,67 @@ def test_scores_and_losses_are_those_of_the_equations() -> None:
     for name, value in gradients(model, *expected).items():
         close(found[name], value, 1e-6)
     assert found.keys() == dict(model.named_parameters()).keys()
+
+
+def test_evaluation_fuses_as_the_authors_do() -> None:
+    """evaluation.py 241 and 329-360: another share of the instance, and .05 of the consensus' cosine in a score."""
+    parts = {}
+    for name, options in {"instance": {"fusion": 1.0}, "consensus": {"fusion": 0.0}}.items():
+        model = made(**options).eval()
+        parts[name] = [encode(x).vector for encode, x in _sides(model)]
+    instance, consensus = parts["instance"], parts["consensus"]
+    fused = [unit(0.9 * a + 0.1 * b) for a, b in zip(instance, consensus, strict=True)]
+    want = 0.95 * fused[0] @ fused[1].T + 0.05 * consensus[0] @ consensus[1].T
+    model = made(evaluated_fusion=0.9, evaluated_consensus=0.05)
+    sides = [encode(x) for encode, x in _sides(model.eval())]
+    close(model.scores(*sides), want, 1e-9)
+    assert all(torch.allclose(side.vector.norm(dim=1), torch.ones(1).double()) for side in sides), "cosines as others"
+    close(outputs(model.train())[0], outputs(made())[0], 1e-9)
+
+
+def _sides(model: Cvse):
+    batch = images()
+    features = batch.features.to(model.project.weight.dtype)
+    return (model.encode_images, replace(batch, features=features)), (model.encode_captions, texts(PAIRS))
+
+
+def test_initial_weights_are_the_authors() -> None:
+    """model_CVSE.py 56-62 and 158-160, PyTorch's own where it has no line (333-342, 491-493); C_GCN.py 32-34."""
+    torch.manual_seed(0)
+    model = Cvse(CvseConfig(embed=200, word=100, concepts=30), 300, 1000)
+    bounds = {
+        "project.weight": (6 / 500) ** 0.5, "read.embed.weight": (6 / 1100) ** 0.5,
+        "read.gru.weight_hh_l0": 200**-0.5, "graph.first.weight": 100**-0.5, "graph.second.weight": 200**-0.5,
+    }  # fmt: skip
+    for module in ("pool_regions.parts", "pool_words.parts", "pool_words.mean", "pool_regions.common",
+                   "of_images.of_concepts", "of_captions.common"):  # fmt: skip
+        bounds |= {f"{module}.weight": 200**-0.5, f"{module}.bias": 200**-0.5}
+    found = dict(model.named_parameters())
+    for name, bound in bounds.items():
+        largest, size = found[name].abs().max().item(), found[name].numel()
+        assert largest <= bound and (size < 100 or largest > 0.97 * bound), name
+    assert not found["project.bias"].any()
+
+
+def test_words_may_start_from_vectors_of_glove(tmp_path) -> None:
+    """As model_CVSE.py 171-180 looks them up; a word that is not there keeps a normal draw."""
+    path = tmp_path / "glove.txt"
+    lines = ["dog 1 2 3 4 5", "red\xa0car 9 9 9 9 9", "car .5 0 0 0 -1", "xray 7 7 7 7 7", "and 8 8 8 8 8"]
+    path.write_text("\n".join(lines) + "\n")
+    words = ("dog", "x-ray", "and/or", "'car'", "unheard")
+    found = word_vectors(path, words, 5)
+    assert {k: vector.tolist() for k, vector in found.items()} == {
+        0: [1, 2, 3, 4, 5], 1: [7] * 5, 2: [8] * 5, 3: [0.5, 0, 0, 0, -1],
+    }  # fmt: skip
+    model = made(words=str(path))
+    assert model.read.embed.weight[5].tolist() == [1, 2, 3, 4, 5] and model.read.embed.weight[13].tolist()[0] == 0.5
+    assert model.read.embed.weight.abs().max() < 10 and not model.read.embed.weight[4].eq(0).any()
+    for text, problem in (("dog 1 2", "2 numbers of 'dog'"), ("dog 1 2 3 4 x", "not all numbers"), ("a 1", "none of")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=problem):
+            word_vectors(path, ("dog",), 5)
+    with pytest.raises(InputError, match="no such file of word vectors"):
+        word_vectors(tmp_path / "none", ("dog",), 5)
 
 
 def test_padding_changes_nothing() -> None:
