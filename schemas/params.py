@@ -22,7 +22,7 @@ Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
-# Which epoch is the best: sums of recall or NCS at 1, 5 and 10, both directions; NDCG@25 with the gain rel or 2^rel - 1.
+# The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 _Model = TypeVar("_Model", bound=BaseModel)
