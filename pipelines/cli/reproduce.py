@@ -68,6 +68,7 @@ def _require(recipe: Recipe, params: Path | None, sets: list[str], small: bool) 
 
 
 def _listed(name: str, one: dict) -> str:
-    return (
+    line = (
         f"{name:22}{one['paper']}, table {one['table']}; needs {', '.join(one['needs'])}; verified: {one['verified']}"
     )
+    return f"{line}; {one['network']}" if one["network"] else line

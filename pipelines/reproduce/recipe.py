@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Block, validated
+from capgrade.schemas.presets import with_preset
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(
@@ -31,6 +32,15 @@ NEEDS: dict[str, str] = {
     "bert": "bert-base-uncased, from the hub or a folder",
     "eccv": "the package eccv-caption",
     "people": "people who judge",
+}
+
+
+# How far a network of ours is from its paper's, where that decides what a row can tell.
+DISTANT: dict[str, str] = {
+    "single_stream": (
+        "not the paper's network: five residual blocks on 32 x 32 pixels that are drawn from region features, learned "
+        "from scratch; the paper's is an InceptionResNet-V1 on 256 x 256 pixels of the picture, with Word2Vec"
+    ),
 }
 
 
@@ -120,6 +130,13 @@ class Recipe(Block):
     def rows(self) -> list[Row]:
         return [row for section in self.sections for row in section.rows]
 
+    @property
+    def distance(self) -> str | None:
+        """How far the networks of its runs are from the paper's; None where they are its."""
+        models = [with_preset(block, self.presets).get("model") or {} for block in self.runs.values()]
+        found = dict.fromkeys(DISTANT[model["name"]] for model in models if model.get("name") in DISTANT)
+        return "; ".join(found) or None
+
     @model_validator(mode="after")
     def _all_is_known(self) -> Recipe:
         for row in self.rows:
@@ -150,9 +167,16 @@ def load_recipe(name: str) -> Recipe:
 
 
 def listing() -> dict[str, dict[str, Any]]:
-    """Every recipe: its paper and table, what it needs, and what was verified."""
+    """Every recipe: its paper and table, what it needs, what was verified, and how far its network is from the paper's
+    (null: it is the paper's)."""
     recipes = {name: load_recipe(name) for name in names()}
     return {
-        name: {"paper": one.paper, "table": one.table, "needs": list(one.needs), "verified": one.verified}
+        name: {
+            "paper": one.paper,
+            "table": one.table,
+            "needs": list(one.needs),
+            "verified": one.verified,
+            "network": one.distance,
+        }  # fmt: skip
         for name, one in recipes.items()
     }

@@ -33,7 +33,15 @@ def as_json(name: str, recipe: Recipe, parts: Sequence[Part], notes: Sequence[st
         }
         for part in parts
     ]
-    facts = {"recipe": name, "paper": recipe.paper, "table": recipe.table, "title": recipe.title, "small": small}
+    facts: dict[str, Any] = {
+        "recipe": name,
+        "paper": recipe.paper,
+        "table": recipe.table,
+        "title": recipe.title,
+        "small": small,
+    }
+    if recipe.distance:
+        facts["network"] = recipe.distance
     return {**facts, "sections": sections, "notes": list(notes)}
 
 
@@ -49,6 +57,8 @@ def markdown(found: dict[str, Any]) -> str:
     lines = [f"# {found['paper']}, table {found['table']}: {found['title']}", ""]
     if found["small"]:
         lines += ["**`--small`: sizes and steps to see that everything runs. These figures mean nothing.**", ""]
+    if "network" in found:
+        lines += [f"**The rows of ours are {found['network']}.**", ""]
     for section in found["sections"]:
         lines += [f"## {section['title']} ({section['protocol']})", ""]
         header = ["", "", *section["columns"]]

@@ -10,6 +10,8 @@ import pytest
 
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe
 from capgrade.pipelines.reproduce.scored import metrics_of
+from capgrade.pipelines.reproduce.settings import settings_of
+from capgrade.pipelines.reproduce.table import as_json, markdown
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.metrics.base import Positives
@@ -160,5 +162,30 @@ def test_the_list(capsys) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["sam-1"] == {
         "paper": "SAM", "table": "1", "needs": ["captions", "judgements", "spice"], "verified": "here",
+        "network": None,
     }  # fmt: skip
     assert {one["verified"] for one in found.values()} == {"here", "scenes"}
+
+
+def test_a_network_that_is_not_the_papers_is_said_in_the_list_and_above_the_table(capsys) -> None:
+    assert call("reproduce", "--list") == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert ("InceptionResNet-V1 on 256 x 256" in line) == line.startswith("semanticmap-"), line
+    recipe = load_recipe("semanticmap-3")
+    found = as_json("semanticmap-3", recipe, [], ["a note"], small=False)
+    lines = markdown(found).splitlines()
+    assert "five residual blocks on 32 x 32 pixels" in lines[2] and "five" in found["network"]
+    assert "network" not in as_json("sam-5", load_recipe("sam-5"), [], [], small=False)
+
+
+def test_recipes_of_sam_have_the_values_of_the_authors_example() -> None:
+    """README 56: --cider_weight 10 --metric_samples random --metric_div 6 for a tenth of COCO."""
+    for name in ("sam-2-coco", "sam-2-f30k"):
+        recipe = load_recipe(name)
+        terms = [run.loss[-1] for key, run in settings_of(recipe, None, [], False).runs.items() if "-sam" in key]
+        assert len(terms) == 4 and all(term["name"] == "sam" for term in terms)
+        assert {(term["weight"], term["tau"], term["negatives"]) for term in terms} == {(10, 6, "random")}
+    for name in ("sam-2-coco", "sam-3-f30k", "sam-4-coco", "sam-4-f30k", "sam-5"):
+        runs = settings_of(load_recipe(name), None, [], False).runs.values()
+        hosts = [run for run in runs if run.model.name == "cvse" and run.loss[-1]["name"] == "sam"]
+        assert hosts and all(run.best_by.startswith("ncs") and run.model.options["fusion"] == 0.75 for run in hosts)

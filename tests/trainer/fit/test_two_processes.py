@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
+from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.distributed import Process, device_of_process
 from tests.conftest import ROOT
 from tests.trainer.fit.runs import SMALL, column, run
@@ -47,10 +48,15 @@ def two(small, tmp_path: Path, script: str, *sets: str) -> Path:
     return tmp_path
 
 
-LEARN = """
+REST = ("train.batch_size=20", "train.drop_last=false", "train.loss=[{name: triplet, negatives: sum}]")
+LEARN = (
+    f"REST = {REST}"
+    + """
 go("two", "train.epochs=2", "train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
+go("two rest", "train.epochs=1", "train.model.options={embed: 32, word: 16}", *REST)
 go("unused", "train.epochs=1", "train.model={name: single_stream, options: {width: 8}}")
 """
+)
 
 
 def test_two_processes_learn_as_one(small, tmp_path):
@@ -58,9 +64,11 @@ def test_two_processes_learn_as_one(small, tmp_path):
     two(small, tmp_path, LEARN)
     sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
     run(small.data, tmp_path / "one", *sets, epochs=2)
+    run(small.data, tmp_path / "one rest", "train.model.options={embed: 32, word: 16}", *REST, epochs=1)
     run(small.data, tmp_path / "one_unused", "train.model={name: single_stream, options: {width: 8}}", epochs=1)
-    for one, both in (("one", "two"), ("one_unused", "unused")):
+    for one, both in (("one", "two"), ("one rest", "two rest"), ("one_unused", "unused")):
         found = [[float(x) for x in column(tmp_path / name, "loss")] for name in (one, both)]
+        assert "rest" not in one or len(found[0]) == 3, "48 pairs in 20, 20 and 8"
         assert found[1] == pytest.approx(found[0], rel=1e-4)
 
 
@@ -114,6 +122,12 @@ def test_gather_leaves_others_gradients_alone_and_errors_reach_both(small, tmp_p
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]
+
+
+def test_a_batch_that_processes_cannot_share_is_refused():
+    with pytest.raises(InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"):
+        stage._part(35, Process(0, 2))
+    assert stage._part(36, Process(1, 2)) == slice(18, 36)
 
 
 def test_each_process_has_its_own_gpu(monkeypatch):
