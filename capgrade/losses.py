@@ -116,7 +116,7 @@ def daa(
     weights: Tensor | None = None, *, temperature: float = DEFAULTS["daa"]["temperature"],
     form: Form = DEFAULTS["daa"]["form"],
 ) -> Tensor:  # fmt: skip
-    """(1 - ASP of images) + (1 - ASP of captions) on soft ranks (Yang et al. 2022, eq. 8-10); in 0..2.
+    """(1 - ASP of images) + (1 - ASP of captions) on soft ranks (Li et al. 2022, eq. 8-10); in 0..2.
 
     Candidates of known relevance count by their weights. form: paper, or authors (square batches, everything known).
     O(B C^2) memory. Shapes and errors: see the module.

@@ -54,7 +54,7 @@ def ncs(
 
 
 def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
-    """ASP = mean over candidates of min / max of their ranks by score and by relevance; in (0, 1] (Yang et al. 2022).
+    """ASP = mean over candidates of min / max of their ranks by score and by relevance; in (0, 1] (Li et al. 2022).
 
     >>> asp(np.array([[0.9, 0.2]]), np.array([[0.0, 1.0]]))
     array([0.5])

@@ -99,7 +99,9 @@ def embed(
     pooling: Annotated[
         str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
     ] = None,
-    best_by: Annotated[str | None, typer.Option(help="rsum or ndcg: of a run with train.also_best_by.")] = None,
+    best_by: Annotated[
+        str | None, typer.Option(help="train.best_by or train.also_best_by of the run: which best epoch.")
+    ] = None,
     coarse: Annotated[
         Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
     ] = None,

@@ -31,7 +31,7 @@ def daa(batch: ScoredBatch, *, temperature: Above0 = 0.001, form: Literal["paper
     One rank is by similarity, the other by relevance, both over candidates of known relevance, each counting its weight
     where relevance was sampled; no gradient goes into relevance. Their weight is 25 on COCO, 10 on Flickr30K.
     `authors`: InputError unless every relevance is known.
-    Source: Yang et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
+    Source: Li et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
     """
     if form == "authors":
         all_known(batch, "daa")
