@@ -102,6 +102,15 @@ def test_every_hyper_parameter_has_a_source_or_a_reason(preset):
     assert not without, "cite the authors' line in authors.yaml, or say there why it is ours"
 
 
+@pytest.mark.parametrize("preset", SHIPPED)
+def test_every_reason_is_for_something(preset):
+    model = load_params(None, [f"train.preset={preset}"]).train.model
+    config = configure(model.name, model.options, 2048, 10)
+    fields = {*ALWAYS, *settings(preset), *facts_of(preset), *(f"model.{name}" for name in asdict(config))}
+    unused = [pattern for pattern in reasons_of(preset) if not any(fnmatch(field, pattern) for field in fields)]
+    assert not unused, "a reason for what the preset does not have"
+
+
 def test_every_fact_is_of_a_preset_and_has_its_place():
     assert AUTHORS["presets"].keys() == SHIPPED.keys()
     used = {group for preset in AUTHORS["presets"].values() for group in preset["groups"]}
