@@ -175,8 +175,8 @@ def soft_rank(values, at, among, temperature, weights=None):
 
 
 def loop_daa(S, R, own, known, temperature=0.05):
-    """Li et al. 2022, eq. 8 to 10: 1 - the mean of min / max of two ranks, both directions; a query for each pair, and a
-    known candidate as often as it stands for."""
+    """Li et al. 2022, eq. 8 to 10: 1 - the mean of min / max of two ranks, both directions; a query for each pair,
+    and a known candidate as often as it stands for."""
     total, weights = 0.0, weights_of(torch.tensor(own), torch.tensor(known)).numpy()
     for way in range(2):
         shares = []
