@@ -15,12 +15,13 @@ from capgrade.explorer.estimates import accepted_per_image
 from capgrade.explorer.ratings import Ratings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
+from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_text
 from capgrade.schemas.lines import number, read_table
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, Plan
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
-HEADER = ("image_id", "caption_id", "score", "reviewers")
+HEADER = ("image_id", "caption_id", "score", "reviewers", SCALE)
 Level = Literal["ordinal", "interval"]
 LEVELS: tuple[Level, ...] = ("ordinal", "interval")
 Table = Mapping[str, Mapping[int, float]]  # reviewer -> item -> score
@@ -48,20 +49,22 @@ def judgements_csv(ratings: Ratings) -> tuple[str, int]:
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    writer.writerows((*pair, f"{np.mean(given):.6g}", len(given)) for pair, given in scores.items())
+    writer.writerows(
+        (*pair, f"{np.mean(given):.6g}", len(given), scale_text(*GRADES)) for pair, given in scores.items()
+    )
     return text.getvalue(), len(scores)
 
 
-def agreement(ratings: Ratings, judged: Table | None = None) -> dict[str, Any]:
+def agreement(ratings: Ratings, judged: Table | None = None, scale: tuple[float, float] = GRADES) -> dict[str, Any]:
     """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
     the captions per image that each rater accepts (`accepted_per_image`).
 
-    `judged` are other raters' scores, such as a model's: "people" is the alpha without them, "with_people" that of each
-    one and the mean of people. alpha is None where it is not defined: no pair that two rated, or one score throughout.
+    `judged` are other raters' scores, such as a model's, of `scale`: 0 to 5, or yes and no. "people" is the alpha without them,
+    "with_people" that of each one and the mean of people. alpha is None where it is not defined: no pair that two rated, or one score throughout.
     """
     people = ratings.all()
     found: dict[str, Mapping[int, float]] = {**people, **(judged or {})}
-    _refuse_mixed(people, judged or {})
+    _refuse_mixed(people, judged or {}, scale)
     matrix = rating_matrix(found, len(ratings.plan.items))
     result: dict[str, Any] = {
         "protocol": ratings.plan.protocol,
@@ -77,7 +80,7 @@ def agreement(ratings: Ratings, judged: Table | None = None) -> dict[str, Any]:
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
     if ratings.plan.protocol == POOL:
-        least = RELEVANT if _top(found) > 1 else 0.5
+        least = RELEVANT if scale == GRADES else 0.5
         tables = {**found, "mean of people": mean_scores(people)} if len(people) > 1 else found
         result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
     return result
@@ -96,33 +99,34 @@ def _of_two(one: Mapping[int, float], other: Mapping[int, float], items: int) ->
     return {level: alpha(rating_matrix({"one": one, "other": other}, items), level) for level in LEVELS}
 
 
-def _top(found: Table) -> float:
-    return max((score for table in found.values() for score in table.values()), default=0.0)
-
-
-def _refuse_mixed(people: Table, judged: Table) -> None:
+def _refuse_mixed(people: Table, judged: Table, scale: tuple[float, float]) -> None:
     if set(people) & set(judged):
         raise InputError(
             f"'{sorted(set(people) & set(judged))[0]}' is a reviewer too", remedy="name the rater otherwise"
         )
-    if people and judged and (_top(people) > 1) != (_top(judged) > 1):
-        raise InputError("answers of yes or no beside scores of 0 to 5", remedy="judge on one scale")
+    if scale not in (GRADES, SHARES) or (people and scale != GRADES):
+        problem = f"answers of {scale_text(*scale)} in a review of {scale_text(*GRADES)}"
+        raise InputError(problem, remedy="judge on one scale")
 
 
-def read_judged(path: Path, plan: Plan) -> dict[str, dict[int, float]]:
-    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`. InputError for another table, and where
-    it has none of the pairs."""
+def read_judged(path: Path, plan: Plan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
+    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`, and their scale. InputError for another
+    table, for two scales, and where it has none of the pairs."""
     at: dict[tuple[str, str], list[int]] = {}
     for place, item in enumerate(plan.items):
         at.setdefault((item.image_id, item.caption_id), []).append(place)
     found: dict[str, dict[int, float]] = {}
-    for line, row in read_table(path, ("image_id", "caption_id", "score", "rater")):
+    scales: set[str] = set()
+    for line, row in read_table(path, ("image_id", "caption_id", "score", "rater", SCALE)):
         score = number(row["score"], path, line)
+        scales.add(row[SCALE])
         for k in at.get((row["image_id"], row["caption_id"]), []):
             found.setdefault(row["rater"], {})[k] = score
     if not found:
         raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
-    return found
+    if len(scales) > 1:
+        raise InputError(f"two scales: {' and '.join(sorted(scales))}", file=path, remedy="judge on one scale")
+    return found, parse_scale(scales.pop())
 
 
 def rating_matrix(found: Table, items: int) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.agreement.calibration import Calibration, load, refuse_other, save
+from capgrade.pipelines.agreement.calibration import Calibration, load, refuse_other, save, scale_of
 from capgrade.pipelines.agreement.calibration import calibrate as fit_curves
 from capgrade.pipelines.agreement.ceiling import human
 from capgrade.pipelines.agreement.coefficients import coefficients, intervals
@@ -45,6 +46,8 @@ def agree(
     calibrate: Path | None = None,
     accept: float | None = None,
     calibration: Path | None = None,
+    scale: tuple[float, float] | None = None,
+    sampling: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
@@ -57,9 +60,11 @@ def agree(
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
     With `calibration`, such a file of other judgements, what values mean by it is judged too (`meanings`);
-    "calibration" of a column of probabilities is its error among these judgements' non-original pairs.
-    Raises InputError for ids or values that do not fit, where something else stands at `pairs` or `calibrate`, for
-    any of these with judgements that do not allow it, for a `calibration` of other measures or parameters, and when an
+    "calibration" of a column of probabilities is its error among these judgements' non-original pairs. Both need the
+    scale of the scores: `scale`, lowest and highest, where the file does not say it. `sampling` says for a calibration
+    how the judged pairs were come by: "random", any pair as likely, or "chosen", the default unless all were judged.
+    Raises InputError for ids or values that do not fit, for a scale that is asked for and not known, where something else stands at
+    `pairs` or `calibrate`, for any of these with judgements that do not allow it, for a `calibration` of other measures or parameters, and when an
     input changes while it is read.
     """
     if calibrate:
@@ -72,8 +77,11 @@ def agree(
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
     inputs = _inputs(captions_dir, judgements, names, measures, calibration)
     captions = read_captions(captions_dir, split)
-    people = read_people(judgements, captions)
+    people = read_people(judgements, captions, scale)
+    people = replace(people, sampling=sampling or people.sampling)
     _refuse_files(people, judgements, pairs, calibrate or calibration)
+    if calibrate or calibration:
+        scale_of(people, accept, judgements)
     known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
     original = captions.owner[people.caption] == people.image
     labels = {
@@ -140,6 +148,7 @@ def _calibrate(
 ) -> Calibration:
     curves, scale = fit_curves(labels, people, captions.owner[people.caption], accept)
     facts = {**judged, "pairs": len(people.score), "split": captions.split, "captions": captions.digest}
+    facts |= {"sampling": people.sampling}
     made = Calibration(curves, measures.used(list(labels)), {**scale, "judgements": facts})
     save(path, made)
     return made

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from capgrade.schemas.errors import InputError
+
+SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
+GRADES, SHARES, EXPERTS = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # scores 0 to 5, yes or no, Flickr8k's experts
+RANDOM, CHOSEN = "random", "chosen"  # how judged pairs were come by: any pair as likely, or for some likeness
+
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {
     PEOPLE: "Agreement with human judgements",
@@ -13,3 +19,21 @@ SAID = {
     TRUTH: "the true relevance of generated scenes, which no person judged",
     VALUES: "values that another program computed, which no person judged",
 }
+
+
+def scale_text(low: float, high: float) -> str:
+    """As a column or an option has it: `0..5`."""
+    return f"{low:g}..{high:g}"
+
+
+def parse_scale(text: str) -> tuple[float, float]:
+    """The lowest and the highest score that people could give. InputError for another text than `LOW..HIGH`."""
+    low, dots, high = text.partition("..")
+    try:
+        scale = float(low), float(high)
+        right = dots and scale[0] < scale[1] < float("inf") and scale[0] > float("-inf")
+    except ValueError:
+        right = False
+    if not right:
+        raise InputError(f"no scale: '{text}'", remedy="give the lowest and the highest score, such as 0..5")
+    return scale

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.curve import TOP, Curve, Scale, fit
+from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, read_json, write_json
+from capgrade.schemas.judges import CHOSEN, EXPERTS, GRADES, RANDOM, SHARES
 from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
-KIND, FORMAT = "calibration", 2
+KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
+ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody says --accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 
@@ -28,6 +30,11 @@ class Calibration:
     curves: dict[str, Curve]
     params: dict[str, Any]
     facts: dict[str, Any]
+
+    @property
+    def random(self) -> bool:
+        """Whether any pair was as likely to be judged: then its probabilities hold for pairs that nobody judged."""
+        return bool(self.facts["judgements"]["sampling"] == RANDOM)
 
     def of(self, used: Mapping[str, Any], made: Path, path: Path) -> Calibration:
         """That of the measures in `used` alone, name -> parameters, in their order. InputError where it knows none, and
@@ -86,37 +93,33 @@ def load(path: Path) -> Calibration:
         if not whole:
             raise ValueError("curves of uneven lengths")
         facts = {key: found[key] for key in ("judgements", "accept", "low", "high", "package")}
+        if facts["judgements"]["sampling"] not in (RANDOM, CHOSEN):
+            raise ValueError(f"sampling {facts['judgements']['sampling']}")
         return Calibration(curves, dict(found["params"]), facts)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"not a calibration ({type(error).__name__}: {error})"
         raise InputError(problem, file=path, remedy="give what capgrade agree --calibrate wrote") from error
 
 
-def scale_of(people: Judgements) -> Scale:
-    """A review's are 0..5 (accepted from 3 on). Others tell it themselves: shares of yes or truth in 0..1 (accepted
-    from a half on), several ratings of 1..4 (from 3 on, as Flickr8k's experts), else 0..5 (from 3 on, as Crisscrossed
-    Captions). InputError for other scores."""
-    if people.graded:
-        return Scale(3.0, 0.0, TOP)
-    given = people.score if people.ratings is None else people.ratings.value
-    low, high = float(given.min()), float(given.max())
-    if low < 0 or high > TOP:
-        problem = f"scores from {low:g} to {high:g}"
-        raise InputError(problem, remedy="calibrate on scores of 0 to 1, 1 to 4 or 0 to 5: divide them first")
-    if high <= 1:
-        return Scale(0.5, 0.0, 1.0)
-    return Scale(3.0, 1.0, 4.0) if people.ratings is not None and high <= 4 and low >= 1 else Scale(3.0, 0.0, TOP)
+def scale_of(people: Judgements, accept: float | None = None, file: Path | None = None) -> Scale:
+    """The judgements' scale, and the score from which people accept: `accept`, else half of the shares of yes, 3 of 0
+    to 5 and of 1 to 4. InputError where the scale is not known, another one comes without `accept`, and for an `accept`
+    beyond the scores."""
+    if people.scale is None:
+        remedy = "give --scale LOW..HIGH, such as 0..5, or a column `scale` with it"
+        raise InputError("does not say between which scores people chose", file=file, remedy=remedy)
+    low, high = people.scale
+    accept = ACCEPTED_FROM.get(people.scale) if accept is None else accept
+    if accept is None or not low < accept <= high:
+        said = "nobody says from which score people accept" if accept is None else f"accepted from {accept:g} on"
+        remedy = "give --accept on the scale of the judgements"
+        raise InputError(f"{said}, scores are {low:g} to {high:g}", file=file, remedy=remedy)
+    return Scale(accept, low, high)
 
 
 def calibrate(
     labels: Mapping[str, np.ndarray], people: Judgements, owner: np.ndarray, accept: float | None
 ) -> tuple[dict[str, Curve], dict[str, float]]:
-    """Curves by measure (`fit`), and `accept`, `low` and `high` of the judgements. InputError as `fit`, and for an
-    `accept` beyond the scores."""
-    scale = scale_of(people)
-    if accept is not None:
-        scale = replace(scale, accept=accept)
-    if not scale.low < scale.accept <= scale.high:
-        problem = f"accepted from {scale.accept:g} on, scores are {scale.low:g} to {scale.high:g}"
-        raise InputError(problem, remedy="give --accept on the scale of the judgements")
+    """Curves by measure (`fit`), and `accept`, `low` and `high` of the judgements. Errors as `fit` and `scale_of`."""
+    scale = scale_of(people, accept)
     return {name: fit(values, people, owner, scale) for name, values in labels.items()}, asdict(scale)

@@ -132,8 +132,11 @@ def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[flo
 
 def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, list[dict[str, float]]]:
     """Expected calibration error of probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally
-    many pairs."""
-    parts = np.array_split(np.argsort(predicted, kind="stable"), BINS)
+    many pairs, as far as equal probabilities, which stay together, allow it."""
+    order = np.argsort(predicted, kind="stable")
+    ends = np.linspace(0, len(order), BINS + 1).astype(np.int64)[1:-1]
+    rising = predicted[order]
+    parts = np.split(order, np.searchsorted(rising, rising[ends]))
     table = [
         {"predicted": float(predicted[part].mean()), "accepted": float(accepted[part].mean()), "pairs": len(part)}
         for part in parts

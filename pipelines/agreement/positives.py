@@ -11,6 +11,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.eccv_lists import lists_folder, read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.judges import SHARES
 
 NAME = "eccv"
 OTHERS = 100  # pairs drawn beside each annotated image or caption
@@ -33,7 +34,7 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     yes = np.unique(np.concatenate([of_image * n + caption_of, image_of * n + of_caption]))
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
-    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED)
+    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED, scale=SHARES)
 
 
 def lists_digest() -> str:

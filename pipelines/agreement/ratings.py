@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.schemas.judges import CHOSEN, SHARES
+
 
 @dataclass(frozen=True)
 class Ratings:
@@ -36,17 +38,19 @@ class Ratings:
 class Judgements:
     """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]. Where a
     pair has several ratings, `score` is their mean and `ratings` has each. `uncalibrated` says why these cannot tell
-    what a value means to people, where they cannot. `graded`: scores are 0 to 5, whichever of them were given."""
+    what a value means to people, where they cannot. `scale`: the lowest and the highest score that could be given, None
+    where the file does not say. `sampling`: RANDOM where any pair was as likely to be judged, else CHOSEN."""
 
     image: np.ndarray
     caption: np.ndarray
     score: np.ndarray
     ratings: Ratings | None = None
     uncalibrated: str | None = None
-    graded: bool = False
+    scale: tuple[float, float] | None = None
+    sampling: str = CHOSEN
 
     @property
     def binary(self) -> bool:
-        """Whether people said yes or no: every rating is 0 or 1, and both were given."""
+        """Whether people said yes or no: every rating is 0 or 1, both were given, and no other could be."""
         given = self.score if self.ratings is None else self.ratings.value
-        return not self.graded and set(np.unique(given)) == {0.0, 1.0}
+        return self.scale in (None, SHARES) and set(np.unique(given)) == {0.0, 1.0}

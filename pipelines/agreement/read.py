@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,9 @@ from capgrade.pipelines.agreement.within import CAPTION, IMAGE, columns_within, 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
+from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
 from capgrade.schemas.lines import number, read_lines
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS
 
@@ -33,11 +34,12 @@ class _Row(NamedTuple):
     image: str
     caption: str
     ratings: tuple[float, ...]
+    scale: tuple[float, float] | None = None
 
 
-def read_people(path: Path, captions: Captions) -> Judgements:
+def read_people(path: Path, captions: Captions, scale: tuple[float, float] | None = None) -> Judgements:
     """As `read_judgements`, and pairs of captions or of images too, which are `Within`."""
-    return read_within(path, captions) or read_judgements(path, captions)
+    return read_within(path, captions) or read_judgements(path, captions, scale)
 
 
 def judged_digest(path: Path) -> str:
@@ -54,10 +56,11 @@ def _is_eccv(path: Path) -> bool:
     return str(path) == NAME and not path.exists()
 
 
-def read_judgements(path: Path, captions: Captions) -> Judgements:
+def read_judgements(path: Path, captions: Captions, scale: tuple[float, float] | None = None) -> Judgements:
     """Read judgements of pairs of an image and a caption. Formats, told by what is in the file:
 
-    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then;
+    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then; `scale`, the
+      same in each row, says which scores could be given: `0..5`;
     - Crisscrossed Captions SITS (csv of `caption`, `image`, `agg_score`, ...);
     - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
     - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
@@ -65,16 +68,17 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     - the folder of a review (`capgrade review sample`): a rating per reviewer and pair;
     - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
 
-    Without a column `rater` each row is a judgement of its own. Raises InputError for another layout, a score that is
-    not a finite number, an id the captions do not have, and a pair that one rater judged twice.
+    Without a column `rater` each row is a judgement of its own. `scale` is that of a table which does not say it.
+    Raises InputError for another layout, a score that is not a finite number or off the scale, two scales, an id the
+    captions do not have, and a pair that one rater judged twice.
     """
     if _is_eccv(path):
         return eccv_judgements(captions)
     if path.suffix == ".arrow":
         return _dense(path, captions)
     if path.is_dir():
-        rows = [_Row(0, *pair, ratings) for pair, ratings in reviewed(path).items()]
-        return replace(_judgements(rows, captions, path), graded=True)
+        rows = [_Row(0, *pair, ratings, GRADES) for pair, ratings in reviewed(path).items()]
+        return _judgements(rows, captions, path, scale)
     try:
         following = (line for _, line in read_lines(path, keep_ends=True))
         first = next(following, "")
@@ -85,23 +89,56 @@ def read_judgements(path: Path, captions: Captions) -> Judgements:
     if not rows:
         remedy = "check that it was written to its end"
         raise InputError("no judgements, a header alone" if first else "empty", file=path, remedy=remedy)
-    return _judgements(rows, captions, path)
+    return _judgements(rows, captions, path, scale)
 
 
-def _judgements(rows: Sequence[_Row], captions: Captions, path: Path) -> Judgements:
+def _judgements(rows: Sequence[_Row], captions: Captions, path: Path, given: tuple[float, float] | None) -> Judgements:
+    scale = _scale(rows, path, given)
     image_at = {image: k for k, image in enumerate(captions.image_ids)}
     caption_at = {caption: k for k, caption in enumerate(captions.caption_ids)}
     image = np.array([_find(image_at, row.image, "image", path, row.line) for row in rows])
     caption = np.array([_find(caption_at, row.caption, "caption", path, row.line) for row in rows])
     ratings = Ratings.of([row.ratings for row in rows])
-    return Judgements(image, caption, ratings.means, ratings if ratings.counts.max() > 1 else None)
+    return Judgements(image, caption, ratings.means, ratings if ratings.counts.max() > 1 else None, scale=scale)
+
+
+def _scale(rows: Sequence[_Row], path: Path, given: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The one that the file says, else the given one; every rating is within it."""
+    scale = given or rows[0].scale
+    for row in rows:
+        if (row.scale or given) != scale:
+            raise _two_scales(path, row.line, scale, row.scale)
+        off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
+        if scale and off:
+            problem = f"score {off[0]:g} is off the scale {scale_text(*scale)}"
+            raise InputError(problem, file=path, row=row.line or None, remedy="correct the score or the scale")
+    return scale
+
+
+def _two_scales(path: Path, line: int, *scales: tuple[float, float] | None) -> InputError:
+    named = " and ".join(scale_text(*scale) if scale else "none" for scale in scales)
+    remedy = "keep judgements of one scale in a file, and give --scale as the file has it"
+    return InputError(f"two scales: {named}", file=path, row=line or None, remedy=remedy)
 
 
 def _dense(path: Path, captions: Captions) -> Judgements:
     dense = read_relevance(path)
     dense.require(captions)
     image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
-    return Judgements(image, caption, dense.matrix().ravel().astype(np.float64))
+    score, scale = dense.matrix().ravel().astype(np.float64), _range(dense.metadata.get("measure"))
+    return Judgements(image, caption, score, scale=scale, sampling=RANDOM)
+
+
+def _range(measure: str | None) -> tuple[float, float] | None:
+    """The lowest and the highest value; None for an imported matrix and for mixtures."""
+    from capgrade.pipelines.measures import MEASURES
+
+    if measure == TRUTH:
+        return SHARES
+    if measure not in MEASURES:
+        return None
+    made = MEASURES[measure](MeasuresParams())
+    return made.low, made.high
 
 
 def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
@@ -115,7 +152,7 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
     elif {"image_id", "caption_id", "score"} <= set(names):
         for row in reader:
             score = number(row["score"], path, reader.line_num)
-            yield _Row(reader.line_num, row["image_id"], row["caption_id"], (score,))
+            yield _Row(reader.line_num, row["image_id"], row["caption_id"], (score,), _said(row))
     elif of := columns_within(set(names)):
         remedy = "give pairs of an image and a caption; pairs of one kind are for capgrade agree alone"
         raise InputError(f"judgements of pairs of {of}", file=path, row=1, remedy=remedy)
@@ -127,21 +164,28 @@ def _cxc(row: Mapping[str, str], path: Path, line: int) -> _Row:
     caption, image = CAPTION.match(row["caption"] or ""), IMAGE.match(row["image"] or "")
     if caption is None or image is None:
         raise InputError(f"not Crisscrossed Captions ids: {row['caption']}, {row['image']}", file=path, row=line)
-    return _Row(line, image[1], caption[1], (number(row["agg_score"], path, line),))
+    return _Row(line, image[1], caption[1], (number(row["agg_score"], path, line),), GRADES)
+
+
+def _said(row: Mapping[str, str]) -> tuple[float, float] | None:
+    """The scale in a row of a table that has such a column."""
+    return parse_scale(row[SCALE] or "") if SCALE in row else None
 
 
 def _by_rater(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
     """Pairs in order of first appearance, each with the ratings of all its raters."""
-    found: dict[tuple[str, str], tuple[int, dict[str, float]]] = {}
+    found: dict[tuple[str, str], tuple[int, dict[str, float], tuple[float, float] | None]] = {}
     for row in reader:
         at = (row["image_id"], row["caption_id"])
-        given = found.setdefault(at, (reader.line_num, {}))[1]
+        _, given, scale = found.setdefault(at, (reader.line_num, {}, _said(row)))
+        if scale != _said(row):
+            raise _two_scales(path, reader.line_num, scale, _said(row))
         if row["rater"] in given:
             problem = f"{row['rater']} rated image '{at[0]}', caption '{at[1]}' twice"
             raise InputError(problem, file=path, row=reader.line_num, remedy="keep one rating per rater and pair")
         given[row["rater"]] = number(row["score"], path, reader.line_num)
-    for (image, caption), (line, given) in found.items():
-        yield _Row(line, image, caption, tuple(given.values()))
+    for (image, caption), (line, given, scale) in found.items():
+        yield _Row(line, image, caption, tuple(given.values()), scale)
 
 
 def _flickr(lines: Iterator[str], path: Path) -> Iterator[_Row]:
@@ -150,19 +194,20 @@ def _flickr(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         if len(fields) != 5:
             remedy = "image, caption, and share of yes, yes, no, or the scores of three experts, between tabs"
             raise InputError(f"{len(fields)} fields between tabs", file=path, row=line, remedy=remedy)
-        yield _Row(line, fields[0], fields[1], _votes([number(field, path, line) for field in fields[2:]], path, line))
+        votes = _votes([number(field, path, line) for field in fields[2:]], path, line)
+        yield _Row(line, fields[0], fields[1], *votes)
 
 
-def _votes(given: Sequence[float], path: Path, line: int) -> tuple[float, ...]:
-    """Three scores of 1 to 4 from experts, else a share of yes with how many said yes and no."""
+def _votes(given: Sequence[float], path: Path, line: int) -> tuple[tuple[float, ...], tuple[float, float]]:
+    """Three scores of 1 to 4 from experts, else a share of yes with how many said yes and no; and the scale."""
     if all(value in (1, 2, 3, 4) for value in given):
-        return tuple(given)
+        return tuple(given), EXPERTS
     share, yes, no = given
     whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
     if not whole or abs(share - yes / (yes + no)) > 1e-3:
         problem = f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three scores of 1 to 4"
         raise InputError(problem, file=path, row=line, remedy="take the file as Flickr8k has it")
-    return (1.0,) * int(yes) + (0.0,) * int(no)
+    return (1.0,) * int(yes) + (0.0,) * int(no), SHARES
 
 
 def _find(at: dict[str, int], key: str, what: str, path: Path, line: int) -> int:

@@ -28,9 +28,9 @@ def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> d
 def held(meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray) -> dict[str, Any]:
     """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted as `scale_of` these
     judgements has it."""
+    columns = [name for name in meant if name.endswith(ACCEPTED)]
+    if not columns:
+        return {}
     yes = (people.score[other] >= scale_of(people).accept).astype(np.float64)
-    found = {}
-    for name in (name for name in meant if name.endswith(ACCEPTED)):
-        ece, table = reliability(meant[name][other], yes)
-        found[name] = {"ece": ece, "reliability": table}
-    return found
+    found = {name: reliability(meant[name][other], yes) for name in columns}
+    return {name: {"ece": ece, "reliability": table} for name, (ece, table) in found.items()}

@@ -161,7 +161,7 @@ def _pooled(corpus: Corpus, similarity: list[Path], depth: int, count: int, seed
 @review.command()
 def export(
     reviews: Reviews,
-    out: Annotated[Path, typer.Option(help="CSV to write: image_id, caption_id, score, reviewers.")],
+    out: Annotated[Path, typer.Option(help="CSV to write: image_id, caption_id, score, reviewers, scale.")],
 ) -> None:
     """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
     from capgrade.explorer.judgements import export as write
@@ -190,10 +190,15 @@ def agreement(
 
     ratings = Ratings.open(reviews)
     judged: dict[str, dict[int, float]] = {}
+    scales: set[tuple[float, float]] = set()
     for path in judgements or []:
-        for name, table in read_judged(path, ratings.plan).items():
+        tables, scale = read_judged(path, ratings.plan)
+        scales.add(scale)
+        if len(scales) > 1:
+            raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
+        for name, table in tables.items():
             if name in judged:
                 raise InputError(f"'{name}' is in another file too", file=path, remedy="give each model once")
             judged[name] = table
-    found = work_out(ratings, judged)
+    found = work_out(ratings, judged, *scales)
     say(found, True, "") if as_json else review_table(found)

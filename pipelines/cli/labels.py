@@ -217,6 +217,13 @@ def agree(
     accept: Annotated[
         float | None, typer.Option(help="Score from which a person accepts a pair, for --calibrate. Default: 3 of 5.")
     ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="LOW..HIGH: the scores that people could give, where the file does not say.")
+    ] = None,
+    sampling: Annotated[
+        str | None,
+        typer.Option(help="For --calibrate: random if any pair was as likely to be judged, else chosen, the default."),
+    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
@@ -235,16 +242,23 @@ def agree(
     from capgrade.pipelines.agreement.ceiling import NO_RATERS
     from capgrade.pipelines.cli.tables import agreement_table
     from capgrade.schemas.files import write_json
+    from capgrade.schemas.judges import CHOSEN, RANDOM, parse_scale
     from capgrade.schemas.output import json_with, refuse_file
 
-    if accept is not None and not calibrate:
-        raise InputError("--accept without --calibrate", remedy="give --calibrate FILE, or leave --accept out")
+    for option, value in (("--accept", accept), ("--sampling", sampling)):
+        if value is not None and not calibrate:
+            raise InputError(f"{option} without --calibrate", remedy=f"give --calibrate FILE, or leave {option} out")
+    if sampling not in (None, RANDOM, CHOSEN):
+        raise InputError(f"--sampling {sampling}", remedy=f"give {RANDOM} or {CHOSEN}")
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
     known = named(calibration) if calibration else None
-    result = stage(captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept, known)
+    between = parse_scale(scale) if scale else None
+    result = stage(
+        captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept, known, between, sampling
+    )
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)

@@ -19,9 +19,10 @@ from capgrade.pipelines.judging.round import Round
 from capgrade.pipelines.pictures.found import find
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import atomic
+from capgrade.schemas.judges import SCALE, scale_text
 from capgrade.schemas.output import Recogniser, refuse_file, starting
 
-HEAD = ("image_id", "caption_id", "score", "rater")
+HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
 NO_ANSWER = ("image_id", "caption_id", "reason")
 
 
@@ -64,8 +65,8 @@ def judge(
     round_.run(parallel)
     if shown.pictures:
         shown.pictures.tell()
-    scores, reasons = round_.scores(), round_.reasons()
-    _write(out, HEAD, captions, image, caption, {k: (f"{score:g}", model) for k, score in scores.items()})
+    scores, reasons, scale = round_.scores(), round_.reasons(), scale_text(asked.low, asked.high)
+    _write(out, HEAD, captions, image, caption, {k: (f"{score:g}", model, scale) for k, score in scores.items()})
     _write(failed, NO_ANSWER, captions, image, caption, {k: (reason,) for k, reason in reasons.items()})
     return {
         "pairs": len(image),
@@ -86,7 +87,7 @@ def _by(model: str) -> Recogniser:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = csv.reader(file)
-                return tuple(next(rows, ())) == HEAD and all(row[3:] == [model] for row in rows)
+                return tuple(next(rows, ())) == HEAD and all(row[3:4] == [model] for row in rows)
         except (UnicodeDecodeError, csv.Error):
             return False
 

@@ -39,6 +39,7 @@ def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     assert found.image.tolist() == [0, 1, 3]
     assert [CAPTIONS.caption_ids[c] for c in found.caption] == ["i1#1", "i2#1", "i4#1"]
     np.testing.assert_allclose(found.score, [4.5, 0.5, 2])
+    assert found.scale == (0, 5)
 
 
 def test_ids_with_commas_and_quotes_survive(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_ids_with_commas_and_quotes_survive(tmp_path: Path) -> None:
     import csv
 
     assert rows == 1
-    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "=1+1", "3", "1"]
+    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "=1+1", "3", "1", "0..5"]
 
 
 def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:

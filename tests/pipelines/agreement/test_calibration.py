@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from capgrade.pipelines.agreement.ratings import Judgements, Ratings
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 SHARES = Scale(0.5, 0.0, 1.0)
 
@@ -26,7 +27,7 @@ def judged(n: int, seed: int) -> tuple[np.ndarray, Judgements]:
     random = np.random.default_rng(seed)
     value = random.random(n)
     yes = (random.random(n) < value**2).astype(float)
-    return value, Judgements(random.integers(n // 20, size=n), np.arange(n), yes)
+    return value, Judgements(random.integers(n // 20, size=n), np.arange(n), yes, scale=(0.0, 1.0))
 
 
 def others(people: Judgements) -> np.ndarray:
@@ -63,8 +64,8 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
     curves = []
     for given in (
         people,
-        replace(people, score=three.means, ratings=three),
-        replace(people, score=5 * people.score),
+        replace(people, score=three.means, ratings=three, scale=(1.0, 4.0)),
+        replace(people, score=5 * people.score, scale=(0.0, 5.0)),
     ):
         made, scale = calibrate({"m": value}, given, others(people), None)
         curves.append((made["m"].score, made["m"].accepted))
@@ -75,18 +76,43 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
 @pytest.mark.parametrize(
     ("scores", "accept", "message"),
     [
-        ((0, 100), None, "scores from 0 to 100 -> calibrate on scores of 0 to 1, 1 to 4 or 0 to 5"),
-        ((-1, 1), None, "scores from -1 to 1"),
+        ((0, 100), None, "nobody says from which score people accept, scores are 0 to 100 -> give --accept"),
+        (None, 3, "does not say between which scores people chose -> give --scale LOW..HIGH"),
         ((0, 5), 6, "accepted from 6 on, scores are 0 to 5"),
         ((0, 1), 0, "accepted from 0 on"),
     ],
 )
-def test_scores_off_the_scale_are_refused(scores: tuple[float, float], accept: float | None, message: str) -> None:
+def test_a_scale_that_does_not_fit_is_refused(
+    scores: tuple[float, float] | None, accept: float | None, message: str
+) -> None:
     value, people = judged(400, 2)
-    low, high = scores
     with pytest.raises(InputError, match=message):
-        given = replace(people, score=low + (high - low) * people.score)
-        calibrate({"m": value}, given, others(people), accept)
+        calibrate({"m": value}, replace(people, scale=scores), others(people), accept)
+
+
+def test_low_scores_alone_are_as_low_as_the_scale_says() -> None:
+    """Nobody accepts 0 and 1 of 5, though they are the highest that were given."""
+    value, people = judged(400, 2)
+    made, scale = calibrate({"m": value}, replace(people, scale=(0.0, 5.0)), others(people), None)
+    assert max(made["m"].accepted) == 0 and max(made["m"].score) <= 1 and scale["high"] == 5
+
+
+@pytest.mark.parametrize("levels", [2, 7, 10**6])
+def test_the_error_does_not_hang_on_the_order_of_rows(levels: int) -> None:
+    """Values of few levels, most of them the lowest: pairs of one probability are in one bin."""
+    random = np.random.default_rng(levels)
+    value = np.floor(random.random(3000) ** 4 * levels) / levels
+    people = Judgements(random.integers(150, size=3000), np.arange(3000), (random.random(3000) < value).astype(float))
+    rows = np.lexsort((people.score, value))
+    curves = []
+    for order in (np.arange(3000), rows, rows[::-1], random.permutation(3000)):
+        given = replace(people, image=people.image[order], caption=people.caption[order], score=people.score[order])
+        curves.append(fit(value[order], given, others(given), SHARES))
+    for one in curves[1:]:
+        assert one.ece == pytest.approx(curves[0].ece, abs=1e-12)
+        table = [list(row.values()) for row in one.reliability]
+        np.testing.assert_allclose(table, [list(row.values()) for row in curves[0].reliability])
+    assert sum(row["pairs"] for row in curves[0].reliability) == 3000
 
 
 def test_own_pairs_are_left_out_and_few_pairs_refused() -> None:
@@ -142,13 +168,37 @@ def test_agree_writes_what_it_was_fitted_on(tmp_path: Path) -> None:
         save(tmp_path / "other.json", read)
 
 
+def test_a_table_without_a_scale_calibrates_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores of 0 and 1 of 5 alone: nobody accepts; without the scale that is not known, and is asked for."""
+    sets = random_sets(30, seed=4, least=2)
+    folder = write_captions_folder(tmp_path / "c", [caption_table(sets)])
+    rows = [f"i{i},i{(i + k) % 30}#0,{k % 2}" for i in range(30) for k in range(1, 6)]
+    (tmp_path / "j.csv").write_text("\n".join(["image_id,caption_id,score", *rows, ""]))
+    line = ["agree", "--captions", str(folder), "--judgements", str(tmp_path / "j.csv"), "--measures", "rouge_l"]
+    line += ["--calibrate", str(tmp_path / "c.json")]
+    assert call(*line) == 2
+    assert "j.csv: does not say between which scores people chose -> give --scale" in capsys.readouterr().err
+    assert call(*line, "--sampling", "some") == 2 and "give random or chosen" in capsys.readouterr().err
+    for given, random in (((), False), (("--sampling", "random"), True)):
+        assert call(*line, "--scale", "0..5", *given) == 0
+        found = load(tmp_path / "c.json")
+        assert set(found.curves["rouge_l"].accepted) == {0.0} and found.random is random
+
+
 def test_a_file_that_is_no_calibration(tmp_path: Path) -> None:
     value, people = judged(400, 3)
     curve = fit(value, people, others(people), SHARES)
-    facts = {"judgements": {}, **asdict(SHARES)}
+    facts = {"judgements": {"sampling": "random"}, **asdict(SHARES)}
     save(tmp_path / "good.json", Calibration({"m": curve}, {}, facts))
     found = json.loads((tmp_path / "good.json").read_text())
-    for change in ({"kind": "x"}, {"format": 9}, {"measures": {"m": {}}}, {"accept": None, "params": 3}):
+    assert load(tmp_path / "good.json").random
+    changes: list[dict[str, Any]] = [
+        {"kind": "x"},
+        {"format": 9},
+        {"measures": {"m": {}}},
+        {"accept": None, "params": 3},
+    ]
+    for change in (*changes, {"judgements": {"sampling": "any"}}, {"judgements": {}}):
         (tmp_path / "bad.json").write_text(json.dumps({**found, **change}))
         with pytest.raises(InputError, match="not a calibration"):
             load(tmp_path / "bad.json")

@@ -17,6 +17,7 @@ from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.agreement.calibration import scale_of
 from capgrade.pipelines.agreement.curve import Scale
 from capgrade.pipelines.agreement.positives import OTHERS, eccv_judgements
+from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
 from capgrade.pipelines.agreement.within import Within, read_within
 from capgrade.pipelines.measures.rouge import RougeL
@@ -195,6 +196,32 @@ def test_a_reviews_scores_are_of_five_whichever_were_given(tmp_path: Path) -> No
         assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary
 
 
+def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Path) -> None:
+    captions = make_captions(SETS)
+
+    def read(*lines: str, **given: Any) -> Judgements:
+        return read_judgements(write(tmp_path / "j.csv", *lines), captions, **given)
+
+    rows = "i0,i1#0,1", "i1,i0#0,0"
+    plain, with_scale = "image_id,caption_id,score", [f"{row},0..5" for row in rows]
+    assert read(f"{plain},scale", *with_scale).scale == (0, 5) and not read(f"{plain},scale", *with_scale).binary
+    assert read(plain, *rows, scale=(0.0, 5.0)).scale == (0, 5)
+    unknown = read(plain, *rows)
+    assert unknown.scale is None and unknown.binary and unknown.sampling == "chosen"
+    with pytest.raises(InputError, match=r"does not say between which scores people chose -> give --scale LOW..HIGH"):
+        scale_of(unknown)
+    for lines, given, message in (
+        ((f"{plain},scale", with_scale[0], "i1,i0#0,0,0..1"), {}, r"row 3: two scales: 0..5 and 0..1"),
+        ((f"{plain},scale", *with_scale), {"scale": (0.0, 1.0)}, r"row 2: two scales: 0..1 and 0..5"),
+        ((f"{plain},rater,scale", "i0,i1#0,1,a,0..5", "i0,i1#0,1,b,0..1"), {}, "row 3: two scales"),
+        ((plain, *rows, "i2,i0#0,6"), {"scale": (0.0, 5.0)}, r"row 4: score 6 is off the scale 0..5"),
+        ((f"{plain},scale", "i0,i1#0,1,five"), {}, "no scale: 'five' -> give the lowest and the highest score"),
+        ((f"{plain},scale", "i0,i1#0,1,5..0"), {}, "no scale: '5..0'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(*lines, **given)
+
+
 def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch: Any) -> None:
     folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
     file = write(tmp_path / "j.csv", "image_id,caption_id,score", "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
@@ -205,5 +232,5 @@ def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(stage, "_values", rewritten)
     with pytest.raises(InputError, match="judgements: changed while this run read it"):
-        agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json")
+        agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json", scale=(0.0, 5.0))
     assert not (tmp_path / "c.json").exists()

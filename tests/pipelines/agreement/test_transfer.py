@@ -66,7 +66,7 @@ def test_a_grade_is_the_nearest_whole_number() -> None:
 def test_the_error_is_by_who_accepts_here() -> None:
     """Half of these people say yes, where 0.9 was predicted; own pairs do not count."""
     score = np.tile([0.0, 1.0], 50)
-    people = Judgements(np.arange(100), np.arange(100), score)
+    people = Judgements(np.arange(100), np.arange(100), score, scale=(0.0, 1.0))
     other = np.arange(100) < 60
     found = held({"m_accepted": np.full(100, 0.9), "m_score": np.full(100, 4.0)}, people, other)
     assert set(found) == {"m_accepted"} and found["m_accepted"]["ece"] == pytest.approx(0.4)

@@ -21,7 +21,7 @@ CAPTIONS = make_captions(SETS)
 
 def write(path: Path, rows: list[tuple[int, int, float]]) -> Path:
     ids = [(CAPTIONS.image_ids[i], CAPTIONS.caption_ids[c], s) for i, c, s in rows]
-    path.write_text("image_id,caption_id,score,rater\n" + "".join(f"{i},{c},{s},m\n" for i, c, s in ids))
+    path.write_text("image_id,caption_id,score,rater,scale\n" + "".join(f"{i},{c},{s},m,0..5\n" for i, c, s in ids))
     return path
 
 
@@ -44,7 +44,7 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     fitted = Imported("people", str(path)).fit(CAPTIONS)
     assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4]]
-    assert read_judged(path, Plan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == {"m": {0: 4}}
+    assert read_judged(path, Plan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == ({"m": {0: 4}}, (0, 5))
 
 
 def test_agree_compares_a_judge_with_people_and_with_measures(
