@@ -1,10 +1,11 @@
-"""The audit's interval on scenes, whose truth is known: how often it holds the true number of accepted captions.
+"""What the audit prints, on scenes, whose truth is known: how often it holds the truth.
 
-    python -m capgrade.benchmarks.audit_scenes [--seeds 100]
+    python -m capgrade.benchmarks.audit_scenes [--seeds 100] [--measure scene_graph]
 
-Of each seed, people judge random pairs of some scenes by their true relevance, and accept from a half on. The audit of
-other scenes reads a measure alone: of all pairs, and of pairs sampled as `capgrade shards` does. Its 95 % interval
-holds the truth or not.
+Of each seed, people judge pairs of some scenes by their true relevance, and accept from a half on. The pairs are
+random, or chosen as Crisscrossed Captions': a caption of an image that looks alike. The audit of other scenes reads a
+measure alone: of all pairs, and of pairs sampled as `capgrade shards` does. What it prints of the likely pairs, and of
+the bands of P, holds the truth or not; so does the share of a model's errors that people accept at least.
 """
 
 from __future__ import annotations
@@ -20,43 +21,65 @@ import pyarrow as pa
 from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit.candidates import Pairs
-from capgrade.pipelines.audit.estimate import Estimate, PairCounts, mean_of
+from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
+from capgrade.pipelines.audit.estimate import EDGES, Bands
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.judges import CHOSEN, RANDOM, SHARES
 from capgrade.schemas.params import MeasuresParams, ScenesParams, ShardsParams
 from capgrade.schemas.progress import progress
 
 IMAGES = 200  # scenes that are judged, and that are audited
-JUDGED = 20_000  # pairs
+JUDGED = 20_000  # random pairs
+NEAR = 20  # chosen pairs of each image
 ACCEPT = 0.5  # of true relevance
 TOKENIZER = "ptb_py"
 
 
 def covered(seeds: int, measure: str = "scene_graph") -> dict[str, Any]:
-    """By what is read, of so many seeds: the share whose interval holds the truth, and means of the truth and of the
-    estimate over it. InputError for a measure that is not there or takes no such captions."""
-    found: dict[str, list[tuple[Estimate, float]]] = {"dense": [], "shards": []}
+    """By how the judged pairs were come by and what is read, of so many seeds: shares whose printed intervals hold the
+    truth, and means. InputError for a measure that is not there or takes no such captions."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {how: {"dense": [], "shards": []} for how in (RANDOM, CHOSEN)}
     with progress("seeds", seeds) as advance:
         for seed in range(seeds):
             judged, audited = (_world(seed, split, measure) for split in ("val", "test"))
-            curve, truth = _curve(judged, seed), _accepted(audited)
-            for way, pairs in (("dense", _dense(audited)), ("shards", _sampled(audited, measure, seed))):
-                counts = PairCounts(curve, IMAGES, audited.captions.owner)
-                counts.add(pairs)
-                found[way].append((mean_of(counts, seed), truth))
+            read = {"dense": _dense(audited), "shards": _sampled(audited, measure, seed)}
+            for how, ways in found.items():
+                curve = _curve(judged, seed, how)
+                for way, rows in ways.items():
+                    rows.append(_printed(audited, read[way], curve, how == RANDOM, seed))
             advance()
-    return {"seeds": seeds, "measure": measure, **{way: _summary(rows) for way, rows in found.items()}}
+    summed = {how: {way: _summary(rows) for way, rows in ways.items()} for how, ways in found.items()}
+    return {"seeds": seeds, "measure": measure, **summed}
 
 
-def _summary(rows: list[tuple[Estimate, float]]) -> dict[str, float]:
+def _printed(audited: World, pairs: Pairs, curve: Curve, random: bool, seed: int) -> dict[str, Any]:
+    """What an audit prints beside the truth."""
+    bands = Bands(curve, IMAGES, audited.captions.owner, random)
+    errors = {way: Errors(_model(audited, seed), way, curve) for way in WAYS}
+    for one in (bands, *errors.values()):
+        one.add(pairs)
+    truths = _accepted(audited, curve)
+    told = [(one.told(random), _errors_accepted(audited, one)) for one in errors.values()]
     return {
-        "covered": float(np.mean([one.low <= truth <= one.high for one, truth in rows])),
-        "estimate_over_truth": float(np.mean([one.mean / truth for one, truth in rows])),
-        "truth": float(np.mean([truth for _, truth in rows])),
+        "likely": {**bands.likely().told(random), "truth": truths[-1]},
+        "bands": [one["low"] <= truth <= one["high"] for one, truth in zip(bands.told() or [], truths, strict=False)],
+        "errors": [one["at_least"]["share"] <= truth for one, truth in told if one["at_least"]],
+    }
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    likely = [row["likely"] for row in rows]
+    names = [name for name in ("pairs", "accepted", "low", "high", "truth") if likely[0][name] is not None]
+    shares = {name: np.mean([row[name] for row in rows], axis=0).tolist() for name in ("bands", "errors")}
+    return {
+        "covered": float(np.mean([one["low"] <= one["truth"] <= one["high"] for one in likely])),
+        **{name: float(np.mean([one[name] for one in likely])) for name in names},
+        **{f"{name}_covered": share for name, share in shares.items() if share},
     }
 
 
@@ -82,17 +105,48 @@ def _table(records: list[Any], split: str) -> Captions:
     return Captions(pa.Table.from_arrays(arrays, schema=SCHEMA), split, TOKENIZER, "")
 
 
-def _curve(world: World, seed: int) -> Curve:
-    """What people's judgements of random pairs say of a value."""
-    cells = np.random.default_rng(seed).choice(world.truth.size, JUDGED, replace=False)
-    image, caption = np.unravel_index(np.sort(cells), world.truth.shape)
+def _curve(world: World, seed: int, how: str) -> Curve:
+    """What people's judgements of some pairs say of a value."""
+    image, caption = (_random if how == RANDOM else _chosen)(world, np.random.default_rng(seed))
     people = Judgements(image, caption, world.truth[image, caption].astype(np.float64))
-    return fit(world.values[image, caption], people, world.captions.owner[caption], Scale(ACCEPT, 0.0, 1.0))
+    return fit(world.values[image, caption], people, world.captions.owner[caption], Scale(ACCEPT, *SHARES))
 
 
-def _accepted(world: World) -> float:
-    """The truth: accepted captions per image, given ones left out."""
-    return float((world.other & (world.truth >= ACCEPT)).sum() / IMAGES)
+def _random(world: World, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    cells = random.choice(world.truth.size, JUDGED, replace=False)
+    return np.unravel_index(np.sort(cells), world.truth.shape)
+
+
+def _chosen(world: World, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Each image with a caption of each of the NEAR images that look most like it: to which its captions are most
+    relevant, and theirs to it."""
+    captions = world.captions
+    fits = np.add.reduceat(world.truth[:, captions.refs], captions.ref_ptr[:-1], axis=1)
+    alike = fits + fits.T
+    np.fill_diagonal(alike, -1)
+    near = np.argsort(-alike, axis=1, kind="stable")[:, :NEAR].ravel()
+    sizes = np.diff(captions.ref_ptr)[near]
+    caption = captions.refs[captions.ref_ptr[near] + random.integers(sizes)]
+    return np.repeat(np.arange(captions.n_images), NEAR), caption
+
+
+def _accepted(world: World, curve: Curve) -> list[float]:
+    """The truth: accepted captions per image in each band of P, given ones left out."""
+    yes = curve.probability(world.values[world.other & (world.truth >= ACCEPT)])
+    return [float(count) / IMAGES for count in np.histogram(yes, EDGES)[0]]
+
+
+def _model(world: World, seed: int) -> Ranked:
+    """A model that sees the pictures dimly."""
+    noise = np.random.default_rng(seed).normal(scale=0.5, size=world.truth.shape)
+    return Ranked(world.truth + noise, np.arange(world.captions.n_captions), world.captions)
+
+
+def _errors_accepted(world: World, errors: Errors) -> float:
+    """The truth: the share of a model's errors that people accept."""
+    image, caption = np.nonzero(world.other)
+    some, _, share = errors.ranked.first(errors.way, image, caption)
+    return float((share * (world.truth[image[some], caption[some]] >= ACCEPT)).sum() / share.sum())
 
 
 def _dense(world: World) -> Pairs:

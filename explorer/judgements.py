@@ -59,8 +59,9 @@ def agreement(ratings: Ratings, judged: Table | None = None, scale: tuple[float,
     """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
     the captions per image that each rater accepts (`accepted_per_image`).
 
-    `judged` are other raters' scores, such as a model's, of `scale`: 0 to 5, or yes and no. "people" is the alpha without them,
-    "with_people" that of each one and the mean of people. alpha is None where it is not defined: no pair that two rated, or one score throughout.
+    `judged` are other raters' scores, such as a model's, of `scale`: 0 to 5, or yes and no. "people" is the alpha
+    without them, "with_people" that of each one and the mean of people. alpha is None where it is not defined: no pair
+    that two rated, or one score throughout.
     """
     people = ratings.all()
     found: dict[str, Mapping[int, float]] = {**people, **(judged or {})}

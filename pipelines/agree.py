@@ -63,9 +63,9 @@ def agree(
     "calibration" of a column of probabilities is its error among these judgements' non-original pairs. Both need the
     scale of the scores: `scale`, lowest and highest, where the file does not say it. `sampling` says for a calibration
     how the judged pairs were come by: "random", any pair as likely, or "chosen", the default unless all were judged.
-    Raises InputError for ids or values that do not fit, for a scale that is asked for and not known, where something else stands at
-    `pairs` or `calibrate`, for any of these with judgements that do not allow it, for a `calibration` of other measures or parameters, and when an
-    input changes while it is read.
+    Raises InputError for ids or values that do not fit, for a scale that is asked for and not known, where something
+    else stands at `pairs` or `calibrate`, for any of these with judgements that do not allow it, for a `calibration` of
+    other measures or parameters, and when an input changes while it is read.
     """
     if calibrate:
         refuse_other(calibrate)

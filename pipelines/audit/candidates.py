@@ -55,6 +55,12 @@ class Source:
             return None
         return np.asarray(table[measure + LEFT_OUT].to_numpy(), np.float64)
 
+    def no_own(self, measure: str) -> str:
+        """Why `own` has none, and what to do."""
+        if self.shards:
+            return "shards have no value of a caption without itself among the references: give --relevance"
+        return f"the relevance folder has no value of {measure} of a caption without itself: compute it again"
+
     def _dense(self, measure: str, captions: Captions) -> Iterator[Pairs]:
         dense = read_relevance(self.folder / f"{measure}.arrow")
         dense.require(captions)

@@ -1,4 +1,4 @@
-"""A model's R@1 errors: the share of them that people would accept, and its recall with those counted.
+"""A model's R@1 errors: how many of them are likely positives, and how many people would accept at least.
 
 An error is a query whose first item is not its own; where several items share the first place, each counts by its
 share, as in the expected recall of `evaluate`. Of an error at pair (i, j) people accept p(v_ij), by the calibration.
@@ -6,6 +6,9 @@ Of shards, w_ij p(v_ij) over the kept pairs estimates the sum over all errors, s
 hang on what was drawn. Intervals are percentiles over draws that resample images with all their queries, take one of
 the calibration's curves each, and add what chance leaves open where p is neither 0 nor 1, and what errors that share a
 side's image have in common: the calibration's random effects, that of the queries' image and that of the items'.
+
+Their lower end alone is told, and of a calibration on random pairs alone: p(v) is of all pairs of a value, and a model
+that knows more than the measure ranks first those that people accept more often.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 
 from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
-from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, Counts
+from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, LIKELY, Counts
 from capgrade.pipelines.audit.lists import joined, likely
 from capgrade.schemas.captions import Captions
 
@@ -78,6 +81,7 @@ class Errors:
         self.squares = np.zeros(len(self.image))  # of what is accepted, by query
         self.of_items = np.zeros(ranked.captions.n_images)  # accepted, by the image that the first item is of
         self.found: list[Pairs] = []
+        self.of_likely = 0.0  # errors whose pair is likely
         _, query, _ = ranked.first(way, ranked.captions.owner[ranked.kept], ranked.kept)
         self.hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
 
@@ -89,6 +93,7 @@ class Errors:
         self.counts.add(errors)
         p = self.curve.probability(errors.value)
         accepted = errors.weight * p
+        self.of_likely += float(errors.weight[p >= LIKELY].sum())
         item = pairs.image[some] if self.way == "t2i" else self.ranked.captions.owner[errors.caption]
         self.chance += np.bincount(query, accepted * (1 - p), len(self.chance))
         self.squares += np.bincount(query, accepted**2, len(self.squares))
@@ -99,22 +104,24 @@ class Errors:
         """The errors that more people accept than not, the likeliest first."""
         return joined(self.found)
 
-    def told(self, seed: int = 0) -> dict[str, Any]:
-        """recall: R@1; errors: how many queries; known: the share of them whose value is known; accepted: share of the
-        errors that people accept; recall_accepted: R@1 with these counted; both with low and high."""
+    def told(self, random: bool, seed: int = 0) -> dict[str, Any]:
+        """recall: R@1; errors: how many queries; known: the share of them whose value is known; likely: the `share` of
+        the errors that are likely positives, and `recall`, R@1 with these counted; at_least: the same of errors that
+        people accept, the lower ends of 95 % intervals; None unless `random`: any pair was as likely to be judged."""
         each, drawn = self.counts.accepted()
         left_open, shared = self._open(each)
         table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn]), self.image)
         total = table.sum(axis=0)
-        queries, hits, accepted = total[:3]
+        queries, hits = total[:2]
         errors = queries - hits
-        accepted = min(accepted, errors)  # weights may say more
+        likely = min(self.of_likely, errors)  # weights may say more
         found = {"recall": hits / queries, "errors": errors, "known": round(self.known / errors, 6) if errors else 1.0}
         share, recall = _draws(np.column_stack([table, left_open]), shared, np.random.default_rng(seed))
+        at_least = {"share": float(np.quantile(share, 0.025)), "recall": float(np.quantile(recall, 0.025))}
         return {
             **{name: float(value) for name, value in found.items()},
-            "accepted": _interval("share", accepted / errors if errors else 0.0, share),
-            "recall_accepted": _interval("recall", (hits + accepted) / queries, recall),
+            "likely": {"share": float(likely / errors) if errors else 0.0, "recall": float((hits + likely) / queries)},
+            "at_least": at_least if random else None,
         }
 
     def _open(self, each: np.ndarray) -> tuple[np.ndarray, float]:
@@ -151,8 +158,3 @@ def _draws(table: np.ndarray, shared: float, random: np.random.Generator) -> tup
         found[at : at + CHUNK, 0] = np.divide(accepted, errors, out=np.zeros(CHUNK), where=errors > 0)
         found[at : at + CHUNK, 1] = (hits + accepted) / queries
     return found[:, 0].clip(0, 1), found[:, 1].clip(0, 1)
-
-
-def _interval(name: str, value: float, draws: np.ndarray) -> dict[str, float]:
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return {name: float(value), "low": float(low), "high": float(high)}

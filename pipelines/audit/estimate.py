@@ -1,15 +1,20 @@
 """How many pairs people would accept: expected counts of each image, and intervals of their mean.
 
-The expected number of accepted captions of image i beyond the given ones is sum over j of w_ij p(v_ij): p from the
-calibration, w_ij the inverse of a sampled pair's probability of being kept (Horvitz and Thompson 1952), 1 in a dense
-matrix. Intervals are percentiles of draws, each with one of the calibration's bootstrap curves, and with what that
-leaves open, as a normal variable: the random effects of images and of captions, chance where p is neither 0 nor 1, and
-the sampling of shards, as if each pair were kept or not by itself.
+The expected number of accepted captions of image i among some pairs, such as the likely ones, is sum over j of
+w_ij p(v_ij): p from the calibration, w_ij the inverse of a sampled pair's probability of being kept (Horvitz and
+Thompson 1952), 1 in a dense matrix. Intervals are percentiles of draws, each with one of the calibration's bootstrap
+curves, and with what that leaves open, as a normal variable: the random effects of images and of captions, chance where
+p is neither 0 nor 1, and the sampling of shards, as if each pair were kept or not by itself.
+
+All this holds for a calibration on pairs of which any was as likely to be judged. Where they were chosen for some
+likeness that the measure does not see, as Crisscrossed Captions', people accept more of them than of other pairs of the
+same value, and no judged pair says how many more. What then follows is one side: people accept at most so many.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +22,9 @@ from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
 
 DRAWS = 1000
+LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
+EDGES = (0.0, 0.2, LIKELY, 1.0)
+LAST = len(EDGES) - 2
 CHUNK = 50  # draws at a time: 113,000 images are 45 MB of them
 
 
@@ -71,22 +79,52 @@ class PairCounts(Counts):
         return float(np.sqrt(sum(effects) + self.single))
 
 
+class Bands:
+    """Pairs by their probability, from EDGES[k] on and below EDGES[k + 1]; the last band is that of the likely ones.
+    Without `random`, of a calibration on chosen pairs, only the last is counted: of others nothing would follow."""
+
+    def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
+        self.curve, self.random = curve, random
+        self.counts = {k: PairCounts(curve, n_images, owner) for k in range(0 if random else LAST, LAST + 1)}
+
+    def add(self, pairs: Pairs) -> None:
+        band = np.searchsorted(EDGES, self.curve.probability(pairs.value), side="right") - 1
+        for k, counts in self.counts.items():
+            some = np.minimum(band, LAST) == k
+            counts.add(Pairs(*(column[some] for column in pairs)))
+
+    def likely(self) -> Estimate:
+        """Of the likely pairs."""
+        return mean_of(self.counts[LAST])
+
+    def told(self) -> list[dict[str, Any]] | None:
+        """from, to, and captions per image as `Estimate.told`, of each band; None of chosen pairs."""
+        if not self.random:
+            return None
+        edges = zip(EDGES, EDGES[1:], strict=False)
+        return [{"from": a, "to": b, **mean_of(self.counts[k]).told(True)} for k, (a, b) in enumerate(edges)]
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % interval."""
+    """A mean with its 95 % interval, and how many pairs per image it is of."""
 
     mean: float
     low: float
     high: float
+    pairs: float
 
-    def scaled(self, by: float) -> Estimate:
-        return Estimate(self.mean * by, self.low * by, self.high * by)
+    def told(self, random: bool, by: float = 1.0) -> dict[str, float | None]:
+        """pairs, accepted, low and high, each times `by`. Unless any pair was as likely to be judged (`random`),
+        accepted is None and low 0: people accept at most `high`."""
+        mean, low = (self.mean * by, self.low * by) if random else (None, 0.0)
+        return {"pairs": self.pairs * by, "accepted": mean, "low": low, "high": self.high * by}
 
 
 def mean_of(counts: PairCounts, seed: int = 0) -> Estimate:
-    """Mean accepted captions per image beyond the given ones."""
+    """Mean accepted captions per image among the pairs that were counted."""
     each, drawn = counts.accepted()
     n, random = len(each), np.random.default_rng(seed)
     means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.left_open() / n, size=DRAWS)
     low, high = np.quantile(means, (0.025, 0.975)).clip(0)
-    return Estimate(float(each.mean()), float(low), float(high))
+    return Estimate(float(each.mean()), float(low), float(high), float(counts.weights.sum()) / n)

@@ -10,9 +10,9 @@ from scipy.sparse.csgraph import connected_components
 
 from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.schemas.captions import Captions
 
-LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
 SUSPECT = 1.0  # of 5: expected human score of a given pair that fits nothing
 
 

@@ -25,39 +25,43 @@ def model_section(
     found: dict[str, Any], errors: Mapping[str, Errors], curve: Curve, captions: Captions, thumbnails: Thumbnails
 ) -> Section:
     intro = (
-        "An R@1 error is a query whose first item was not given with it. The share of them that people would accept is "
-        "the mean of their probabilities; a model that sees the picture may well be right more often than these say."
+        "An R@1 error is a query whose first item was not given with it. Some of them are likely positives: with these "
+        "counted as right, R@1 is higher."
     )
     if min(one["known"] for one in found.values()) < 1:
         intro += " Errors whose pair the shards did not keep are estimated from the others by their weights."
-    heads = ("direction", "R@1", "errors", "of them accepted", "R@1 with these counted")
+    heads = ["direction", "R@1", "errors", "of them likely", "R@1 with these"]
     lines = [
         [
             text("image to caption" if way == "i2t" else "caption to image"),
             text(f"{one['recall']:.1%}"),
             text(f"{one['errors']:,.0f}"),
-            text(_share(one["accepted"], "share")),
-            text(_share(one["recall_accepted"], "recall")),
+            text(f"{one['likely']['share']:.1%}"),
+            text(f"{one['likely']['recall']:.1%}"),
         ]
         for way, one in found.items()
     ]
+    if all(one["at_least"] for one in found.values()):
+        intro += (
+            " How many errors people accept in all is told as “at least”: P is of all pairs of a value, and a model "
+            "that sees the picture ranks first what people accept more often."
+        )
+        heads += ["accepted at least", "R@1 at least"]
+        for line, one in zip(lines, found.values(), strict=True):
+            line += [text(f"{one['at_least']['share']:.1%}"), text(f"{one['at_least']['recall']:.1%}")]
     likeliest = errors["i2t"].likely()
     rankings = _rankings(curve, captions, likeliest, thumbnails, ERRORS)
-    parts: list[Part] = [Table("R@1 errors that people would accept", heads, lines)]
+    parts: list[Part] = [Table("R@1 errors that are likely positives", heads, lines)]
     if rankings:
-        parts += [Note(f"The {len(rankings)} errors of image to caption that are likeliest accepted:")]
+        parts += [Note(f"The {len(rankings)} likeliest of them, image to caption:")]
         parts += [Examples("P", rankings)]
     return Section("model", "What the model's errors are worth", intro, parts)
-
-
-def _share(one: dict[str, float], name: str) -> str:
-    return f"{one[name]:.1%} ({one['low']:.1%} to {one['high']:.1%})"
 
 
 def likely_section(curve: Curve, captions: Captions, pairs: Pairs, thumbnails: Thumbnails) -> Section:
     rankings = _rankings(curve, captions, pairs, thumbnails, SHOWN)
     intro = (
-        f"The {len(rankings)} likeliest of all: a caption of another image, then the image's own. The number is the "
+        f"The {len(rankings)} likeliest of all: a caption of another image, then the image's own. The number is P, the "
         "probability that a person accepts the caption. A caption that several images have stands once, with how many; "
         "one that the image's own captions have too is left out."
     )
@@ -128,11 +132,10 @@ def _few(ids: list[str]) -> str:
     return ", ".join(ids[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
-def suspects_section(captions: Captions, found: np.ndarray | None, curve: Curve) -> Section:
+def suspects_section(captions: Captions, found: np.ndarray | None, unknown: str) -> Section:
     intro = "Captions that their image's other captions do not bear out: wrong pairs, or odd captions. The worst first."
     if found is None:
-        note = Note("Not known: give --relevance, whose folder has own pairs with the caption left out.")
-        return Section("suspects", "Given pairs that fit nothing", intro, [note])
+        return Section("suspects", "Given pairs that fit nothing", intro, [Note(f"Not known: {unknown}.")])
     lines = []
     for c in found[:LISTED]:
         image = captions.owner[c]

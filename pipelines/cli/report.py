@@ -42,29 +42,28 @@ def audit(
         Path | None, typer.Option(help="Folder of `capgrade shards`: estimates by their weights.")
     ] = None,
     images: Images = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write, its lists beside it.")] = Path("audit.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write, beside a folder of its lists.")] = Path("audit.html"),
     measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="What `agree --calibrate` wrote, or crisscrossed, the default.")
     ] = None,
     similarity: Annotated[
         list[Path] | None,
-        typer.Option(help="A model's, as `evaluate` takes it: how many of its R@1 errors people would accept."),
+        typer.Option(help="A model's, as `evaluate` takes it: how many of its R@1 errors are likely positives."),
     ] = None,
     stand_in: Annotated[int | None, typer.Option(help="As a model: caption k of each image stands for it.")] = None,
     split: Split = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which negatives people would accept: how many captions per image and images per caption beyond the given pairs,
-    which ones, near-duplicates, and given pairs that fit nothing; of a model, how many of its R@1 errors."""
+    """Which negatives are likely positives: how many captions per image and images per caption beside the given pairs,
+    and which ones; near-duplicates, and given pairs that fit nothing; of a model, how many of its R@1 errors."""
     require_all("altair", *([ENCODER] if stand_in is not None else []))
     from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
+    from capgrade.pipelines.audit.page import answers
 
     found = stage(
         captions, out, relevance=relevance, shards=shards, images=images, split=split, measure=measure,
         calibration=named(calibration) if calibration else None, similarity=similarity or (), stand_in=stand_in,
     )  # fmt: skip
-    one = found["captions_per_image"]
-    beyond = f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-    say(found, as_json, f"{beyond} accepted captions per image beyond {one['given']:.2f} given -> {out}")
+    say(found, as_json, "\n".join([*answers(found), f"{out}, lists in {out.with_suffix('')}"]))
