@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 from playwright.sync_api import Browser
 
@@ -19,8 +20,9 @@ from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
-from capgrade.pipelines.audit.files import write_duplicates
+from capgrade.pipelines.audit.files import FILES, write_duplicates
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
@@ -28,8 +30,9 @@ from capgrade.pipelines.report.page import render
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 from tests.tools.browser import open_file
 
 SHARES = Scale(0.5, 0.0, 1.0)
@@ -146,21 +149,35 @@ def test_shards_estimate_what_the_dense_matrix_has(world: Path, tmp_path: Path) 
     given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     dense = audit(world / "captions", tmp_path / "d.html", relevance=world / "relevance", **given)
     some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)
-    one, other = dense["captions_per_image"], some["captions_per_image"]
-    assert other["low"] < one["accepted"] < other["high"]
+    one, other = dense["likely_captions_per_image"], some["likely_captions_per_image"]
+    assert other["low"] < one["accepted"] < other["high"] and one["low"] < one["accepted"] < one["high"]
+    for band, sampled in zip(dense["bands"], some["bands"], strict=True):
+        assert sampled["low"] <= band["accepted"] <= sampled["high"]
     lists = [("Lists have the pairs that the shards kept" in (tmp_path / f"{x}.html").read_text()) for x in "ds"]
     assert lists == [False, True]
-    assert one["low"] < one["accepted"] < one["high"]
     captions = read_captions(world / "captions")
-    assert one["given"] == pytest.approx(captions.n_captions / captions.n_images)
+    assert dense["given_captions_per_image"] == pytest.approx(captions.n_captions / captions.n_images)
     ratio = captions.n_images / captions.n_captions
-    assert dense["images_per_caption"]["accepted"] == pytest.approx(one["accepted"] * ratio)
-    assert some["suspect_pairs"] is None and dense["suspect_pairs"] >= 1
-    suspects_of = {x: list(csv.DictReader((tmp_path / f"{x}-suspects.csv").open())) for x in "ds"}
-    assert len(suspects_of["d"]) == dense["suspect_pairs"] and suspects_of["s"] == []
-    assert all(float(row["expected_score"]) < 1 and row["caption"] for row in suspects_of["d"])
+    assert dense["likely_images_per_caption"] == pytest.approx({key: value * ratio for key, value in one.items()})
+    assert one["pairs"] * captions.n_images == pytest.approx(dense["likely_pairs"])
+
+
+def test_suspects_are_listed_or_it_is_said_why_not(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["audit", "--captions", str(world / "captions"), "--measure", "rouge_l"]
+    line += ["--calibration", str(world / "calibration.json")]
+    assert call(*line, "--relevance", str(world / "relevance"), "--out", str(tmp_path / "d.html")) == 0
+    rows = list(csv.DictReader((tmp_path / "d" / "suspects.csv").open()))
+    assert rows and f"\n{len(rows)} given captions fit nothing" in capsys.readouterr().out
+    captions = read_captions(world / "captions")
     owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
-    assert all(owner[row["caption_id"]] == row["image_id"] for row in suspects_of["d"])
+    assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
+    assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
+    assert call(*line, "--shards", str(world / "shards"), "--out", str(tmp_path / "s.html")) == 0
+    said = "shards have no value of a caption without itself among the references: give --relevance"
+    assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
+    assert not (tmp_path / "s" / "suspects.csv").exists()  # an empty list would say that there are none
 
 
 def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> None:
@@ -175,13 +192,43 @@ def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> Non
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     matrix[captions.owner, np.arange(captions.n_captions)] = 0
     truth = (matrix >= 0.4).sum() / captions.n_images
-    assert found["captions_per_image"]["accepted"] == pytest.approx(truth, rel=0.1)
-    positives = json.loads((tmp_path / "a-positives.json").read_text())["image_to_caption"]
+    assert sum(band["accepted"] for band in found["bands"]) == pytest.approx(truth, rel=0.1)
+    assert found["bands"][-1] == {"from": 0.5, "to": 1.0, **found["likely_captions_per_image"]}
+    assert found["calibration"]["sampling"] == "random" and found["calibration"]["same_captions"]  # all were judged
+    positives = json.loads((tmp_path / "a" / "positives.json").read_text())["image_to_caption"]
     assert all(f"i{i}#0" in positives[f"i{i}"] for i in range(captions.n_images))
     assert sum(map(len, positives.values())) == captions.n_captions + found["likely_pairs"]
-    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "a" / "likely.csv").open()))
     assert len(rows) == found["likely_pairs"] > 0
     assert [float(row["value"]) for row in rows] == sorted((float(row["value"]) for row in rows), reverse=True)
+
+
+def test_of_chosen_pairs_there_is_an_upper_limit_alone(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same curves from pairs that somebody chose: no expectation, no bands, no floor of a model's errors."""
+    calibration = json.loads((world / "calibration.json").read_text())
+    calibration["judgements"] |= {"sampling": "chosen", "captions": "0" * 64}
+    (tmp_path / "c.json").write_text(json.dumps(calibration))
+    np.save(tmp_path / "s.npy", np.random.default_rng(0).random((32, read_captions(world / "captions").n_captions)))
+    given: dict[str, Any] = {"relevance": world / "relevance", "measure": "rouge_l", "similarity": [tmp_path / "s.npy"]}
+    random = audit(world / "captions", tmp_path / "r.html", calibration=world / "calibration.json", **given)
+    found = audit(world / "captions", tmp_path / "a.html", calibration=tmp_path / "c.json", **given)
+    one, same = found["likely_captions_per_image"], random["likely_captions_per_image"]
+    assert one == {"pairs": same["pairs"], "accepted": None, "low": 0.0, "high": same["high"]}
+    assert found["bands"] is None and random["bands"] is not None
+    assert [random["model"][way].pop("at_least") is None for way in WAYS] == [False, False]
+    assert [found["model"][way].pop("at_least") for way in WAYS] == [None, None] and found["model"] == random["model"]
+    pages = [(tmp_path / f"{name}.html").read_text() for name in "ra"]
+    assert ["at most" in page for page in pages] == [False, True]
+    assert ["by P</caption>" in page or "image, by P" in page for page in pages] == [True, False]
+    assert ["judged pairs of these very captions" in page for page in pages] == [True, False]
+    assert ["says nothing of all others" in page for page in pages] == [False, True]
+    line = ["audit", "--captions", world / "captions", "--relevance", world / "relevance", "--measure", "rouge_l"]
+    line += ["--calibration", tmp_path / "c.json", "--similarity", tmp_path / "s.npy", "--out", tmp_path / "a.html"]
+    assert call(*map(str, line)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and "at most" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[2]
 
 
 def test_duplicates_and_suspects() -> None:
@@ -221,7 +268,7 @@ def test_the_page_has_each_text_of_an_image_once(world: Path, tmp_path: Path) ->
     page = (tmp_path / "a.html").read_text()
     assert found["equal_captions"] == 3  # of the last two images
     assert "Captions of several images (3 texts)" in page
-    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "a" / "likely.csv").open()))
     assert len(rows) == found["likely_pairs"]  # every pair, for machines
 
 
@@ -231,29 +278,51 @@ def test_the_page_opens_from_disk_and_runs_no_caption(world: Path, tmp_path: Pat
     page = browser.new_page()
     assert open_file(page, tmp_path / "audit.html") == []
     assert page.title() == "Audit" and page.locator("article").count() > 3
-    assert page.get_by_text("accepted captions per image", exact=False).count()
+    assert page.get_by_text("captions per image are likely positives", exact=False).count()
     page.wait_for_selector("#reliability svg, #reliability canvas")
     page.close()
 
 
 def test_it_replaces_its_own_files_alone(world: Path, tmp_path: Path) -> None:
-    """A report of capgrade is not its page either."""
+    """A report of capgrade is not its page either; a folder of its page's name that it did not write stays."""
     given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     page = render("Report", [], lead="", foot="", runs=[])
-    mine = {"a.html": page, "a.csv": "image_id,caption_id,my notes\n", "a-positives.json": '{"kind": "mine"}'}
-    mine |= {"a-suspects.csv": "image_id,caption_id,mine\n", "a-duplicates.csv": "group,mine\n"}
-    for name, text in mine.items():
-        out = tmp_path / "a" / "a.html"
-        out.parent.mkdir(exist_ok=True)
-        (out.parent / name).write_text(text)
-        with pytest.raises(InputError, match="it is there and is no"):
+    for name, text in {"a.html": page, "a/likely.csv": "mine\n", "a/positives.json": '{"kind": "positives"}'}.items():
+        file, out = tmp_path / "x" / name, tmp_path / "x" / "a.html"
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(text)
+        with pytest.raises(InputError, match="it is there and is no|holds files that capgrade did not write"):
             audit(world / "captions", out, relevance=world / "relevance", **given)
-        assert {path.name: path.read_text() for path in out.parent.iterdir()} == {name: text}
-        (out.parent / name).unlink()
+        assert [path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()] == [text]
+        shutil.rmtree(tmp_path / "x")
     for _ in range(2):
         audit(world / "captions", tmp_path / "b.html", relevance=world / "relevance", **given)
     with pytest.raises(InputError, match="no report of capgrade"):
         report(world, tmp_path / "b.html")
+
+
+def test_its_lists_are_a_finished_folder_or_none(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest names every file; another run waits outside; from shards after relevance no old list is left."""
+    given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
+    found = audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+    manifest = read_manifest(tmp_path / "a", "audit")
+    assert set(manifest["files"]) == set(FILES) == {path.name for path in (tmp_path / "a").glob("*.*")} - {MANIFEST}
+    assert manifest["found"] == json.loads(json.dumps(found)) and manifest["files"]["likely.csv"]["rows"] > 0
+    assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
+    audit(world / "captions", tmp_path / "a.html", shards=world / "shards", **given)
+    assert set(read_manifest(tmp_path / "a", "audit")["files"]) == set(FILES) - {"suspects.csv"}
+    assert not (tmp_path / "a" / "suspects.csv").exists()
+    with FileLock(tmp_path / "a" / ".lock"), pytest.raises(InputError, match="another run|is writing"):
+        audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+
+    def full(*_: Any) -> int:
+        raise InputError("cannot be written")
+
+    monkeypatch.setattr(stage, "write_positives", full)
+    with pytest.raises(InputError, match="cannot be written"):
+        audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
+    with pytest.raises(InputError, match="not a finished audit folder"):
+        read_manifest(tmp_path / "a", "audit")
 
 
 def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
@@ -276,8 +345,9 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a picture of none of the"):
         audit(captions, out, relevance=world / "relevance", images=tmp_path / "none", **given)
     assert not list(tmp_path.glob("a*"))  # said before anything is computed
-    (tmp_path / "a.csv").write_text("mine")
-    with pytest.raises(InputError, match="is no table of capgrade audit"):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds files that capgrade did not write"):
         audit(captions, out, relevance=world / "relevance", calibration=world / "calibration.json")
     assert not out.exists()
 
@@ -303,12 +373,12 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     np.save(tmp_path / "s.npy", matrix)
-    given = {"relevance": world / "relevance", "positives": tmp_path / "a-positives.json"}
+    given = {"relevance": world / "relevance", "positives": tmp_path / "a" / "positives.json"}
     task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", **given)
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
     found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
-    lists = json.loads((tmp_path / "a-positives.json").read_text())["image_to_caption"]
+    lists = json.loads((tmp_path / "a" / "positives.json").read_text())["image_to_caption"]
     captions = read_captions(world / "captions")
     best = matrix.argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
@@ -333,4 +403,4 @@ def test_labels_that_change_meanwhile(world: Path, tmp_path: Path, monkeypatch: 
     given = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     with pytest.raises(InputError, match="relevance: changed while this run read it"):
         audit(world / "captions", tmp_path / "a.html", relevance=copied, **given)
-    assert list(tmp_path.iterdir()) == [copied]
+    assert [path.name for path in tmp_path.iterdir()] == [copied.name]
