@@ -62,14 +62,19 @@ def calibration(contents: Contents) -> str:
     judged = facts["judgements"]
     errors = ", ".join(f"`{name}` {known.calibration.curves[name].ece:.3f}" for name in known.measures)
     columns = ", ".join(f"`{name}`" for name in known.columns)
+    sampled = (
+        "Any pair was as likely to be judged."
+        if known.calibration.random
+        else "**The judged pairs were chosen for being alike.** Of other pairs with the same value people accept fewer, "
+        "so the probabilities are too high for them, and that error says nothing of it."
+    )
     return (
         f"## What a value means to people\n\n{columns} are what people said about pairs of the same value: learnt by "
         f"isotonic regression from the judgements of `{judged['file']}` (SHA-256 `{judged['sha256']}`; "
         f"{judged['pairs']:,} pairs, own pairs left out), scores of {facts['low']:g} to {facts['high']:g}, accepted "
         f"from {facts['accept']:g} on. "
         f"The calibration is `{known.file}` (SHA-256 `{known.sha256}`), made with capgrade {facts['package']}. Its "
-        f"expected calibration error on images it was not fitted on: {errors}. **Judged were pairs that somebody "
-        "chose to be judged**, often similar ones; of random pairs of a low value people accept fewer."
+        f"expected calibration error on images it was not fitted on: {errors}. {sampled}"
     )
 
 
