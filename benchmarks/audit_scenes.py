@@ -61,7 +61,8 @@ def _printed(audited: World, pairs: Pairs, curve: Curve, random: bool, seed: int
     """What an audit prints beside the truth."""
     bands = Bands(curve, IMAGES, audited.captions.owner, random)
     errors = {way: Errors(_model(audited, seed), way, curve) for way in WAYS}
-    for one in (bands, *errors.values()):
+    bands.add(pairs)
+    for one in errors.values():
         one.add(pairs)
     truths = _accepted(audited, curve)
     told = [(one.told(random), _errors_accepted(audited, one)) for one in errors.values()]

@@ -65,8 +65,8 @@ def calibration(contents: Contents) -> str:
     sampled = (
         "Any pair was as likely to be judged."
         if known.calibration.random
-        else "**The judged pairs were chosen for being alike.** Of other pairs with the same value people accept fewer, "
-        "so the probabilities are too high for them, and that error says nothing of it."
+        else "**The judged pairs were chosen for being alike.** Of other pairs with the same value people accept "
+        "fewer, so the probabilities are too high for them, and that error says nothing of it."
     )
     return (
         f"## What a value means to people\n\n{columns} are what people said about pairs of the same value: learnt by "
