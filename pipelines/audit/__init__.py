@@ -50,9 +50,9 @@ def audit(
     similarity: Sequence[Path] = (),
     stand_in: int | None = None,
 ) -> dict[str, Any]:
-    """Write the page `out`, and in the folder of its name the lists as CSV (`likely.csv`, likely false negatives;
-    `suspects.csv`, captions that fit their own image badly; `duplicates.csv`, groups of near-duplicate images) and a
-    file of positives, `positives.json`.
+    """Write the page `out`, and in a folder beside it, `audit-lists` of `audit.html`, the lists as CSV (`likely.csv`,
+    likely false negatives; `suspects.csv`, captions that fit their own image badly; `duplicates.csv`, groups of
+    near-duplicate images) and a file of positives, `positives.json`.
 
     Values come from dense relevance, or from shards by their weights; probabilities from `calibration`, else from the
     one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the

@@ -28,14 +28,14 @@ FILES = LIKELY_FILE, SUSPECTS_FILE, DUPLICATES_FILE, POSITIVES_FILE = (
 
 
 def lists_folder(out: Path) -> Path:
-    """The folder of the lists, called as the page. InputError where something else stands at the page, and for a page
-    that is no .html."""
+    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else stands at the page, and
+    for a page that is no .html."""
     from capgrade.pipelines.report.page import generated_by
 
     if out.suffix.lower() != ".html":
         raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
     refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
-    return out.with_suffix("")
+    return out.with_name(f"{out.stem}-lists")
 
 
 def write_likely(path: Path, pairs: Pairs, curve: Curve, captions: Captions) -> int:

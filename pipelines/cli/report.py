@@ -60,10 +60,11 @@ def audit(
     require_all("altair", *([ENCODER] if stand_in is not None else []))
     from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
+    from capgrade.pipelines.audit.files import lists_folder
     from capgrade.pipelines.audit.page import answers
 
     found = stage(
         captions, out, relevance=relevance, shards=shards, images=images, split=split, measure=measure,
         calibration=named(calibration) if calibration else None, similarity=similarity or (), stand_in=stand_in,
     )  # fmt: skip
-    say(found, as_json, "\n".join([*answers(found), f"{out}, lists in {out.with_suffix('')}"]))
+    say(found, as_json, "\n".join([*answers(found), f"{out}, lists in {lists_folder(out)}"]))

@@ -168,7 +168,7 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     line = ["audit", "--captions", str(world / "captions"), "--measure", "rouge_l"]
     line += ["--calibration", str(world / "calibration.json")]
     assert call(*line, "--relevance", str(world / "relevance"), "--out", str(tmp_path / "d.html")) == 0
-    rows = list(csv.DictReader((tmp_path / "d" / "suspects.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "d-lists" / "suspects.csv").open()))
     assert rows and f"\n{len(rows)} given captions fit nothing" in capsys.readouterr().out
     captions = read_captions(world / "captions")
     owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
@@ -177,7 +177,7 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     assert call(*line, "--shards", str(world / "shards"), "--out", str(tmp_path / "s.html")) == 0
     said = "shards have no value of a caption without itself among the references: give --relevance"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
-    assert not (tmp_path / "s" / "suspects.csv").exists()  # an empty list would say that there are none
+    assert not (tmp_path / "s-lists" / "suspects.csv").exists()  # an empty list would say that there are none
 
 
 def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_the_accepted_are_those_of_the_truth(world: Path, tmp_path: Path) -> Non
     assert sum(band["accepted"] for band in found["bands"]) == pytest.approx(truth, rel=0.1)
     assert found["bands"][-1] == {"from": 0.5, "to": 1.0, **found["likely_captions_per_image"]}
     assert found["calibration"]["sampling"] == "random" and found["calibration"]["same_captions"]  # all were judged
-    positives = json.loads((tmp_path / "a" / "positives.json").read_text())["image_to_caption"]
+    positives = json.loads((tmp_path / "a-lists" / "positives.json").read_text())["image_to_caption"]
     assert all(f"i{i}#0" in positives[f"i{i}"] for i in range(captions.n_images))
     assert sum(map(len, positives.values())) == captions.n_captions + found["likely_pairs"]
-    rows = list(csv.DictReader((tmp_path / "a" / "likely.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "a-lists" / "likely.csv").open()))
     assert len(rows) == found["likely_pairs"] > 0
     assert [float(row["value"]) for row in rows] == sorted((float(row["value"]) for row in rows), reverse=True)
 
@@ -268,7 +268,7 @@ def test_the_page_has_each_text_of_an_image_once(world: Path, tmp_path: Path) ->
     page = (tmp_path / "a.html").read_text()
     assert found["equal_captions"] == 3  # of the last two images
     assert "Captions of several images (3 texts)" in page
-    rows = list(csv.DictReader((tmp_path / "a" / "likely.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "a-lists" / "likely.csv").open()))
     assert len(rows) == found["likely_pairs"]  # every pair, for machines
 
 
@@ -287,7 +287,11 @@ def test_it_replaces_its_own_files_alone(world: Path, tmp_path: Path) -> None:
     """A report of capgrade is not its page either; a folder of its page's name that it did not write stays."""
     given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     page = render("Report", [], lead="", foot="", runs=[])
-    for name, text in {"a.html": page, "a/likely.csv": "mine\n", "a/positives.json": '{"kind": "positives"}'}.items():
+    for name, text in {
+        "a.html": page,
+        "a-lists/likely.csv": "mine\n",
+        "a-lists/positives.json": '{"kind": "positives"}',
+    }.items():
         file, out = tmp_path / "x" / name, tmp_path / "x" / "a.html"
         file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text)
@@ -305,14 +309,16 @@ def test_its_lists_are_a_finished_folder_or_none(world: Path, tmp_path: Path, mo
     """The manifest names every file; another run waits outside; from shards after relevance no old list is left."""
     given: dict[str, Any] = {"calibration": world / "calibration.json", "measure": "rouge_l"}
     found = audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
-    manifest = read_manifest(tmp_path / "a", "audit")
-    assert set(manifest["files"]) == set(FILES) == {path.name for path in (tmp_path / "a").glob("*.*")} - {MANIFEST}
+    manifest = read_manifest(tmp_path / "a-lists", "audit")
+    assert (
+        set(manifest["files"]) == set(FILES) == {path.name for path in (tmp_path / "a-lists").glob("*.*")} - {MANIFEST}
+    )
     assert manifest["found"] == json.loads(json.dumps(found)) and manifest["files"]["likely.csv"]["rows"] > 0
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
     audit(world / "captions", tmp_path / "a.html", shards=world / "shards", **given)
-    assert set(read_manifest(tmp_path / "a", "audit")["files"]) == set(FILES) - {"suspects.csv"}
-    assert not (tmp_path / "a" / "suspects.csv").exists()
-    with FileLock(tmp_path / "a" / ".lock"), pytest.raises(InputError, match="another run|is writing"):
+    assert set(read_manifest(tmp_path / "a-lists", "audit")["files"]) == set(FILES) - {"suspects.csv"}
+    assert not (tmp_path / "a-lists" / "suspects.csv").exists()
+    with FileLock(tmp_path / "a-lists" / ".lock"), pytest.raises(InputError, match="another run|is writing"):
         audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
 
     def full(*_: Any) -> int:
@@ -322,7 +328,7 @@ def test_its_lists_are_a_finished_folder_or_none(world: Path, tmp_path: Path, mo
     with pytest.raises(InputError, match="cannot be written"):
         audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     with pytest.raises(InputError, match="not a finished audit folder"):
-        read_manifest(tmp_path / "a", "audit")
+        read_manifest(tmp_path / "a-lists", "audit")
 
 
 def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
@@ -345,8 +351,8 @@ def test_what_cannot_be_audited(world: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a picture of none of the"):
         audit(captions, out, relevance=world / "relevance", images=tmp_path / "none", **given)
     assert not list(tmp_path.glob("a*"))  # said before anything is computed
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "notes.txt").write_text("mine")
+    (tmp_path / "a-lists").mkdir()
+    (tmp_path / "a-lists" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds files that capgrade did not write"):
         audit(captions, out, relevance=world / "relevance", calibration=world / "calibration.json")
     assert not out.exists()
@@ -373,12 +379,12 @@ def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     matrix = read_relevance(world / "relevance" / "rouge_l.arrow").matrix()
     np.save(tmp_path / "s.npy", matrix)
-    given = {"relevance": world / "relevance", "positives": tmp_path / "a" / "positives.json"}
+    given = {"relevance": world / "relevance", "positives": tmp_path / "a-lists" / "positives.json"}
     task, notes = load_task(world / "captions", similarity=tmp_path / "s.npy", **given)
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
     found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
-    lists = json.loads((tmp_path / "a" / "positives.json").read_text())["image_to_caption"]
+    lists = json.loads((tmp_path / "a-lists" / "positives.json").read_text())["image_to_caption"]
     captions = read_captions(world / "captions")
     best = matrix.argmax(axis=0)  # the first image of each caption
     hit = [captions.caption_ids[c] in lists[captions.image_ids[i]] for c, i in enumerate(best)]
