@@ -40,6 +40,9 @@ def publish(
     ] = None,
     push: Annotated[str | None, typer.Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
     public: Annotated[bool, typer.Option("--public", help="Let everybody see a repository that --push makes.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
+    ] = False,
     check: Annotated[
         str | None,
         typer.Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte."),
@@ -50,7 +53,8 @@ def publish(
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 
-    A repository that `--push` makes is private; `--public` makes it public.
+    A repository that `--push` makes is private; `--public` makes it public. One that holds something else than this
+    dataset is refused without `--replace`.
 
     `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
@@ -58,8 +62,8 @@ def publish(
     if check:
         _check(check, out, as_json)
         return
-    if public and not push:
-        raise InputError("--public without --push", remedy="give --push USER/NAME")
+    if (public or replace) and not push:
+        raise InputError(f"--{'public' if public else 'replace'} without --push", remedy="give --push USER/NAME")
     if out is None:
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not push:
@@ -71,7 +75,7 @@ def publish(
     if push:
         from capgrade.pipelines.publish.push import push as upload
 
-        typer.echo(str(upload(out, push, public=public)), err=as_json)
+        typer.echo(str(upload(out, push, public=public, replace=replace)), err=as_json)
 
 
 def _refuse_unused(**given: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import check_size, digest, parse_manifest, read_manifest
+from capgrade.schemas.files import MOST_BYTES, check_size, digest, parse_manifest, read_manifest
 
 if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoFile
+
     from capgrade.pipelines.publish.hub import Repository
 
 AGAIN = "run `capgrade publish` again, or download it again"
 PUSH = "push it again: capgrade publish --push"
+
+
+class NotPublishedError(InputError):
+    """A repository has no manifest that `publish` wrote."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,8 @@ def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
         raise InputError("no such folder, nor a repository USER/NAME", file=target, remedy="check the path")
     repository = Repository(name)
     commit = repository.head(revision or None)
-    manifest = _remote_manifest(repository, commit)
     there = repository.files(commit)
+    manifest = remote_manifest(repository, commit, there)
     base = f"{name}@{commit[:7]}/"
     problems = []
     for file, entry in manifest["files"].items():
@@ -116,14 +122,22 @@ def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
     return f"{name}@{commit[:7]}", manifest, problems + _tag_problems(repository, commit, manifest)
 
 
-def _remote_manifest(repository: Repository, commit: str) -> dict[str, Any]:
+def remote_manifest(repository: Repository, commit: str, there: Mapping[str, RepoFile]) -> dict[str, Any]:
+    """The manifest among the files `there` of a commit; NotPublishedError where none that `publish` wrote is there,
+    and for one of more than MOST_BYTES, which is not read. InputError when the hub does not give it."""
+    file = f"{repository.address}/{MANIFEST}"
+    if MANIFEST not in there:
+        raise NotPublishedError("missing: not a dataset of capgrade", file=file, remedy=PUSH)
+    if there[MANIFEST].size > MOST_BYTES:
+        problem = f"{there[MANIFEST].size} bytes, and of a manifest at most {MOST_BYTES} are read"
+        raise NotPublishedError(problem, file=file, remedy=PUSH)
     with TemporaryDirectory() as folder:
         path = Path(folder) / MANIFEST
-        path.write_bytes(repository.read(MANIFEST, commit))
+        path.write_bytes(repository.read(MANIFEST, commit, MOST_BYTES))
         try:
             return _of_publish(parse_manifest(path), path)
         except InputError as error:
-            raise InputError(error.problem, file=f"{repository.address}/{MANIFEST}", remedy=PUSH) from None
+            raise NotPublishedError(error.problem, file=file, remedy=PUSH) from None
 
 
 def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any]) -> list[InputError]:

@@ -97,10 +97,10 @@ class Repository:
         with self._open(path, revision) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def read(self, path: str, revision: str) -> bytes:
-        """A file's bytes at a commit."""
+    def read(self, path: str, revision: str, most: int) -> bytes:
+        """A file's bytes at a commit, the first `most` of them."""
         with self._open(path, revision) as file:
-            return file.read()
+            return file.read(most)
 
     def commit(self, add: dict[str, Path], delete: Sequence[str], parent: str, message: str) -> str:
         """Upload files and make one commit upon `parent`, which must still be the head; the new commit."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from capgrade.pipelines.publish.check import folder_problems, read_published
+from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, read_published, remote_manifest
 from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, package_version
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
 
     from capgrade.pipelines.publish.hub import Repository
+
+Files: TypeAlias = "Mapping[str, RepoFile]"
+EMPTY = {".gitattributes"}  # the hub makes a repository with it
+NO_MANIFEST = f"has no {MANIFEST}, so it is not a dataset of capgrade"
+NAMED = 3  # files named in one message
 
 
 @dataclass(frozen=True)
@@ -35,14 +41,15 @@ class Pushed:
         return f"{what}: {self.address} at {self.version} (commit {self.commit[:7]})"
 
 
-def push(folder: Path, repo_id: str, *, public: bool = False) -> Pushed:
+def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = False) -> Pushed:
     """Make the repository on the Hugging Face hub hold what the folder holds, and tag it with its version. A new
     repository is private unless `public`; one that is there stays as it is.
 
     Only files that differ are sent, all in one commit: a failure before it leaves the repository as it was, and what
-    had been uploaded is not sent again. Files outside the dataset's own folders that others put there stay.
-    Raises InputError, which says what state the repository is in: a damaged folder, a version that is published with
-    other content, no access, a conflict, no answer.
+    had been uploaded is not sent again. Deleted is only what the manifest there lists and the folder lacks. With
+    `replace`, a repository that holds something else is taken too, and what lies in the dataset's own folders goes.
+    Raises InputError, which says what state the repository is in: a damaged folder, a repository that holds something
+    else, a version that is published with other content, no access, a conflict, no answer.
     """
     from capgrade.pipelines.publish.hub import Repository
 
@@ -51,13 +58,15 @@ def push(folder: Path, repo_id: str, *, public: bool = False) -> Pushed:
     if problems:
         raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
     files = {name: folder / name for name in [*manifest["files"], MANIFEST]}
-    return _Push(Repository(repo_id), files, manifest, public).run()
+    return _Push(Repository(repo_id), files, manifest, public, replace).run()
 
 
 class _Push:
-    def __init__(self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any], public: bool) -> None:
-        self.repository, self.files, self.public = repository, files, public
-        self.version = str(manifest["params"]["version"])
+    def __init__(
+        self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any], public: bool, replace: bool
+    ) -> None:
+        self.repository, self.files, self.public, self.replace = repository, files, public, replace
+        self.name, self.version = manifest["params"].get("name"), str(manifest["params"]["version"])
         self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}
         self.sha256[MANIFEST] = digest(files[MANIFEST])
         self.head: str | None = None  # before this push
@@ -66,7 +75,8 @@ class _Push:
         try:
             self.repository.create(public=self.public)
             self.head = self.repository.head()
-            add, delete = self._changes(self.head)
+            there = self.repository.files(self.head)
+            add, delete = self._to_send(there), self._to_delete(there)
             tagged = self.repository.tags().get(self.version)
             self._refuse_another(tagged)
             commit = self._commit(add, delete) if add or delete else self.head
@@ -76,11 +86,40 @@ class _Push:
             self._tag(commit)
         return Pushed(self.repository.address, commit, self.version, tuple(add), tuple(delete))
 
-    def _changes(self, commit: str) -> tuple[dict[str, Path], list[str]]:
-        """What to send and what to delete, to make a commit's files those of the folder."""
-        there = self.repository.files(commit)
-        add = {name: path for name, path in self.files.items() if not self._same(name, there.get(name))}
-        return add, [name for name in there if name.split("/")[0] in FOLDERS and name not in self.files]
+    def _to_send(self, there: Files) -> dict[str, Path]:
+        return {name: path for name, path in self.files.items() if not self._same(name, there.get(name))}
+
+    def _to_delete(self, there: Files) -> list[str]:
+        """What the manifest at the head lists and the folder lacks. InputError where the head is not of this dataset;
+        with `replace`, whatever lies in the dataset's folders."""
+        gone = [name for name in there if name not in self.files]
+        inside = [name for name in gone if name.split("/")[0] in FOLDERS]
+        if self.replace:
+            return inside
+        if there.keys() <= EMPTY or self._same(MANIFEST, there.get(MANIFEST)):
+            return []
+        listed = self._listed(there, inside)
+        return [name for name in gone if name in listed]
+
+    def _listed(self, there: Files, inside: list[str]) -> dict[str, Any]:
+        """The files in the manifest at the head."""
+        assert self.head is not None
+        try:
+            found = remote_manifest(self.repository, self.head, there)
+        except NotPublishedError as error:
+            reason = f"its {MANIFEST} cannot be read: {error.problem}"
+            self._refuse_foreign(reason if MANIFEST in there else NO_MANIFEST, there, inside)
+        if found["params"].get("name") != self.name:
+            reason = f"holds the dataset '{found['params'].get('name')}', not '{self.name}'"
+            self._refuse_foreign(reason, there, inside)
+        return dict(found["files"])
+
+    def _refuse_foreign(self, reason: str, there: Files, inside: list[str]) -> NoReturn:
+        over = [name for name in sorted(self._to_send(there)) if name in there]
+        lost = [f"{what} {_some(names)}" for what, names in (("overwrite", over), ("delete", inside)) if names]
+        would = " and ".join(lost) or f"add the dataset to {_some(sorted(there))}"
+        remedy = "check the name, or give --replace to do so"
+        raise InputError(f"{reason}; to push would {would}", file=self.repository.address, remedy=remedy)
 
     def _same(self, name: str, there: RepoFile | None) -> bool:
         if there is None or there.size != self.files[name].stat().st_size:
@@ -89,9 +128,9 @@ class _Push:
 
     def _refuse_another(self, tagged: str | None) -> None:
         """A version that somebody may have loaded keeps its content for ever."""
-        add, delete = self._changes(tagged) if tagged else ({}, [])
-        if add or delete:
-            problem = f"version {self.version} is already published with other content ({min([*add, *delete])} differs)"
+        differ = self._to_send(self.repository.files(tagged)) if tagged else {}
+        if differ:
+            problem = f"version {self.version} is already published with other content ({min(differ)} differs)"
             remedy = "give this content a version of its own: --version, or publish.version"
             raise InputError(problem, file=self.repository.address, remedy=remedy)
 
@@ -101,18 +140,19 @@ class _Push:
         try:
             return self.repository.commit(add, delete, self.head, message)
         except InputError:
-            arrived = self._arrived()
+            arrived = self._arrived(delete)
             if arrived is None:
                 raise
             return arrived
 
-    def _arrived(self) -> str | None:
+    def _arrived(self, delete: list[str]) -> str | None:
         """The new head when a commit went through whose answer was lost on the way."""
         try:
             now = self.repository.head()
-            return now if now != self.head and self._changes(now) == ({}, []) else None
+            there = self.repository.files(now)
         except InputError:
             return None
+        return None if now == self.head or self._to_send(there) or there.keys() & set(delete) else now
 
     def _state(self) -> str:
         """What the repository is like after a failure, by asking it if it can be asked."""
@@ -133,6 +173,11 @@ class _Push:
             problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
             remedy = f"{error.remedy}; it sends nothing again and sets tag {self.version}"
             raise InputError(problem, file=error.file, remedy=remedy) from None
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def git_id(path: Path) -> str:

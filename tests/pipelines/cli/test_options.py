@@ -16,6 +16,7 @@ PUSH = "publish --out nowhere --push user/name"
         (f"{AGREE} --out x.json --calibrate ./x.json", "--out and another output have one path"),
         (f"{AGREE} --out x.arrow --pairs x.arrow", "--out and another output have one path"),
         (f"{AGREE} --accept 4.5", "--accept without --calibrate"),
+        ("publish --out nowhere --replace", "--replace without --push"),
         (f"{PUSH} --version 2.0.0", "--version without --captions and --shards"),
         (f"{PUSH} --calibration crisscrossed", "--calibration without --captions and --shards"),
         ("explore --captions nowhere --measures cider --weights w.safetensors", "--weights without --detector"),

@@ -22,10 +22,12 @@ DATA = {
 }
 
 
-def write_folder(folder: Path, version: str = "1.0.0", **changed: str | None) -> Path:
+def write_folder(folder: Path, version: str = "1.0.0", dataset: str = "tiny", **changed: str | None) -> Path:
     """A finished folder; `changed` gives a file other content, or takes it out with None."""
     files = {name: text for name, text in {**DATA, **changed}.items() if text is not None}
     for name, text in files.items():
         write_text(folder / name, text)
-    write_manifest(folder, "publish", params={"version": version}, inputs={}, rows=dict.fromkeys(files, 0))
+    write_manifest(
+        folder, "publish", params={"name": dataset, "version": version}, inputs={}, rows=dict.fromkeys(files, 0)
+    )
     return folder

@@ -116,6 +116,15 @@ def test_a_repository_without_its_tag_or_with_another_folder(hub: Hub, folder: P
     assert any(f"not the {SHARD} of {other}" in line for line in problems(REPO, other))
 
 
+def test_a_manifest_beyond_the_limit_is_not_read(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(folder, REPO)
+    hub.log.clear()
+    monkeypatch.setattr("capgrade.pipelines.publish.check.MOST_BYTES", 99)
+    with pytest.raises(InputError, match="manifest.json: .* bytes, and of a manifest at most 99 are read"):
+        check(REPO)
+    assert not hub.asked("resolve")
+
+
 def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder, nor a repository USER/NAME"):
         check("nowhere")

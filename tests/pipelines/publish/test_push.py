@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from capgrade.pipelines.cli import app
 from capgrade.pipelines.publish import hub as client
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
 from .made import DATA, README, write_folder
-from .stand_in import TOKEN, Hub
+from .stand_in import TOKEN, Hub, Repo
 
 REPO = "someone/labels"
 SECOND = "relevance/train-00001-of-00002.parquet"
@@ -76,7 +79,81 @@ def test_a_shard_that_is_gone_is_deleted_and_other_peoples_files_stay(hub: Hub, 
     assert uploaded(hub) == {**contents(folder), "LICENSE": b"text"}
 
 
-STEPS = ["create", "info", "tree", "refs", "validate", "preupload", "batch", "upload", "commit"]
+@pytest.fixture
+def foreign(hub: Hub) -> dict[str, bytes]:
+    """Somebody's repository whose folders are called as ours are."""
+    files = {"README.md": b"theirs", "captions/a.txt": b"a", "figures/f.svg": b"f", "src/x.py": b"x"}
+    hub.repos[REPO] = Repo()
+    hub.repos[REPO].add({name: hub.regular(data) for name, data in files.items()})
+    return files
+
+
+def test_a_repository_that_is_not_ours_is_refused_and_stays_as_it_was(
+    hub: Hub, folder: Path, foreign: dict[str, bytes]
+) -> None:
+    before = hub.repos[REPO].head
+    with pytest.raises(InputError) as caught:
+        push(folder, REPO)
+    assert str(caught.value) == (
+        f"{hub.address}/datasets/{REPO}: has no manifest.json, so it is not a dataset of capgrade; to push would "
+        f"overwrite README.md and delete captions/a.txt, figures/f.svg; the repository is as it was "
+        f"(commit {before[:7]}) -> check the name, or give --replace to do so"
+    )
+    assert (hub.repos[REPO].head, hub.files(REPO)) == (before, foreign)
+    assert not any(hub.asked(route) for route in ("preupload", "batch", "upload", "commit", "tag"))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        (b"{}", "its manifest.json cannot be read: not a manifest"),
+        (b'{"kind": "captions", "files": {"README.md": {"bytes": 6}}}', "not the manifest of a published dataset"),
+        (b"[" * 3000, "its manifest.json cannot be read: "),
+        (b" " * 20_000, "its manifest.json cannot be read: 20000 bytes, and of a manifest at most 9999 are read"),
+    ],
+)
+def test_a_manifest_that_is_not_ours(
+    manifest: bytes, why: str, hub: Hub, folder: Path, foreign: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capgrade.pipelines.publish.check.MOST_BYTES", 9999)
+    hub.change(REPO, MANIFEST, manifest)
+    with pytest.raises(InputError, match=f"{re.escape(why)}.*overwrite README.md, manifest.json and delete captions/a"):
+        push(folder, REPO)
+    assert hub.files(REPO) == {**foreign, MANIFEST: manifest}
+
+
+def test_another_dataset_of_ours_is_not_ours_to_replace(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(write_folder(tmp_path / "other", "0.9", "gold"), REPO)
+    before = hub.files(REPO)
+    with pytest.raises(InputError, match="holds the dataset 'gold', not 'tiny'; to push would overwrite manifest.json"):
+        push(folder, REPO)
+    assert hub.files(REPO) == before
+
+
+def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
+    done = push(folder, REPO, replace=True)
+    assert done.deleted == ("captions/a.txt", "figures/f.svg")
+    assert uploaded(hub) == {**contents(folder), "src/x.py": foreign["src/x.py"]}
+
+
+def test_what_our_manifest_does_not_list_is_not_deleted(hub: Hub, folder: Path) -> None:
+    """Somebody put a file into a folder of the dataset; `--check` tells of it, a push leaves it."""
+    push(folder, REPO)
+    hub.change(REPO, "captions/notes.txt", b"theirs")
+    (folder / SECOND).unlink()
+    done = push(write_folder(folder, "2", **{SECOND: None}), REPO)
+    assert done.deleted == (SECOND,)
+    assert uploaded(hub) == {**contents(folder), "captions/notes.txt": b"theirs"}
+
+
+def test_the_command_has_the_flag(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
+    refused = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO])
+    assert isinstance(refused.exception, InputError) and hub.files(REPO) == foreign
+    done = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO, "--replace"])
+    assert done.exit_code == 0 and "2 deleted" in done.output
+
+
+STEPS = ["create", "info", "tree", "resolve", "refs", "validate", "preupload", "batch", "upload", "commit"]
 
 
 @pytest.mark.parametrize("route", STEPS)
