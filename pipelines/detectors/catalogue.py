@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from capgrade.pipelines.detectors.airsplay import AirsplayRule
 from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.detectron_zoo import config_files
 from capgrade.pipelines.detectors.selection import Rule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.devices import Precision, device_of, require_precision
@@ -48,15 +48,8 @@ def weight_files(params: RegionsParams) -> dict[str, Path]:
         return {"weights": SCENES}
     given = {"weights": params.weights, "config": params.config}
     found = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
-    bases = _bases(found["config"]) if "config" in found else []
+    bases = config_files(found["config"])[1:] if "config" in found else []
     return found | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
-
-
-def _bases(config: Path) -> list[Path]:
-    """The files that a config of detectron2 starts from, the nearest first."""
-    named = re.search(r"^_BASE_:\s*[\"']?(.+?)[\"']?\s*$", config.read_text(encoding="utf-8", errors="replace"), re.M)
-    base = config.parent / Path(named[1]).expanduser() if named else config
-    return [base, *_bases(base)] if named and base.is_file() and base.resolve() != config.resolve() else []
 
 
 def _scenes(params: RegionsParams, device: torch.device) -> Detector:

@@ -33,15 +33,20 @@ SAME_ANCHOR = 1e-2  # pixels
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors in a file by name, by its content, not its ending; and its metadata, if it is a safetensors."""
     with path.open("rb") as file:
+        start = file.read(9)
+    return read_safetensors(path) if start[8:] == b"{" else (_state(read_content(path), path), {})
+
+
+def read_content(path: Path) -> Any:
+    """What a torch, pickle or Caffe file holds, by its content, not its ending. No code in it is run."""
+    with path.open("rb") as file:
         start = file.read(len(OLD_TORCH))
-    if start[8:9] == b"{":
-        return read_safetensors(path)
     if start.startswith(b"PK") or start == OLD_TORCH:
-        return _state(read_torch(path), path), {}
+        return read_torch(path)
     if start.startswith(b"\x80"):
-        return _state(read_pickle(path), path), {}
+        return read_pickle(path)
     if start.startswith(b"\n"):
-        return _state(read_caffemodel(path), path), {}
+        return read_caffemodel(path)
     raise InputError("neither a safetensors, torch, pickle nor Caffe file", file=path, remedy=REMEDY)
 
 

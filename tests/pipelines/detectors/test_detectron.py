@@ -113,6 +113,83 @@ def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     return str(folder / "model.yaml"), folder / "model.pth"
 
 
+class Runs:
+    """Pickled as a call that makes a file, in the place of an attack's."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.marker,)
+
+
+def hostile_weights(folder: Path) -> list[Path]:
+    """The kinds of file that detectron2's own reader would unpickle, each with a call in it."""
+    content = {"model": {"a": np.zeros(2, np.float32)}, "__author__": "somebody", "more": Runs(folder / "ran")}
+    (folder / "zoo.pkl").write_bytes(pickle.dumps(content))
+    torch.save(content, folder / "new.pth")
+    torch.save(content, folder / "old.pth", _use_new_zipfile_serialization=False)
+    return [folder / "zoo.pkl", folder / "new.pth", folder / "old.pth"]
+
+
+HOSTILE = {
+    "the file": {"top.yaml": "MODEL: !!python/object/apply:os.mkdir ['{marker}']\n"},
+    "its base": {"top.yaml": "_BASE_: middle.yaml\n", "middle.yaml": "_BASE_: [base.yaml]\n",
+                 "base.yaml": "A: !!python/object/apply:os.system ['touch {marker}']\n"},
+}  # fmt: skip
+
+
+def hostile_config(folder: Path, where: str) -> str:
+    for name, text in HOSTILE[where].items():
+        (folder / name).write_text(text.format(marker=folder / "ran"))
+    return str(folder / "top.yaml")
+
+
+def test_no_code_of_weights_is_run(tmp_path: Path) -> None:
+    for path in hostile_weights(tmp_path):
+        with pytest.raises(InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"):
+            detectron_zoo.read_weights(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("where", HOSTILE)
+def test_no_code_of_a_config_is_run(where: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a detectron2 config .*could not determine a constructor"):
+        detectron_zoo.config_files(Path(hostile_config(tmp_path, where)))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ("https://example.org/base.yaml", "starts from https://example.org/base.yaml, which is no file"),
+        ("none.yaml", "starts from none.yaml, which is no file"),
+        ("top.yaml", "starts from itself"),
+        ("[a.yaml, 3]", "_BASE_ is neither"),
+    ],
+)
+def test_bases_are_files_on_the_disk(base: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("VERSION: 2\n")
+    (tmp_path / "top.yaml").write_text(f"_BASE_: {base}\n")
+    with pytest.raises(InputError, match=says):
+        detectron_zoo.config_files(tmp_path / "top.yaml")
+
+
+def test_weights_of_the_zoo_are_read(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (tmp_path / "zoo.pkl").write_bytes(pickle.dumps({"model": {"a": array}, "__author__": "Detectron2 Model Zoo"}))
+    (tmp_path / "caffe2.pkl").write_bytes(pickle.dumps({"blobs": {"a_w": array, "a_w_momentum": array}}, protocol=2))
+    torch.save({"a": torch.from_numpy(array)}, tmp_path / "state.pth")
+    zoo, caffe2, state = (detectron_zoo.read_weights(tmp_path / n) for n in ("zoo.pkl", "caffe2.pkl", "state.pth"))
+    for found, name in ((zoo, "a"), (caffe2, "a_w"), (state, "a")):
+        assert list(found["model"]) == [name]
+        np.testing.assert_array_equal(np.asarray(found["model"][name]), array)
+    assert caffe2["matching_heuristics"] and not zoo.get("matching_heuristics")
+    (tmp_path / "text.pkl").write_bytes(pickle.dumps({"model": {"a": "text"}}))
+    with pytest.raises(InputError, match="a is no array but str"):
+        detectron_zoo.read_weights(tmp_path / "text.pkl")
+
+
 def picture(height: int = 90, width: int = 120) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
 
@@ -150,5 +227,37 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
     torch.save({"model": {k: v for k, v in state.items() if "cls_score" not in k}}, weights)
     with pytest.raises(InputError, match="lacks 2 parameters of the config, such as roi_heads.box_predictor.cls_score"):
         DetectronDetector(config, weights, rule)
+    torch.save({"model": {k: v for k, v in state.items() if "running_mean" not in k}}, weights)
+    with pytest.raises(InputError, match="lacks .* such as backbone.stem.conv1.norm.running_mean"):
+        DetectronDetector(config, weights, rule)
     with pytest.raises(InputError, match="no single vector"):
         DetectronDetector("Misc/cascade_mask_rcnn_R_50_FPN_1x", weights, rule)
+
+
+def test_the_detector_runs_no_code_of_its_files(tmp_path: Path) -> None:
+    there()
+    config, weights = make_files(tmp_path, "C4")
+    rule = SELECTIONS["adaptive"]
+    for path in hostile_weights(tmp_path):
+        with pytest.raises(InputError, match="not read: it names"):
+            DetectronDetector(config, path, rule)
+    for where in HOSTILE:
+        with pytest.raises(InputError, match="not a detectron2 config"):
+            DetectronDetector(hostile_config(tmp_path, where), weights, rule)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_of_arrays_is_the_torch_file(tmp_path: Path) -> None:
+    """The zoo's files are pickles of arrays; detectron2's own reader gives the same tensors."""
+    there()
+    from detectron2.checkpoint import DetectionCheckpointer
+    from detectron2.modeling import build_model
+
+    config, weights = make_files(tmp_path, "C4")
+    state = {name: tensor.numpy() for name, tensor in torch.load(weights)["model"].items()}
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps({"model": state, "__author__": "Detectron2 Model Zoo"}))
+    found = DetectronDetector(config, tmp_path / "model.pkl", SELECTIONS["adaptive"])
+    theirs = build_model(found.config).eval()
+    DetectionCheckpointer(theirs).load(str(tmp_path / "model.pkl"))
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, found.model.state_dict()[name]), name
