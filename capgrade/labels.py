@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -121,18 +121,23 @@ class Labels:
 
         return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
 
-    def exact(self, measure: str | None = None, *, device: str = "cpu") -> Labels:
+    def exact(
+        self, measure: str | None = None, *, device: str = "cpu", model: str | None = None,
+        document_frequency: str | None = None,
+    ) -> Labels:  # fmt: skip
         """Labels of one measure in which every pair is known: what was not sampled is computed from the captions.
 
         With the tokenizer and parameters that the labels were made with; Sentence-BERT as one product on `device`,
         from embeddings that are computed once and kept in the cache of capgrade. Dense labels know everything
-        already. Raises InputError for an imported measure, and without the captions.
+        already. Labels of another encoder than the default one name it, and so does `model` (a hub id or folder): no
+        other is opened. `document_frequency` is where CIDEr's file lies, if not below the current folder. Raises
+        InputError for an imported measure, without the captions, and for an encoder or file that is not named.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
-        return Labels(self.opened.exact(self.chosen(measure), device), self._how)
+        return Labels(self.opened.exact(self.chosen(measure), device, model, document_frequency), self._how)
 
     def batches(
         self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,
@@ -232,10 +237,10 @@ class Labels:
 _GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 
 
-def _again(how: dict[str, Any], computed: tuple[str, str] | None) -> Labels:
+def _again(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
     """Opened anew in another process."""
     labels = Labels.load(**how)
-    return labels if computed is None else labels.exact(computed[0], device=computed[1])
+    return labels if computed is None else labels.exact(**computed)
 
 
 def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, file: Any) -> np.ndarray:

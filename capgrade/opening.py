@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.computed import Computed
+from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.reads import require_read
+from capgrade.pipelines.publish.named import EXACT, as_named
 from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
+from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import Shards, pair_columns, read_shards
 from capgrade.stored import Dense, Part, RelevanceBlock, Sampled, Stored
@@ -34,10 +37,10 @@ class Opened:
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
     inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
-    computed: tuple[str, str] | None = None  # measure and device of `exact`
+    computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
     calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
 
-    def exact(self, measure: str, device: str) -> Opened:
+    def exact(self, measure: str, device: str, model: str | None, document_frequency: str | None) -> Opened:
         """As `Labels.exact`."""
         if not self.stored.sampled:
             return self
@@ -49,14 +52,29 @@ class Opened:
         if measure in self.calibrated:
             remedy = f"ask for {self.calibrated[measure]}, and publish with the pairs that you need"
             raise InputError(f"{measure} is known of published pairs alone", file=self.file, remedy=remedy)
-        params = params_of(self.made_with, Path(self.file))
-        counted = params.cider.document_frequency
-        if measure == "cider" and counted is not None and not Path(counted.partition("#")[0]).exists():
-            problem = f"cider was made with the document frequencies of '{counted}', which is not here"
-            raise InputError(problem, file=self.file, remedy="call this in a folder where it lies under this name")
-        if measure in self.made_with:
-            require_read([measure], params, self.inputs, Path(self.file))
-        return replace(self, stored=Computed.of(measure, params, self.captions, device), computed=(measure, device))
+        params = self._params(measure, model, document_frequency)
+        require_read([measure], params, self.inputs, Path(self.file))
+        stored = Computed.of(measure, params, self.captions, device)
+        how = {"measure": measure, "device": device, "model": model, "document_frequency": document_frequency}
+        return replace(self, stored=stored, computed=how)
+
+    def _params(self, measure: str, model: str | None, document_frequency: str | None) -> MeasuresParams:
+        """Those that the measure was made with, whose encoder and files the user names."""
+        assert self.made_with is not None
+        given = MeasuresParams(
+            sbert=SbertParams(model=model or EMBEDDED),
+            cider=CiderParams(document_frequency=document_frequency),
+            cider_plain=CiderPlainParams(document_frequency=document_frequency),
+        )
+        made = params_of({measure: self.made_with[measure]}, Path(self.file))
+        params = as_named(made, given, Path(self.file), EXACT)
+        for name in ("cider", "cider_plain"):
+            file = getattr(params, name).document_frequency
+            if file is not None and not Path(file.partition("#")[0]).exists():
+                problem = f"{measure} was made with the document frequencies of '{file}', which is not here"
+                remedy = "call this in a folder where it lies under this name, or exact(..., document_frequency=FILE)"
+                raise InputError(problem, file=self.file, remedy=remedy)
+        return params
 
     def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock | None:
         """Tensors that are computed where they are wanted; None for labels that come from a file."""

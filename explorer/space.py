@@ -1,7 +1,8 @@
 """The explorer as a Hugging Face Space: the same app, told by the environment what to show (docs/explore.md).
 
 CAPGRADE_DATASET is a folder, or the id of a dataset that `capgrade publish --push` made; CAPGRADE_SPLIT one of its
-splits, CAPGRADE_REVIEWS a folder that is kept between restarts, PORT the port, 7860 by default.
+splits, CAPGRADE_ENCODER its encoder unless that is the default one, CAPGRADE_REVIEWS a folder that is kept between
+restarts, PORT the port, 7860 by default.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from capgrade.explorer.reviews import Review
 from capgrade.explorer.server import serve
 from capgrade.explorer.start import Folders, open_explorer
+from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, SbertParams
 
 
 def main() -> None:
@@ -20,7 +23,10 @@ def main() -> None:
     source = os.environ.get("CAPGRADE_DATASET")
     if not source:
         raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")
-    explorer = open_explorer(Folders(dataset=dataset_folder(source), split=os.environ.get("CAPGRADE_SPLIT")))
+    encoder = os.environ.get("CAPGRADE_ENCODER", EMBEDDED)
+    params = MeasuresParams(sbert=SbertParams(model=encoder))
+    split, naming = os.environ.get("CAPGRADE_SPLIT"), "CAPGRADE_ENCODER={value}"
+    explorer = open_explorer(Folders(dataset=dataset_folder(source), split=split, params=params, naming=naming))
     review = Review(explorer, Path(os.environ.get("CAPGRADE_REVIEWS", "reviews")))
     serve(explorer, review, "0.0.0.0", int(os.environ.get("PORT", "7860")), print)
 

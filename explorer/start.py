@@ -13,6 +13,7 @@ from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, r
 from capgrade.explorer.pictures import Thumbnails
 from capgrade.explorer.voices import measure_voices
 from capgrade.pipelines.agree import read_judgements
+from capgrade.pipelines.publish.named import SET, as_named
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RegionsParams
 
@@ -41,6 +42,7 @@ class Folders:
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)
     detector: RegionsParams | None = None
+    naming: str = SET  # how the user names an encoder that is not the default one
 
 
 def read_corpus(folders: Folders) -> Corpus:
@@ -58,7 +60,8 @@ def read_corpus(folders: Folders) -> Corpus:
 
 
 def open_explorer(folders: Folders) -> Explorer:
-    """Read the folders, fit the measures, load the models; the captions are embedded here unless they have been.
+    """Read the folders, fit the measures, load the models; the captions are embedded here unless they have been, by
+    the default encoder or the one that `folders.params` names.
 
     Raises InputError for whatever is missing or does not go together.
     """
@@ -72,7 +75,7 @@ def open_explorer(folders: Folders) -> Explorer:
     names = list(corpus.pairs.values)
     explorer = Explorer(
         corpus,
-        measure_voices(captions, names, corpus.params),
+        measure_voices(captions, names, as_named(corpus.params, folders.params, corpus.folder, folders.naming)),
         models,
         Thumbnails(captions, images),
         people,

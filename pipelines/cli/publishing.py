@@ -13,7 +13,7 @@ from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, agreement_o
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import PublishParams
+    from capgrade.schemas.params import MeasuresParams, PublishParams
 
 app = typer.Typer()
 
@@ -67,8 +67,9 @@ def publish(
     if out is None:
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not push:
-        block = with_given(load(params, sets).publish, name=name, version=version, license=licence, repository=push)
-        _make(captions, shards, out, block, agreement, relevance, calibration, as_json)
+        loaded = load(params, sets)
+        block = with_given(loaded.publish, name=name, version=version, license=licence, repository=push)
+        _make(captions, shards, out, block, agreement, relevance, calibration, loaded.measures, as_json)
     else:
         _refuse_unused(name=name, version=version, license=licence, agreement=agreement, relevance=relevance,
                        calibration=calibration)  # fmt: skip
@@ -93,6 +94,7 @@ def _make(
     agreement: Path | None,
     relevance: Path | None,
     calibration: Path | None,
+    measures: MeasuresParams,
     as_json: bool,
 ) -> None:
     if captions is None:
@@ -103,7 +105,7 @@ def _make(
 
     figures = agreement_of(agreement) if agreement else None
     known = named(calibration) if calibration else None
-    done = stage(captions, shards or [], out, params, figures, relevance, known)
+    done = stage(captions, shards or [], out, params, figures, relevance, known, measures)
     rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
     say(done, as_json, f"{rows} -> {out}")
 

@@ -18,7 +18,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import PublishParams
+from capgrade.schemas.params import MeasuresParams, PublishParams
 from capgrade.schemas.shards import read_shards
 
 
@@ -30,6 +30,7 @@ def publish(
     agreement: dict[str, Any] | None = None,
     relevance_dir: Path | None = None,
     calibration: Path | None = None,
+    measures: MeasuresParams | None = None,
 ) -> dict[str, Any]:
     """Write a folder that `datasets.load_dataset(out, "captions" or "relevance")` reads, one split a shards folder.
 
@@ -37,8 +38,9 @@ def publish(
     reasons it was kept and its sampling weight, and unless `params.left_out` is false the values of own pairs without
     the caption among its references. With `calibration` (from `agree`), also what each value of a calibrated measure
     means to people: columns `<measure>_score`, 0..5, and `<measure>_accepted`, 0..1. `agreement` (from `agree`) goes
-    into the card, the distributions of `relevance_dir` (from `relevance`) into its picture. The same input gives the
-    same bytes. Returns the manifest.
+    into the card, the distributions of `relevance_dir` (from `relevance`) into its picture. `measures` names what the
+    shards' measures read where that is not the default (`as_named`). The same input gives the same bytes. Returns the
+    manifest.
     Raises InputError without a licence, for a folder that something else wrote, when shards, relevance, calibration and
     captions do not belong together, and when one of them changes while it is read.
     """
@@ -46,7 +48,8 @@ def publish(
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
     with output_folder(out, "publish"):
         read = _digests(captions_dir, shards_dirs, relevance_dir, calibration)
-        splits, calibrated = _write_splits(captions_dir, shards_dirs, out, params.left_out, calibration)
+        given = (measures or MeasuresParams()) if params.left_out else None
+        splits, calibrated = _write_splits(captions_dir, shards_dirs, out, given, calibration)
         rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
         files = {
             name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
@@ -79,7 +82,7 @@ def _digests(
 
 
 def _write_splits(
-    captions_dir: Path, shards_dirs: Sequence[Path], out: Path, left_out: bool, calibration: Path | None
+    captions_dir: Path, shards_dirs: Sequence[Path], out: Path, given: MeasuresParams | None, calibration: Path | None
 ) -> tuple[tuple[Split, ...], Calibrated | None]:
     splits: list[Split] = []
     calibrated = None
@@ -92,7 +95,7 @@ def _write_splits(
         if splits and shards.measures != splits[0].shards.measures:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=folder, remedy=remedy)
-        own = own_without_themselves(captions, shards) if left_out else {}
+        own = {} if given is None else own_without_themselves(captions, shards, given)
         calibrated = read_calibrated(calibration, shards) if calibration else None
         tables = write_pairs(captions, shards, out, own, calibrated), write_captions(captions, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:

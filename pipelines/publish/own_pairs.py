@@ -10,21 +10,23 @@ from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.left_out import own_left_out
 from capgrade.pipelines.measures.reads import require_read
 from capgrade.pipelines.publish.blocks import imported, measures_block
+from capgrade.pipelines.publish.named import as_named
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams, validated
 from capgrade.schemas.shards import Shards
 
 
-def own_without_themselves(captions: Captions, shards: Shards) -> dict[str, np.ndarray]:
+def own_without_themselves(captions: Captions, shards: Shards, given: MeasuresParams) -> dict[str, np.ndarray]:
     """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
     where an image has no other caption.
 
     A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
-    here, or would read another file than it did for the shards.
+    here, or would read another file than it did for the shards, or one that `given` does not name (`as_named`).
     """
     used = shards.metadata["params"]["measures"]
     wanted = [name for name, params in used.items() if _includes(params) and not imported(params)]
-    params = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
+    made = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
+    params = as_named(made, given, shards.folder)
     require_read(wanted, params, shards.manifest["inputs"], shards.folder)
     chosen = choose(wanted, params)
     found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}

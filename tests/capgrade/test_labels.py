@@ -23,6 +23,7 @@ from capgrade.pipelines.measures.on_device import SbertOnDevice
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import self_digest
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call
@@ -151,6 +152,29 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     Path("df.arrow").unlink()
     with pytest.raises(InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"):
         labels.exact("cider")
+
+
+def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
+    """Labels name an encoder and a file; neither is opened, nor the hub asked, before the call names it too."""
+    asked = []
+    monkeypatch.setattr("capgrade.pipelines.measures.reads.fingerprint", lambda model: asked.append(model) or model)
+    monkeypatch.setattr("capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded"))
+    shutil.copytree(made / "dataset", tmp_path / "dataset")
+    path = tmp_path / "dataset" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["measures"]["sbert"]["model"] = "someone/encoder"
+    manifest["measures"]["cider"]["document_frequency"] = "/home/them/df.arrow"
+    path.write_text(json.dumps({**manifest, "sha256": self_digest(manifest)}))
+    labels = Labels.load(tmp_path / "dataset")
+    with pytest.raises(InputError, match=r"encoder 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"):
+        labels.exact("sbert")
+    with pytest.raises(InputError, match=r"frequencies '/home/them/df.arrow', which is not opened unasked"):
+        labels.exact("cider")
+    assert asked == []
+    labels.exact("rouge_l")
+    with pytest.raises(InputError, match=r"measures.sbert.model is another file than these labels were made with"):
+        labels.exact("sbert", model="someone/encoder")
+    assert asked == ["someone/encoder"]
 
 
 def test_sentence_bert_where_the_model_is(made):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -104,6 +105,36 @@ def _altered(made: Path, folder: Path, **changes: object) -> Path:
 def test_an_older_dataset_says_what_to_do(made: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tokenizer.*publish it again"):
         read_dataset(_altered(made, tmp_path / "old", tokenizer=None), "train")
+
+
+def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its manifest names an encoder of the hub: nobody is asked for it before the user names it too."""
+    asked: list[str] = []
+    unit = np.ones((sum(map(len, random_sets(9, seed=5))), 1), np.float32)
+    monkeypatch.setattr(
+        "capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
+    )
+    measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
+    folder = _altered(made, tmp_path / "theirs", measures=measures)
+    _with_column(folder, "sbert")
+    for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):
+        with pytest.raises(InputError, match="encoder 'someone/encoder', which is not opened unasked"):
+            open_explorer(Folders(dataset=folder, split="train", params=given))
+    assert asked == []
+    monkeypatch.setattr("capgrade.explorer.voices.scorer_of_unseen", lambda *_: None)
+    named = MeasuresParams.model_validate({"sbert": {"model": "someone/encoder"}})
+    open_explorer(Folders(dataset=folder, split="train", params=named))
+    assert asked == ["someone/encoder"]
+
+
+def _with_column(folder: Path, name: str) -> None:
+    """The pairs of train with one more measure, all 0."""
+    (path,) = (folder / "relevance").glob("train-*")
+    table = pq.read_table(path)
+    pq.write_table(table.append_column(name, [np.zeros(len(table), np.float32)]), path)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
+    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
 
 
 def test_a_pair_of_unknown_items_is_refused(made: Path, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Which encoder, files, folders and device measures are fitted with again: those that the user names.
+
+Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder, so their word alone
+would have us ask the hub for whatever they name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capgrade.pipelines.measures.embeddings import EMBEDDED
+from capgrade.pipelines.publish.names import base_names
+from capgrade.schemas.claims import inside
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
+
+SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
+
+
+def as_named(made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET) -> MeasuresParams:
+    """The parameters that the labels in `folder` were made with, except what `given` has to say: device, memory, the
+    folder of a cache, and the paths of files that published labels call by their last names.
+
+    `option` is how a user names one. InputError for an encoder that is neither the default one nor named by `given`,
+    and for document frequencies that it does not name and that lie elsewhere than below the current folder.
+    """
+    sbert: dict[str, Any] = {"device": given.sbert.device}
+    if made.sbert.model != EMBEDDED:
+        sbert["model"] = _named("sbert", "model", "encoder", made, given, folder, option)
+    changes = {"sbert": sbert, "spice": {"cache": given.spice.cache, "memory": given.spice.memory}}
+    for block in ("cider", "cider_plain"):
+        if getattr(made, block).document_frequency is not None:
+            file = _named(block, "document_frequency", "document frequencies", made, given, folder, option)
+            changes[block] = {"document_frequency": file}
+    return made.model_copy(
+        update={block: getattr(made, block).model_copy(update=new) for block, new in changes.items()}
+    )
+
+
+def _named(
+    block: str, key: str, what: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str
+) -> str:
+    found, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
+    if named is not None and found in (named, base_names({key: named})[key]):
+        return str(named)
+    if key == "document_frequency" and inside(found.partition("#")[0]):
+        return found
+    problem = f"its labels were made with the {what} '{found}', which is not opened unasked"
+    remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=found)}"
+    raise InputError(problem, file=folder, remedy=remedy)
