@@ -183,6 +183,15 @@ def fingerprint(model: str) -> str:
     return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
 
 
+def require_here(model: str | None, file: Path) -> None:
+    """InputError for a model that `file` names and that is neither the embedded one, a folder, nor fetched from the hub
+    before: a file that may be anybody's does not decide what is fetched. None names no model."""
+    if model is None or model == EMBEDDED or Path(model).is_dir() or _in_hub_cache(model) is not None:
+        return
+    problem = f"names the model '{model}', which is not on this machine and not fetched unasked"
+    raise InputError(problem, file=file, remedy=f"if you trust it, fetch it: hf download {model}")
+
+
 @needs("encoder")
 def _commit(model: str) -> str:
     """The commit of a hub model in the local cache; the model is loaded for it where there is none."""

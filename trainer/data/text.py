@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow.compute as pc
 
+from capgrade.pipelines.measures.embeddings import require_here
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -124,8 +125,10 @@ class CheckpointTokens:
 
 
 def load_tokens(path: Path) -> Words | WordPieces | CheckpointTokens:
-    """What `save` wrote. InputError when it is something else."""
+    """What `save` wrote. InputError when it is something else, and for a model that is not here."""
     found = read_json(path)
+    if isinstance(found, dict):
+        require_here(found.get("checkpoint", found.get("model")), path)
     if isinstance(found, dict) and "checkpoint" in found:
         return CheckpointTokens(found["checkpoint"])
     if isinstance(found, dict) and "model" in found:

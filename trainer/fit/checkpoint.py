@@ -10,6 +10,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from capgrade.pipelines.measures.embeddings import require_here
+from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (  # fmt: skip
     MANIFEST,
@@ -92,16 +94,21 @@ def weights_of(folder: Path, best_by: str | None = None) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `save_config` wrote. InputError for anything else."""
+    """What `save_config` wrote. InputError for anything else, and for a pretrained model that is not here."""
     config = read_json(folder / CONFIG)
     try:
-        _ = config["params"]["model"]["name"], config["model"], config["feature_dim"]
-    except (KeyError, TypeError) as error:
+        _ = config["params"]["model"]["name"], config["feature_dim"]
+        pretrained = [config["model"].get(name) for name in ("text_model", "pretrained")]
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+    for model in pretrained:
+        require_here(model, folder / CONFIG)
     return dict(config)
 
 
 def _model(folder: Path, name: str) -> Path:
+    if not inside(name):
+        raise InputError(f"{name!r} is not a file of the run", file=folder, remedy="run `capgrade embed` again")
     if not (folder / name).is_file():
         remedy = "finish the run: capgrade train" if name == MODEL else "train it with train.also_best_by"
         raise InputError("no model yet", file=folder / name, remedy=remedy)

@@ -29,7 +29,9 @@ def load_dual_encoder(checkpoint: str, biased: bool) -> Any:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        found, info = AutoModel.from_pretrained(checkpoint, dtype=torch.float32, output_loading_info=True)
+        found, info = AutoModel.from_pretrained(
+            checkpoint, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         raise _cannot_load("dual encoder", checkpoint, error) from error
     kind = found.config.model_type
@@ -79,8 +81,8 @@ def load_dual_tokenizer(checkpoint: str) -> tuple[Any, int]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-        longest = AutoConfig.from_pretrained(checkpoint).text_config.max_position_embeddings
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+        longest = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False).text_config.max_position_embeddings
     except Exception as error:
         raise _cannot_load("tokenizer of", checkpoint, error) from error
     return tokenizer, longest
@@ -109,7 +111,7 @@ def image_transform(config: DualEncoderConfig, biased: bool) -> Transform:
     square = {"height": config.image, "width": config.image}
     if config.pretrained is not None:
         try:
-            processor = AutoImageProcessor.from_pretrained(config.pretrained, backend="pil")
+            processor = AutoImageProcessor.from_pretrained(config.pretrained, trust_remote_code=False, backend="pil")
         except Exception as error:
             raise _cannot_load("image processor of", config.pretrained, error) from error
     elif biased:

@@ -107,11 +107,13 @@ def load_encoder(model: str, layers: int | None = None) -> Any:
     logging.set_verbosity_error()  # it would list the weights of the layers left out
     name = _source(model)
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if layers is not None and not 1 <= layers <= config.num_hidden_layers:
             raise InputError(f"text_layers {layers}: '{model}' has {config.num_hidden_layers} layers")
         config.num_hidden_layers = layers or config.num_hidden_layers
-        encoder, info = AutoModel.from_pretrained(name, config=config, dtype=torch.float32, output_loading_info=True)
+        encoder, info = AutoModel.from_pretrained(
+            name, trust_remote_code=False, config=config, dtype=torch.float32, output_loading_info=True
+        )
     except InputError:
         raise
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
@@ -128,8 +130,11 @@ def load_tokenizer(model: str) -> tuple[Any, int]:
     from transformers import AutoConfig, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(_source(model))
-        longest = min(AutoConfig.from_pretrained(_source(model)).max_position_embeddings, tokenizer.model_max_length)
+        tokenizer = AutoTokenizer.from_pretrained(_source(model), trust_remote_code=False)
+        longest = min(
+            AutoConfig.from_pretrained(_source(model), trust_remote_code=False).max_position_embeddings,
+            tokenizer.model_max_length,
+        )
     except Exception as error:
         raise _cannot_load(model, error) from error
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:

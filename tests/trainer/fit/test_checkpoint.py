@@ -1,0 +1,70 @@
+"""A run's folder may be anybody's: what its files name is neither fetched nor opened beyond it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.data.text import load_tokens
+from capgrade.trainer.fit.checkpoint import load_run, read_config
+from capgrade.trainer.fit.names import CONFIG, MODEL, VOCABULARY
+from capgrade.trainer.search.index import embed
+
+NAMES = [("teran", "text_model"), ("vse_infinity", "text_model"), ("clip", "pretrained")]
+
+
+def theirs(folder: Path, name: str, **model: str) -> Path:
+    folder.mkdir()
+    config = {"params": {"model": {"name": name}}, "model": model, "feature_dim": 8}
+    (folder / CONFIG).write_text(json.dumps(config))
+    (folder / VOCABULARY).write_text(json.dumps({"tokenizer": "lower_split", "words": ["a"]}))
+    (folder / MODEL).write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the hub's client was asked to fetch."""
+    found: list[str] = []
+
+    def fetch(model: str, *_: object, **__: object) -> None:
+        found.append(model)
+        raise OSError("out of reach")
+
+    for name in ("AutoConfig", "AutoModel", "AutoTokenizer", "AutoImageProcessor"):
+        monkeypatch.setattr(f"transformers.{name}.from_pretrained", fetch)
+    return found
+
+
+@pytest.mark.parametrize(("name", "option"), NAMES)
+def test_no_model_that_a_run_names_is_fetched(name: str, option: str, tmp_path: Path, asked: list[str]) -> None:
+    run = theirs(tmp_path / "run", name, **{option: "someone/encoder"})
+    message = "names the model 'someone/encoder', which is not on this machine .* -> .* hf download someone/encoder"
+    with pytest.raises(InputError, match=message):
+        load_run(run)
+    with pytest.raises(InputError, match=message):
+        embed(run, tmp_path, tmp_path, None, tmp_path / "out")
+    assert asked == []
+
+
+@pytest.mark.parametrize("kind", ["model", "checkpoint"])
+def test_nor_one_that_its_vocabulary_names(kind: str, tmp_path: Path, asked: list[str]) -> None:
+    (tmp_path / VOCABULARY).write_text(json.dumps({kind: "someone/encoder"}))
+    with pytest.raises(InputError, match="names the model 'someone/encoder'"):
+        load_tokens(tmp_path / VOCABULARY)
+    assert asked == []
+
+
+def test_a_folder_of_a_model_is_on_this_machine(tmp_path: Path) -> None:
+    run = theirs(tmp_path / "run", "teran", text_model=str(tmp_path))
+    assert read_config(run)["model"] == {"text_model": str(tmp_path)}
+
+
+def test_weights_outside_the_run_are_refused(tmp_path: Path) -> None:
+    run = theirs(tmp_path / "run", "sam")
+    (tmp_path / "other.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"'../other.safetensors' is not a file of the run"):
+        load_run(run, weights="../other.safetensors")
