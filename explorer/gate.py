@@ -1,4 +1,5 @@
-"""Which requests the server answers: those that its own page makes, for known paths, with bodies of bounded size.
+"""Which requests the server answers: those that its own page makes, under the server's own names, for known paths, with
+bodies of bounded size.
 
 Gradio serves much more than a page needs (uploads, files, a proxy, endpoints for programs), and takes a request from
 any page that is open in the same browser.
@@ -6,6 +7,8 @@ any page that is open in the same browser.
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from urllib.parse import urlsplit
 
@@ -15,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 LARGEST_QUESTION = 64 * 2**10  # bytes of a request that carries no picture
 LARGEST_UPLOAD = 20 * 2**20
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API, UPLOAD = "/gradio_api", "/gradio_api/upload"
 READ = re.compile(
     r"/|/(config|theme\.css|favicon\.ico|manifest\.json|robots\.txt|judgements\.csv)|/(assets|static|svelte)/.+"
@@ -24,10 +28,10 @@ ASK = re.compile(rf"{API}/(queue/join|run/\w+|reset|cancel)/?")
 
 
 class Gate:
-    """ASGI middleware; `uploads`: whether anything can look at an uploaded picture."""
+    """ASGI middleware; `uploads`: whether anything can look at an uploaded picture; `host`: as `--host` has it."""
 
-    def __init__(self, app: ASGIApp, uploads: bool) -> None:
-        self.app, self.uploads = app, uploads
+    def __init__(self, app: ASGIApp, uploads: bool, host: str) -> None:
+        self.app, self.uploads, self.names = app, uploads, Names(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refused(scope) if scope["type"] == "http" else None
@@ -41,7 +45,9 @@ class Gate:
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
         """Status and reason, or None."""
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
-        if not same_origin(headers, reads := method in ("GET", "HEAD")):
+        if headers.get("host") not in self.names:
+            return 400, "asked by a name that is not this server's; --host NAME gives it one"
+        if not same_origin(headers, reads := method in ("GET", "HEAD"), self.names):
             return 403, "asked by a page of another origin"
         if reads:
             return None if READ.fullmatch(path) else (404, "no such page")
@@ -55,10 +61,49 @@ class Gate:
         return (413, f"more than {most} bytes") if int(length) > most else None
 
 
-def same_origin(headers: Headers, reads: bool) -> bool:
+class Names:
+    """The names a server has: those of loopback, the host it was told, a Space's, and of all addresses any address.
+
+    Other names may point here too, and a page under one of them would be of one origin with this server: a name that
+    anybody can point anywhere (DNS rebinding). An address points nowhere else.
+    """
+
+    def __init__(self, host: str) -> None:
+        space = os.environ.get("SPACE_HOST")  # as the hub sets it
+        self.names = {*LOOPBACK, host.lower(), *([space.lower()] if space else [])}
+        self.any_address = (found := _address(host)) is not None and found.is_unspecified
+
+    def __contains__(self, given: object) -> bool:
+        """Whether a header `Host` is of one of them, with any port."""
+        name = _hostname(given) if isinstance(given, str) else None
+        return name is not None and (name in self.names or (self.any_address and _address(name) is not None))
+
+
+def _hostname(given: str) -> str | None:
+    try:
+        return urlsplit(f"//{given}").hostname
+    except ValueError:
+        return None
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: a loopback address, or `localhost`."""
+    found = _address(host)
+    return host == "localhost" if found is None else found.is_loopback
+
+
+def same_origin(headers: Headers, reads: bool, names: Names) -> bool:
     """Whether the server's own page asks. Browsers name the origin of the asking page in every request, except for
     links and pictures. Those only read, and do not tell the other page what they read."""
-    hosts = {headers.get("host"), headers.get("x-forwarded-host")}  # the latter behind the proxy of a Space
+    forwarded = headers.get("x-forwarded-host")  # behind the proxy of a Space
+    hosts = {headers.get("host"), *([forwarded] if forwarded in names else [])}
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc not in hosts:
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI, Response
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.app import CSS, THEME, TITLE, build
@@ -22,12 +20,9 @@ from capgrade.schemas.errors import InputError
 
 
 def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
-    """The page, its pictures and the export, and nothing else that Gradio would serve (`Gate`). On loopback, requests
-    under other host names are refused: a page elsewhere cannot reach in by a name that it points here."""
+    """The page, its pictures and the export, and nothing else that Gradio would serve (`Gate`)."""
     app = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Gate, uploads=explorer.looks_at_pictures)
-    if is_loopback(host):
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", host])
+    app.add_middleware(Gate, uploads=explorer.looks_at_pictures, host=host)
 
     @app.get("/picture/{number}")
     def picture(number: int) -> Response:
@@ -52,14 +47,6 @@ def make_app(explorer: Explorer, review: Review, host: str) -> FastAPI:
         ssr_mode=False, show_error=True, max_file_size=LARGEST_UPLOAD, run_history=False, pwa=False, mcp_server=False,
         enable_monitoring=False,
     )  # fmt: skip
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it: a loopback address, or `localhost`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(host: str, port: int) -> socket.socket:

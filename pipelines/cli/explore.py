@@ -22,6 +22,7 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.corpus import Corpus
@@ -69,6 +70,7 @@ def explore(
     names = names_of(measures, None, loaded.shards.measures)
     fitted = _measures(dataset, shards, relevance, names)
     require_all("gradio", *(["torch"] if runs or detector else []), measures=fitted, params=loaded.measures)
+    from capgrade.explorer.gate import is_loopback
     from capgrade.explorer.reviews import Review
     from capgrade.explorer.server import serve
     from capgrade.explorer.start import Folders, open_explorer
@@ -78,6 +80,8 @@ def explore(
         loaded.measures, loaded.regions if detector else None,
     )  # fmt: skip
     explorer = open_explorer(folders)
+    if not is_loopback(host):
+        warn(f"--host {host}: everybody who reaches this machine by network can search and rate, without a password")
     serve(explorer, Review(explorer, reviews), host, port, lambda address: typer.echo(f"explorer at {address}"))
 
 

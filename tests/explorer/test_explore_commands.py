@@ -43,6 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "127.0.0.1", "localhost"])
+def test_a_server_for_others_says_so(host: str, folder: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("capgrade.explorer.server.serve", lambda *_: None)
+    monkeypatch.setattr("capgrade.schemas.say._said", set())
+    assert call("explore", "--dataset", folder / "dataset", "--host", host) == 0
+    warned = "everybody who reaches this machine by network can search and rate, without a password"
+    assert (warned in capsys.readouterr().err) == (host not in ("127.0.0.1", "localhost"))
+
+
 def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Path) -> None:
     main = (
         "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -11,11 +12,12 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Browser, expect
 
 from capgrade.explorer.gate import LARGEST_QUESTION, LARGEST_UPLOAD
 from capgrade.explorer.reviewers import MOST, admitted
-from capgrade.explorer.server import running
+from capgrade.explorer.server import make_app, running
 from capgrade.schemas.errors import InputError
 from tests.explorer.test_app import World, world  # noqa: F401  # the same explorer
 
@@ -115,9 +117,55 @@ def test_a_page_of_another_origin_is_refused(headers: dict[str, str], client: ht
     assert ask(client, "search_text", ["a dog"], **own).status_code == 200
 
 
-def test_a_space_behind_its_proxy(client: httpx.Client) -> None:
-    headers = {"Origin": "https://user-space.hf.space", "X-Forwarded-Host": "user-space.hf.space"}
-    assert ask(client, "search_text", ["a dog"], **headers).status_code == 200
+def asked_by(app: FastAPI, **headers: str) -> int:
+    """The status of a question to a server that stands at any address."""
+
+    async def status() -> int:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:7860") as client:
+            config = (await client.get("/config")).json()["dependencies"]
+            number = next(one["id"] for one in config if one["api_name"] == "search_text")
+            body = {"data": ["a dog"], "fn_index": number, "session_hash": "somebody"}
+            return (await client.post("/gradio_api/run/search_text", json=body, headers=headers)).status_code
+
+    return asyncio.run(status())
+
+
+def of_name(host: str, **more: str) -> dict[str, str]:
+    """What a browser sends that has opened the page under this name."""
+    return {"Host": f"{host}:7860", "Origin": f"http://{host}:7860", "Sec-Fetch-Site": "same-origin", **more}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.168.1.5", "0.0.0.0", "::", "box.lan"])
+def test_a_name_that_points_here_is_not_a_name_of_the_server(host: str, world: World) -> None:  # noqa: F811
+    """DNS rebinding: a page elsewhere has its own name point at this machine, and then is of one origin with it."""
+    app = make_app(world.explorer, world.review, host)
+    assert asked_by(app, **of_name("evil.example")) == 400
+    forwarded = {"Host": "127.0.0.1:7860", "Origin": "http://evil.example", "X-Forwarded-Host": "evil.example"}
+    assert asked_by(app, **forwarded) == 403
+    for name in ("localhost", "127.0.0.1", "[::1]"):
+        assert asked_by(app, **of_name(name)) == 200
+
+
+@pytest.mark.parametrize(("host", "served", "refused"), [
+    ("192.168.1.5", ["192.168.1.5"], ["192.168.1.6", "0.0.0.0"]),
+    ("box.lan", ["box.lan", "BOX.lan"], ["192.168.1.5", "lan", "x.box.lan"]),
+    ("0.0.0.0", ["192.168.1.5", "[fe80::1]"], ["box.lan", "1.2.3.4.evil.example", "user-space.hf.space"]),
+    ("::", ["192.168.1.5", "[fe80::1]"], ["box.lan"]),
+])  # fmt: skip
+def test_the_names_of_a_server(host: str, served: list[str], refused: list[str], world: World) -> None:  # noqa: F811
+    app = make_app(world.explorer, world.review, host)
+    assert [asked_by(app, **of_name(name)) for name in served] == [200] * len(served)
+    assert [asked_by(app, **of_name(name)) for name in refused] == [400] * len(refused)
+
+
+def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setenv("SPACE_HOST", "user-space.hf.space")
+    app = make_app(world.explorer, world.review, "0.0.0.0")
+    space = {"Host": "user-space.hf.space", "Origin": "https://user-space.hf.space"}
+    assert asked_by(app, **space) == 200
+    assert asked_by(app, **{**space, "Host": "10.0.0.3:7860", "X-Forwarded-Host": "user-space.hf.space"}) == 200
+    assert asked_by(app, **of_name("evil.example")) == 400
 
 
 def test_another_page_in_the_same_browser_changes_nothing(browser: Browser, world: World) -> None:  # noqa: F811

@@ -257,7 +257,7 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
 def test_a_tokenizer_whose_package_is_missing_says_what_to_install(package: str, monkeypatch, tmp_path) -> None:
     from transformers import AutoTokenizer
 
-    def missing(*_: object) -> None:
+    def missing(*_: object, **__: object) -> None:
         raise ImportError(f"\nThis tokenizer requires the {package} library but it was not found.")
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", missing)
