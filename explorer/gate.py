@@ -7,7 +7,6 @@ any page that is open in the same browser.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from urllib.parse import urlsplit
@@ -15,6 +14,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from capgrade.schemas.hosts import address_of
 
 LARGEST_QUESTION = 64 * 2**10  # bytes of a request that carries no picture
 LARGEST_UPLOAD = 20 * 2**20
@@ -71,12 +72,12 @@ class Names:
     def __init__(self, host: str) -> None:
         space = os.environ.get("SPACE_HOST")  # as the hub sets it
         self.names = {*LOOPBACK, host.lower(), *([space.lower()] if space else [])}
-        self.any_address = (found := _address(host)) is not None and found.is_unspecified
+        self.any_address = (found := address_of(host)) is not None and found.is_unspecified
 
     def __contains__(self, given: object) -> bool:
         """Whether a header `Host` is of one of them, with any port."""
         name = _hostname(given) if isinstance(given, str) else None
-        return name is not None and (name in self.names or (self.any_address and _address(name) is not None))
+        return name is not None and (name in self.names or (self.any_address and address_of(name) is not None))
 
 
 def _hostname(given: str) -> str | None:
@@ -84,19 +85,6 @@ def _hostname(given: str) -> str | None:
         return urlsplit(f"//{given}").hostname
     except ValueError:
         return None
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it: a loopback address, or `localhost`."""
-    found = _address(host)
-    return host == "localhost" if found is None else found.is_loopback
 
 
 def same_origin(headers: Headers, reads: bool, names: Names) -> bool:

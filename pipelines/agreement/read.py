@@ -24,6 +24,7 @@ from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS
+from capgrade.schemas.spreadsheets import told
 
 _FLICKR = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
 _GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
@@ -152,7 +153,8 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
     elif {"image_id", "caption_id", "score"} <= set(names):
         for row in reader:
             score = number(row["score"], path, reader.line_num)
-            yield _Row(reader.line_num, row["image_id"], row["caption_id"], (score,), _said(row))
+            pair = told(row["image_id"]), told(row["caption_id"])
+            yield _Row(reader.line_num, *pair, (score,), _said(row))
     elif of := columns_within(set(names)):
         remedy = "give pairs of an image and a caption; pairs of one kind are for capgrade agree alone"
         raise InputError(f"judgements of pairs of {of}", file=path, row=1, remedy=remedy)
@@ -176,7 +178,7 @@ def _by_rater(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
     """Pairs in order of first appearance, each with the ratings of all its raters."""
     found: dict[tuple[str, str], tuple[int, dict[str, float], tuple[float, float] | None]] = {}
     for row in reader:
-        at = (row["image_id"], row["caption_id"])
+        at = (told(row["image_id"]), told(row["caption_id"]))
         _, given, scale = found.setdefault(at, (reader.line_num, {}, _said(row)))
         if scale != _said(row):
             raise _two_scales(path, reader.line_num, scale, _said(row))

@@ -15,6 +15,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json
 from capgrade.schemas.output import refuse_file
+from capgrade.schemas.spreadsheets import cells
 
 LIKELY = ("image_id", "caption_id", "value", "expected_score", "accepted", "caption")
 SUSPECTS = ("image_id", "caption_id", "value", "expected_score", "caption")
@@ -70,7 +71,7 @@ def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> in
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(head)
-        writer.writerows(rows)
+        writer.writerows(map(cells, rows))
     return len(rows)
 
 

@@ -22,6 +22,7 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.hosts import is_loopback
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def explore(
     names = names_of(measures, None, loaded.shards.measures)
     fitted = _measures(dataset, shards, relevance, names)
     require_all("gradio", *(["torch"] if runs or detector else []), measures=fitted, params=loaded.measures)
-    from capgrade.explorer.gate import is_loopback
     from capgrade.explorer.reviews import Review
     from capgrade.explorer.server import serve
     from capgrade.explorer.start import Folders, open_explorer

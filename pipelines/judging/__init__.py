@@ -21,6 +21,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import atomic
 from capgrade.schemas.judges import SCALE, scale_text
 from capgrade.schemas.output import Recogniser, refuse_file, starting
+from capgrade.schemas.spreadsheets import cells
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
 NO_ANSWER = ("image_id", "caption_id", "reason")
@@ -87,7 +88,7 @@ def _by(model: str) -> Recogniser:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = csv.reader(file)
-                return tuple(next(rows, ())) == HEAD and all(row[3:4] == [model] for row in rows)
+                return tuple(next(rows, ())) == HEAD and all(row[3:4] == cells([model]) for row in rows)
         except (UnicodeDecodeError, csv.Error):
             return False
 
@@ -106,4 +107,4 @@ def _write(
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
         for k in sorted(rows):
-            writer.writerow((captions.image_ids[image[k]], captions.caption_ids[caption[k]], *rows[k]))
+            writer.writerow(cells((captions.image_ids[image[k]], captions.caption_ids[caption[k]], *rows[k])))

@@ -16,6 +16,7 @@ from capgrade.pipelines.judging.limits import Budget, Pace
 from capgrade.pipelines.judging.prompt import Prompt
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.schemas.hosts import is_loopback
 
 with needs("judge"):
     import httpx
@@ -81,6 +82,10 @@ class Endpoint:
         self.pace, self.budget, self.tries, self.seconds = pace, budget, tries, seconds
         self.stop: threading.Event = pace.stop
         self._token = token()
+        parts = urlsplit(self.address)
+        if self._token and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
+            remedy = f"give an https address, or unset {TOKEN}"
+            raise InputError("the token would be sent unencrypted", file=self.address, remedy=remedy)
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx.Limits(max_connections=None)
         self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(seconds), limits=limits)

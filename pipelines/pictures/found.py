@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 from PIL import Image
 
@@ -91,7 +92,7 @@ class Found:
         if self.failed >= IN_A_ROW:
             raise InputError(f"not asked for: the {IN_A_ROW} before it had no answer")
         try:
-            with urllib.request.urlopen(self.address(image_id), timeout=SECONDS) as answer:
+            with _OPENER.open(self.address(image_id), timeout=SECONDS) as answer:
                 data = answer.read(MOST_BYTES + 1)
         except urllib.error.HTTPError as error:  # it answers, but not with this picture
             self.failed = 0
@@ -103,6 +104,23 @@ class Found:
         if len(data) > MOST_BYTES:
             raise InputError(f"more than {MOST_BYTES:,} bytes")
         return data
+
+
+class _WithinHost(urllib.request.HTTPRedirectHandler):
+    """Follows what stays at the host that the user has named: another one may lie inside the user's network."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        here, there = urlsplit(req.full_url), urlsplit(newurl)
+        secured = (here.scheme, here.port, there.scheme, there.port) == ("http", None, "https", None)
+        if here.hostname != there.hostname or not (secured or (here.scheme, here.port) == (there.scheme, there.port)):
+            place = there.netloc or newurl
+            raise urllib.error.HTTPError(
+                newurl, code, f"sends on to {place}, another host, which is not followed", headers, fp
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_WithinHost)
 
 
 def is_template(source: str | Path) -> bool:
@@ -117,6 +135,9 @@ def find(captions: Captions, source: str | Path) -> Found:
         if not any(place in str(source) for place in PLACES):
             remedy = "write {file} or {id} where the file's name or the image id stands"
             raise InputError("the same address for every image", file=str(source), remedy=remedy)
+        if any(place in urlsplit(str(source)).netloc for place in PLACES):
+            remedy = "write the host out, and {file} or {id} after it"
+            raise InputError("the host is not the same for every image", file=str(source), remedy=remedy)
         if "{file}" in str(source) and not any(names.values()):
             raise InputError("these captions name no image files", file=str(source), remedy="write {id} for the id")
         return Found(str(source), names, template=str(source))

@@ -8,13 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.judgements import agreement, alpha, export, judged_recall, judgements_csv, rating_matrix
+from capgrade.explorer.judgements import (
+    agreement,
+    alpha,
+    export,
+    judged_recall,
+    judgements_csv,
+    rating_matrix,
+    read_judged,
+)
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.agree import read_judgements
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, Plan
-from tests.conftest import make_captions
+from tests.conftest import caption_table, make_captions
 
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
 
@@ -48,7 +57,25 @@ def test_ids_with_commas_and_quotes_survive(tmp_path: Path) -> None:
     import csv
 
     assert rows == 1
-    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "=1+1", "3", "1", "0..5"]
+    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "'=1+1", "3", "1", "0..5"]
+
+
+def test_an_id_that_begins_as_a_formula_is_text_in_a_spreadsheet_and_read_back(tmp_path: Path) -> None:
+    ids = ["=1+1", "@a", "'-b"]
+    table = caption_table([["a dog", "a cat", "a cow"]])
+    table = table.set_column(table.schema.get_field_index("caption_id"), "caption_id", [ids])
+    captions = Captions(table, "test", "lower_split", "digest")
+    plan = Plan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
+    ratings = _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2}})
+    export(ratings, tmp_path / "judgements.csv")
+    written = (tmp_path / "judgements.csv").read_text()
+    assert all(f",'{id}," in written for id in ids)
+    found = read_judgements(tmp_path / "judgements.csv", captions)
+    assert [captions.caption_ids[c] for c in found.caption] == ids
+    assert found.score.tolist() == [5, 0, 2]
+    judged = written.replace("reviewers", "rater").replace(",1,", ",'@cf/model,")
+    (tmp_path / "judged.csv").write_text(judged)
+    assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2}}, (0, 5))
 
 
 def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import Pairs
 from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
-from capgrade.pipelines.audit.files import FILES, write_duplicates
+from capgrade.pipelines.audit.files import FILES, write_duplicates, write_likely, write_suspects
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
@@ -247,6 +247,24 @@ def test_groups_of_near_duplicates_are_a_table(tmp_path: Path) -> None:
     write_duplicates(tmp_path / "d.csv", [[0, 2]], captions)
     rows = list(csv.reader((tmp_path / "d.csv").open(newline="")))
     assert rows == [["group", "image_id", "captions"], ["1", "i0", "a | b"], ["1", "i2", "d | e, f"]]
+
+
+def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+    texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a dog"]
+    captions = make_captions([[text] for text in texts])
+    write_duplicates(tmp_path / "d.csv", [range(6)], captions)
+    value = np.linspace(-1, 1, 400)
+    people = Judgements(np.arange(400) % 20, np.arange(400), value)
+    curve = fit(value, people, 1000 + np.arange(400) // 5, SHARES)
+    own = np.full(6, -0.5, np.float32)
+    write_suspects(tmp_path / "s.csv", np.arange(6), own, curve, captions)
+    every = np.arange(6)
+    write_likely(tmp_path / "l.csv", Pairs(every, every, own, np.ones(6)), curve, captions)
+    shown = [*(f"'{text}" for text in texts[:4]), *texts[4:]]
+    for name, column in (("d", "captions"), ("s", "caption"), ("l", "caption")):
+        rows = list(csv.DictReader((tmp_path / f"{name}.csv").open(newline="")))
+        assert [row[column] for row in rows] == shown
+        assert name == "d" or {row["value"] for row in rows} == {"-0.5000"}, "numbers stay"
 
 
 def test_an_image_with_equal_captions_stands_once() -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -20,9 +21,9 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import _seconds
-from capgrade.pipelines.judging.limits import Budget, Prices
-from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, load_prompt
+from capgrade.pipelines.judging.endpoint import Endpoint, _seconds
+from capgrade.pipelines.judging.limits import Budget, Pace, Prices
+from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
@@ -94,6 +95,13 @@ def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.Capture
     ]
     assert own[0].count("a lazy cat") == 1, "a caption is not held against itself"
     assert all(b["model"] == "m" and b["temperature"] == 0 for b in chat.asked)
+
+
+def test_a_model_whose_name_begins_as_a_formula_is_itself_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(Chat(rated)) as chat:
+        run(here, chat, capsys, "--model", "@cf/meta/llama")
+        assert {row["rater"] for row in rows(here / "out.csv")} == {"'@cf/meta/llama"}, "text in a spreadsheet"
+        assert run(here, chat, capsys, "--model", "@cf/meta/llama")["requests"] == 0
 
 
 def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,6 +236,27 @@ def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFi
         assert at_endpoint.TOKEN in said and TOKEN not in said
     files = [path for path in here.rglob("*") if path.is_file()]
     assert files and all(TOKEN.encode() not in path.read_bytes() for path in files)
+
+
+def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without encryption it goes to this machine alone."""
+
+    def at(address: str) -> Endpoint:
+        pace, budget = Pace(None, threading.Event()), Budget(Prices(0, 0))
+        return Endpoint(address, "m", Prompt("{caption}", "", 0, 5, False), pace, budget, tries=1, seconds=1)
+
+    for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
+        with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):
+            at(address)
+    for address in (
+        "https://example.org/v1",
+        "http://127.0.0.1:8000/v1",
+        "http://localhost/v1",
+        "http://[::1]:8000/v1",
+    ):
+        assert at(address).client.headers["Authorization"] == f"Bearer {TOKEN}"
+    monkeypatch.delenv(at_endpoint.TOKEN)
+    assert "Authorization" not in at("http://192.168.1.5:8000/v1").client.headers
 
 
 def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

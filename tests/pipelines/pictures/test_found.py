@@ -70,9 +70,19 @@ def captions(world: Path) -> Captions:
     return read_captions(world / "data" / "captions")
 
 
+asked: list[str] = []  # of the server, in order
+MOVED: dict[str, str] = {}  # below /moved/: where it sends on to; else to the same path without it
+
+
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802  # its name
         name = unquote(self.path).removeprefix("/")
+        asked.append(name)
+        if name.startswith("moved/"):
+            self.send_response(302)
+            self.send_header("Location", MOVED.get(name.split("/")[1], self.path.removeprefix("/moved")))
+            self.end_headers()
+            return
         there = name in FILES[:-1]
         self.send_response(200 if there else 404)
         self.end_headers()
@@ -139,6 +149,36 @@ def test_the_explorer_serves_them(world: Path, address: str, captions: Captions)
         with pytest.raises(InputError, match="no picture"):
             served.jpeg(0)
     assert N - 1 not in Served(captions, world / "pictures.zip")
+
+
+@pytest.mark.parametrize("place", [
+    "http://localhost:{port}/{file}", "http://127.0.0.1:9/{file}", "http://169.254.169.254/latest/meta-data",
+    "https://evil.example/x.png", "file:///etc/passwd",
+])  # fmt: skip
+def test_an_address_that_sends_on_to_another_host_is_not_followed(
+    place: str, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures are fetched from where the user has said, not from inside the user's network."""
+    port = address.rpartition(":")[2]
+    monkeypatch.setitem(MOVED, "away", place.format(port=port, file=FILES[0]))
+    asked.clear()
+    found = find(captions, address + "/moved/away/{file}")
+    image_id = captions.image_ids[0]
+    assert found.read(image_id) is None
+    said = r"302 (sends on to \S+, another host, which is not followed|.* Redirection to url 'file:.*' is not allowed)"
+    assert re.fullmatch(said, found.lost[image_id])
+    assert len(asked) == 1 and found.failed == 0
+
+
+def test_an_address_that_sends_on_within_its_host_is_followed(address: str, captions: Captions) -> None:
+    found = find(captions, address + "/moved/{file}")
+    assert found.read(captions.image_ids[0]) == png(0)
+
+
+@pytest.mark.parametrize("template", ["https://{file}", "https://{id}.example.org/a.png", "http://example.org{file}"])
+def test_the_captions_do_not_name_the_host(template: str, captions: Captions) -> None:
+    with pytest.raises(InputError, match="the host is not the same for every image -> write the host"):
+        find(captions, template)
 
 
 def test_addresses_that_do_not_answer_are_not_asked_for_ever(captions: Captions) -> None:

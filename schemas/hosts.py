@@ -1,0 +1,19 @@
+"""Hosts by name or address: which of them are this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that this is; None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it: a loopback address, or `localhost`."""
+    found = address_of(host)
+    return host == "localhost" if found is None else found.is_loopback
