@@ -19,7 +19,7 @@ from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_te
 from capgrade.schemas.lines import number, read_table
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, Plan
-from capgrade.schemas.spreadsheets import cells, told
+from capgrade.schemas.spreadsheets import cells
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers", SCALE)
@@ -122,8 +122,8 @@ def read_judged(path: Path, plan: Plan) -> tuple[dict[str, dict[int, float]], tu
     for line, row in read_table(path, ("image_id", "caption_id", "score", "rater", SCALE)):
         score = number(row["score"], path, line)
         scales.add(row[SCALE])
-        for k in at.get((told(row["image_id"]), told(row["caption_id"])), []):
-            found.setdefault(told(row["rater"]), {})[k] = score
+        for k in at.get((row["image_id"], row["caption_id"]), []):
+            found.setdefault(row["rater"], {})[k] = score
     if not found:
         raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
     if len(scales) > 1:

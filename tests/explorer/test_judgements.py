@@ -20,6 +20,7 @@ from capgrade.explorer.judgements import (
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.agree import read_judgements
+from capgrade.pipelines.measures.judged import fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, Plan
@@ -75,6 +76,7 @@ def test_an_id_that_begins_as_a_formula_is_text_in_a_spreadsheet_and_read_back(t
     assert found.score.tolist() == [5, 0, 2]
     judged = written.replace("reviewers", "rater").replace(",1,", ",'@cf/model,")
     (tmp_path / "judged.csv").write_text(judged)
+    assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2]
     assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2}}, (0, 5))
 
 
