@@ -54,14 +54,14 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """These columns of a CSV, text as it was before `cells`, and the number of each row's line. InputError as
+    """Rows of a CSV with these columns, whose text is as before `cells`, and the number of each line. InputError as
     `read_lines`, and for another table."""
     reader = csv.DictReader(line for _, line in read_lines(path, keep_ends=True))
     try:
         if not set(columns) <= set(reader.fieldnames or ()):
             raise InputError(f"no columns {', '.join(columns)}", file=path, row=1)
         for row in reader:
-            yield reader.line_num, {name: told(row[name] or "") for name in columns}
+            yield reader.line_num, row | {name: told(row[name]) for name in columns if row[name]}
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path) from error
 

@@ -49,12 +49,13 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     np.save(root / "mine.npy", np.random.default_rng(0).random((8, len(rows)), np.float32))
     given = f"--measures cider,mine --import mine={root}/mine.npy"
+    counted = f"--set measures.cider.document_frequency={root}/df.arrow"
     for line in (
         f"captions --source tsv --input {root}/c.tsv --split test --out {root}/c",
         f"frequencies --captions {root}/c --out {root}/df.arrow",
-        f"shards --captions {root}/c {given} --set measures.cider.document_frequency={root}/df.arrow --out {root}/s",
+        f"shards --captions {root}/c {given} {counted} --out {root}/s",
         f"relevance --captions {root}/c {given} --out {root}/r",
-        f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit --out {root}/d",
+        f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit --out {root}/d {counted}",
     ):
         assert call(*line.split()) == 0
     for path in (path for path in (root / "d").rglob("*") if path.is_file()):
