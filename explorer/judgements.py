@@ -153,8 +153,9 @@ def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
     """SemanticMap's R@10 in percent, of the labels, of each reviewer, and the reviewers' mean.
 
     A missed caption counts as found by a reviewer who rates one of its ten images RELEVANT or more. The share found
-    among the misses that a reviewer has finished stands for all misses: R = (hits + misses * share) / queries. A miss
-    is finished when one image was found relevant or all ten were rated.
+    among the misses whose images a reviewer has rated all stands for all misses: R = (hits + misses * share) / queries.
+    A miss that is rated in part does not count, also where an image of it was found relevant: it would count as soon as
+    found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
     rescued = {name: _rescued(plan, table) for name, table in found.items()}
@@ -167,14 +168,39 @@ def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
         "labels": 100 * hits / queries,
         "reviewers": {name: float(value) for name, value in recall.items()},
         "mean": float(np.mean(list(recall.values()))) if recall else None,
+        "misses": len({item.query for item in plan.items}),
         "misses_judged": {name: len(states) for name, states in rescued.items()},
     }
 
 
+def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `agreement` found as names and values, for the page and the terminal."""
+    rows = [(f"rated by {name}", f"{n:,} of {found['items']:,}") for name, n in found["reviewers"].items()]
+    rows.append(("pairs rated by two or more", f"{found['rated_twice']:,}"))
+    undefined = "– (needs pairs that two people rated, and two different scores)"
+    for level, value in found["alpha"].items():
+        rows.append((f"Krippendorff's alpha, {level}", undefined if value is None else f"{value:.3f}"))
+    for name, row in found.get("with_people", {}).items():
+        value = row["ordinal"]
+        rows.append((f"alpha of {name} with people's mean, ordinal", "–" if value is None else f"{value:.3f}"))
+    for name, one in found.get("accepted", {}).items():
+        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        rows.append((f"captions per image that {name} accepts, beyond the given", shown))
+    return rows + (_recall_rows(found["recall"]) if "recall" in found else [])
+
+
+def _recall_rows(recall: Mapping[str, Any]) -> list[tuple[str, str]]:
+    judged = [
+        (f"R@10 by {name}, from {n:,} of {recall['misses']:,} misses, rated whole", recall["reviewers"].get(name))
+        for name, n in recall["misses_judged"].items()
+    ]
+    values = [("R@10 of the labels", recall["labels"]), *judged, ("R@10, mean of reviewers", recall["mean"])]
+    return [(name, "–" if value is None else f"{value:.1f}") for name, value in values]
+
+
 def _rescued(plan: Plan, table: Mapping[int, float]) -> dict[str, bool]:
-    """Finished query -> whether one of its images was found relevant."""
+    """Query of which every image was rated -> whether one was found relevant."""
     given: dict[str, list[float | None]] = {}
     for k, item in enumerate(plan.items):
         given.setdefault(str(item.query), []).append(table.get(k))
-    best = {query: max((s for s in scores if s is not None), default=-1) >= RELEVANT for query, scores in given.items()}
-    return {query: hit for query, hit in best.items() if hit or None not in given[query]}
+    return {query: max(scores) >= RELEVANT for query, scores in given.items() if None not in scores}  # type: ignore[type-var]

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from capgrade.explorer.answers import Answer, Explorer
 from capgrade.explorer.findings import RANK, Finding
+from capgrade.explorer.judgements import agreement_rows
 
 SHOWN = 5  # captions of an image
 # Gradio puts values into a JavaScript template and a Handlebars one: their signs are escaped as HTML's are.
@@ -97,19 +98,4 @@ def pair_to_rate(explorer: Explorer, number: int, caption: int) -> Markup:
 
 def agreement(found: dict[str, Any]) -> Markup:
     """What `judgements.agreement` found."""
-    rows: list[tuple[object, object]] = [
-        (f"rated by {name}", f"{n} of {found['items']}") for name, n in found["reviewers"].items()
-    ]
-    rows.append(("pairs rated by two or more", found["rated_twice"]))
-    for level, value in found["alpha"].items():
-        undefined = "– (needs pairs that two people rated, and two different scores)"
-        rows.append((f"Krippendorff's alpha, {level}", undefined if value is None else f"{value:.3f}"))
-    for name, one in found.get("accepted", {}).items():
-        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-        rows.append((f"captions per image that {name} accepts, beyond the given", shown))
-    recall = found.get("recall")
-    if recall:
-        rows.append(("R@10 of the labels", f"{recall['labels']:.1f}"))
-        rows += [(f"R@10 by {name}", f"{value:.1f}") for name, value in recall["reviewers"].items()]
-        rows.append(("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}"))
-    return _page.table(rows) if found["reviewers"] else note("Nobody has rated a pair yet.")
+    return _page.table(agreement_rows(found)) if found["reviewers"] else note("Nobody has rated a pair yet.")

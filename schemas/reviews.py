@@ -58,9 +58,14 @@ class Plan:
         return float(stratum["chosen"] / stratum["pairs"])
 
     def order(self, reviewer: str) -> list[int]:
-        """The items' numbers as this reviewer sees them, shuffled by the seed and the name."""
+        """The items' numbers as this reviewer sees them, shuffled by the seed and the name. Items of one query follow
+        each other, so that a query is rated whole before the next one starts."""
         digest = hashlib.sha256(f"{self.seed} {reviewer}".encode()).digest()
-        return np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
+        shuffled = np.random.default_rng(list(digest)).permutation(len(self.items)).tolist()
+        first: dict[str | None, int] = {}  # query -> its place among queries
+        for k in shuffled:
+            first.setdefault(self.items[k].query, len(first))
+        return sorted(shuffled, key=lambda k: first[self.items[k].query])
 
 
 def read_plan(folder: Path) -> Plan:

@@ -188,7 +188,7 @@ def agreement(
     """Krippendorff's alpha of the reviewers and of models; for SemanticMap's protocol R@10, for a pool the captions per
     image that each accepts."""
     from capgrade.explorer.judgements import agreement as work_out
-    from capgrade.explorer.judgements import read_judged
+    from capgrade.explorer.judgements import agreement_rows, read_judged
     from capgrade.explorer.ratings import Ratings
     from capgrade.pipelines.cli.tables import review_table
 
@@ -205,4 +205,4 @@ def agreement(
                 raise InputError(f"'{name}' is in another file too", file=path, remedy="give each model once")
             judged[name] = table
     found = work_out(ratings, judged, *scales)
-    say(found, True, "") if as_json else review_table(found)
+    say(found, True, "") if as_json else review_table(found, agreement_rows(found))

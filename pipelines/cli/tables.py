@@ -96,26 +96,11 @@ def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
     console().print(table)
 
 
-def review_table(found: dict[str, Any]) -> None:
-    """How much each reviewer rated, how far they agree, and R@10 where misses were judged again."""
+def review_table(found: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
+    """A review's agreement, as `explorer.judgements.agreement_rows` says it."""
     table = Table(title=f"Review, protocol {found['protocol']}, {found['items']:,} pairs", title_justify="left")
     table.add_column("")
     table.add_column("", justify="right")
-    for name, rated in found["reviewers"].items():
-        table.add_row(f"rated by {escape(name)}", f"{rated:,}")
-    table.add_row("rated by two or more", f"{found['rated_twice']:,}")
-    for level, value in found["alpha"].items():
-        table.add_row(f"Krippendorff's alpha, {level}", "–" if value is None else f"{value:.3f}")
-    for name, row in found.get("with_people", {}).items():
-        value = row["ordinal"]
-        table.add_row(f"alpha of {escape(name)} with people's mean, ordinal", "–" if value is None else f"{value:.3f}")
-    for name, one in found.get("accepted", {}).items():
-        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-        table.add_row(f"captions per image that {escape(name)} accepts, beyond the given", shown)
-    recall = found.get("recall")
-    if recall:
-        table.add_row("R@10 of the labels", f"{recall['labels']:.1f}")
-        for name, value in recall["reviewers"].items():
-            table.add_row(f"R@10 by {escape(name)}", f"{value:.1f}")
-        table.add_row("R@10, mean of reviewers", "–" if recall["mean"] is None else f"{recall['mean']:.1f}")
+    for name, value in rows:
+        table.add_row(escape(name), value)
     console().print(table)

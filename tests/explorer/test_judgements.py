@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from capgrade.explorer.judgements import (
     agreement,
+    agreement_rows,
     alpha,
     export,
     judged_recall,
@@ -124,14 +126,37 @@ def test_recall_judged_again_by_hand() -> None:
     items = tuple(Item(f"i{k}", query, query) for query in ("q0", "q1") for k in range(3))
     plan = Plan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6})
     given = {
-        "ann": {0: 1, 1: 4, 3: 0, 4: 1, 5: 3},  # q0 found at its second image, q1 not
+        "ann": {0: 1, 1: 4, 2: 0, 3: 0, 4: 1, 5: 3},  # q0 found at its second image, q1 not
         "bo": {0: 0, 1: 0, 2: 3},  # q0 not found; q1 not begun, so it does not count
-        "cy": {0: 5, 3: 5},  # both found
-        "di": {0: 0},  # nothing finished
+        "cy": {0: 5, 1: 0, 2: 0, 3: 5, 4: 0},  # q0 found; q1 is not rated whole, so it does not count though found
+        "di": {0: 5},  # nothing rated whole
     }
     found = judged_recall(plan, given)
     assert found["labels"] == 60
     assert found["reviewers"] == pytest.approx({"ann": 80, "bo": 60, "cy": 100})
     assert found["mean"] == pytest.approx(80)
-    assert found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 2, "di": 0}
+    assert found["misses"] == 2
+    assert found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 1, "di": 0}
     assert judged_recall(plan, {})["mean"] is None
+    rows = agreement_rows(agreement_of(plan, found))
+    assert ("R@10 by cy, from 1 of 2 misses, rated whole", "100.0") in rows
+    assert ("R@10 by di, from 0 of 2 misses, rated whole", "–") in rows
+
+
+def agreement_of(plan: Plan, recall: dict[str, Any]) -> dict[str, Any]:
+    """As `agreement` gives it where nobody rated what another did."""
+    return {"items": len(plan.items), "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": recall}
+
+
+@pytest.mark.parametrize("rated", [0.3, 0.5, 0.7, 0.9, 1.0])
+def test_recall_is_about_the_true_one_however_much_is_rated(rated: float) -> None:
+    """200 misses of which 24 % have a relevant image: of 400 captions, 200 hits, R@10 is 62. A reviewer rates from the
+    start of their own order."""
+    queries, images = 200, 10
+    items = tuple(Item(f"i{q}-{k}", f"q{q}", f"q{q}") for q in range(queries) for k in range(images))
+    plan = Plan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": images, "queries": 400, "hits": 200})
+    truth = [5 if k % images == 7 and (k // images) % 25 < 6 else 0 for k in range(len(items))]
+    given = {name: {k: truth[k] for k in plan.order(name)[: round(rated * len(items))]} for name in map(str, range(10))}
+    found = judged_recall(plan, given)
+    assert found["mean"] == pytest.approx(62, abs=1.5)
+    assert set(found["misses_judged"].values()) == {round(rated * queries)}, "one query after the other"
