@@ -203,4 +203,4 @@ def _rescued(plan: Plan, table: Mapping[int, float]) -> dict[str, bool]:
     given: dict[str, list[float | None]] = {}
     for k, item in enumerate(plan.items):
         given.setdefault(str(item.query), []).append(table.get(k))
-    return {query: max(scores) >= RELEVANT for query, scores in given.items() if None not in scores}  # type: ignore[type-var]
+    return {query: max(scores) >= RELEVANT for query, scores in given.items() if None not in scores}  # type: ignore[operator, type-var]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -44,6 +45,7 @@ def agreement(data: Data) -> Section:
     if data.has(AGREEMENT):
         found = read_json(data.at(AGREEMENT))
         facts = found["judgements"]
+        _require_these(facts["captions"], data.captions.digest, data.at(AGREEMENT))
         title, scale, of = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts.append(_table(found["measures"]))
@@ -76,9 +78,13 @@ def _charts(data: Data, scale: tuple[str, str]) -> list[Part]:
     table = read_arrow(data.at(JUDGED))
     facts = metadata_of(table.schema)
     captions = read_captions(data.at("captions"), facts["split"])
-    if facts["captions"] != captions.digest:
-        raise InputError("judged pairs of other captions", file=data.at(JUDGED), remedy="run capgrade agree again")
+    _require_these(facts["captions"], captions.digest, data.at(JUDGED))
     return [_chart(name, scale, table, captions) for name in facts["measures"]]
+
+
+def _require_these(judged: str, captions: str, path: Path) -> None:
+    if judged != captions:
+        raise InputError("judged pairs of other captions", file=path, remedy="run capgrade agree again")
 
 
 def _chart(name: str, scale: tuple[str, str], table: pa.Table, captions: Captions) -> Chart:

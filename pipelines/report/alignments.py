@@ -9,6 +9,7 @@ from capgrade.schemas.files import read_json
 SHARES = {
     "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",
 }  # fmt: skip
+OTHERS = ": those that are there are of other captions or another split"
 INTRO = (
     "Each word has the colour and number of the region most similar to it, and their cosine; words far weaker than the "
     "surest are grey. In the pointing game a phrase points rightly if the centre of its region lies in a true box."
@@ -18,9 +19,11 @@ INTRO = (
 def alignments(data: Data) -> Section:
     """The picture and the table of `capgrade align`."""
     path = data.at(ALIGNMENT, "alignment.png")
-    if not path.is_file():
+    if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
         options = "--run {runs/teran} --captions {captions} --regions {regions} --images {captions} --out {alignment}"
-        missing = Missing("alignments of words with regions", data.command("align", options))
+        missing = Missing(
+            f"alignments of words with regions{OTHERS if path.is_file() else ''}", data.command("align", options)
+        )
         return Section("alignments", "Words and regions", INTRO, [missing])
     told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
     parts: list[Part] = [Picture("alignment", "Words and the regions they point at", told, path.read_bytes(), "png")]

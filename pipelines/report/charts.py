@@ -11,6 +11,7 @@ from capgrade.pipelines.report.parts import Chart
 
 HEIGHT = 260
 Row = Mapping[str, Any]
+SHORT = 14  # letters of names of which two fit side by side on a phone
 HIDDEN = "hidden"  # the parameter that the page's boxes for runs set
 
 
@@ -33,7 +34,9 @@ def made(name: str, title: str, alt_text: str, chart: alt.TopLevelMixin, *, wide
 def by_run(chart: alt.Chart, runs: Sequence[str]) -> tuple[alt.Chart, alt.Color]:
     """The chart without the runs that a reader hides, and one colour a run, the same in every chart."""
     shown = alt.param(name=HIDDEN, value=[])
-    colour = alt.Color("run:N", title=None, scale=alt.Scale(domain=list(runs)))
+    columns = 1 if any(len(run) > SHORT for run in runs) else 2  # a legend wider than its chart is cut off
+    legend = alt.Legend(columns=columns)
+    colour = alt.Color("run:N", title=None, scale=alt.Scale(domain=list(runs)), legend=legend)
     return chart.add_params(shown).transform_filter(f"indexof({HIDDEN}, datum.run) < 0"), colour
 
 

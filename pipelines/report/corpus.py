@@ -22,6 +22,7 @@ from capgrade.pipelines.report.parts import (
     text,
 )
 from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import pair_columns, read_shards
 
 LONGEST = 40  # words; longer captions are counted with these
@@ -65,13 +66,13 @@ def _lengths(splits: list[Captions]) -> Chart:
             for k, n in enumerate(counts.tolist())
             if n
         ]
+    longest = max(row["words"] for row in values)
     chart = alt.Chart(rows(values)).mark_line(point=True).encode(
-        alt.X("words:Q", title=f"words in a caption ({LONGEST}: or more)"),
+        alt.X("words:Q", title=f"words in a caption{f' ({LONGEST}: or more)' if longest == LONGEST else ''}"),
         alt.Y("share:Q", title="share of the captions", axis=alt.Axis(format="%")),
         alt.Color("split:N", title=None),
         tooltip=["split:N", "words:Q", "captions:Q", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
-    longest = max(row["words"] for row in values)
     told = f"Share of captions by number of words, one line per split; captions have up to {longest} words."
     return made("caption-length", "Length of captions", told, chart)
 
@@ -82,6 +83,8 @@ def _shards(data: Data) -> Part:
             "the sampled shards of a training split", data.command("shards", "--captions {captions} --out {shards}")
         )
     shards = read_shards(data.at(SHARDS))
+    if shards.metadata["captions"] != data.captions.digest:
+        raise InputError("shards of other captions", file=data.at(SHARDS), remedy="run capgrade shards again")
     reasons, kept, pairs = shards.metadata["reasons"], np.zeros(32, np.int64), 0
     for batch in shards.batches():
         bits = pair_columns(batch)[1]["reasons"].to_numpy()

@@ -12,11 +12,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.report.own_above import OwnAndOther, own_and_other
+from capgrade.pipelines.report.parts import Missing
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_manifest
+from capgrade.schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import Relevance, read_relevance
-from capgrade.trainer.fit.names import EPOCHS
+from capgrade.trainer.fit.names import CONFIG, EPOCHS
 
 CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
@@ -76,16 +80,43 @@ class Data:
 
     @cached_property
     def own_pairs(self) -> dict[str, np.ndarray]:
-        """Column -> float32 of own pairs, those that are not null; columns as `write_own_pairs` names them."""
+        """Column -> float32 [n_captions] of own pairs, NaN where null; columns as `write_own_pairs` names them."""
         if OWN_PAIRS not in self.relevance_manifest["files"]:
             remedy = "run `capgrade relevance` again: own pairs were not kept then"
             raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
         table = pq.read_table(self.at(RELEVANCE, OWN_PAIRS))
-        return {name: table[name].drop_null().to_numpy() for name in table.schema.names if name != "caption_id"}
+        return {name: table[name].to_numpy() for name in table.schema.names if name != "caption_id"}
+
+    @cached_property
+    def own_and_other(self) -> dict[str, OwnAndOther]:
+        """What `relevance` says of own and of other pairs, by measure."""
+        pairs, owner = self.own_pairs, self.captions.owner
+        return {
+            name: own_and_other(matrix, owner, pairs[name], pairs.get(name + LEFT_OUT))
+            for name, matrix in self.relevance.items()
+        }
+
+    def of_these(self, folder: Path) -> bool:
+        """Whether an output says that it was made from these captions: their table, or their folder's manifest. Where
+        it names a split, that is the evaluated one."""
+        path = next((folder / name for name in (CONFIG, MANIFEST) if (folder / name).is_file()), None)
+        inputs = {} if path is None else read_json(path).get("inputs", {})
+        these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
+        return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
+
+    def _below(self, stage: str, file: str) -> dict[str, Path]:
+        return {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
 
     def folders(self, stage: str, file: str) -> dict[str, Path]:
-        """The folders below a stage's that hold `file`, by name in order."""
-        return {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
+        """The folders below a stage's that hold `file` and are of these captions, by name in order."""
+        return {name: path for name, path in self._below(stage, file).items() if self.of_these(path)}
+
+    def left_out(self, stage: str, file: str, done: str, command: str | None = None) -> list[Missing]:
+        """What the page says of the folders that `folders` leaves out; nothing where there are none. `done` is what
+        was done with them: evaluated."""
+        names = [name for name, path in self._below(stage, file).items() if not self.of_these(path)]
+        told = f"{', '.join(names)}: {done} on other captions or another split than this page's"
+        return [Missing(told, command)] if names else []
 
     @cached_property
     def runs(self) -> list[str]:

@@ -10,7 +10,8 @@ import numpy as np
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.report.charts import made, rows
 from capgrade.pipelines.report.data import RELEVANCE, Data, columns
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, percent, text
+from capgrade.pipelines.report.own_above import OwnAndOther
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, Note, Part, Section, Table, number, percent, text
 
 INTRO = (
     "Own pairs are an image and a caption written for it; other pairs are all the rest. The more the two overlap, the "
@@ -19,12 +20,16 @@ INTRO = (
     "near it. Left out, it is compared only with the image's other captions: that tells own pairs from others."
 )
 ALONE = "own, itself left out"
-TITLE = (
-    "Own pairs one by one, other pairs from the histograms, even within a bin; “own above other” is the chance that an "
-    "own pair, its caption left out of the references, has the higher value (50%: none)"
+TITLE = "Own pairs and other pairs by each measure"
+MEANING = (
+    "The last three columns look at each caption, which is left out of its image's references (not for an imported "
+    "matrix). “Own above other” is the share of other images that are less relevant to it than its own image: ties "
+    "count half, 50% is chance. The next column counts the captions with another image that is as relevant as their "
+    "own or more. The last one is the median number of such images, over these captions."
 )
 HEADS = (
-    "measure", "median, own", "median, own left out", "median, other", "99th percentile, other", "own above other"
+    "measure", "median, own", "median, own left out", "median, other", "99th percentile, other", "own above other",
+    "captions with another image as relevant", "such images",
 )  # fmt: skip
 
 
@@ -36,41 +41,25 @@ def distributions(data: Data) -> Section:
         return Section("distributions", "Distributions", INTRO, parts)
     names = data.relevance_manifest["params"]["measures"]
     tables = {name: columns(data.at(RELEVANCE, f"distribution-{name}.csv")) for name in names}
-    lines = [_line(name, *_summary(name, table, data.own_pairs)) for name, table in tables.items()]
-    parts = [Table(TITLE, HEADS, lines), *(_chart(name, table, data.own_pairs) for name, table in tables.items())]
-    return Section("distributions", "Distributions", INTRO, parts)
+    lines = [_line(name, found) for name, found in data.own_and_other.items()]
+    charts = [_chart(name, table, data) for name, table in tables.items()]
+    return Section("distributions", "Distributions", INTRO, [Table(TITLE, HEADS, lines), Note(MEANING), *charts])
 
 
-def _line(name: str, *values: float) -> list[Cell]:
-    return [text(name), *map(number, values[:-1]), Cell(percent(values[-1]), values[-1])]
+def _line(name: str, found: OwnAndOther) -> list[Cell]:
+    values = (found.own, found.left_out, found.median, found.percentile_99)
+    return [text(name), *map(number, values), _share(found.above), _share(found.equalled), number(found.images, 0)]
 
 
-def _summary(name: str, table: dict[str, np.ndarray], own: dict[str, np.ndarray]) -> tuple[float, ...]:
-    """NaN, shown as a dash, where a measure has no value without the caption itself."""
-    alone = own.get(name + LEFT_OUT, np.array([]))
-    median = float(np.median(alone)) if len(alone) else math.nan
-    others = _quantile(table, 0.5), _quantile(table, 0.99)
-    return float(np.median(own[name])), median, *others, above(table, alone if len(alone) else own[name])
+def _share(share: float) -> Cell:
+    return number(share) if math.isnan(share) else Cell(percent(share), share)
 
 
-def above(table: dict[str, np.ndarray], own: np.ndarray) -> float:
-    """The chance that an own pair has a higher value than another pair, whose values are even within a bin."""
-    edges = np.append(table["low"], table["high"][-1])
-    return float(np.interp(own, edges, np.append(0, np.cumsum(table["other"]))).mean())
-
-
-def _quantile(table: dict[str, np.ndarray], share: float) -> float:
-    """Of other pairs, values even within a bin."""
-    below = np.append(0, np.cumsum(table["other"]))
-    k = min(int(np.searchsorted(below[1:], share)), len(table["other"]) - 1)
-    part = (share - below[k]) / table["other"][k] if table["other"][k] else 0.0
-    return float(table["low"][k] + part * (table["high"][k] - table["low"][k]))
-
-
-def _chart(name: str, table: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> Chart:
+def _chart(name: str, table: dict[str, np.ndarray], data: Data) -> Chart:
     middle = (table["low"] + table["high"]) / 2
     shares = {"own": table["own"], "other": table["other"]}
-    if len(alone := found.get(name + LEFT_OUT, np.array([]))):
+    alone = data.own_pairs.get(name + LEFT_OUT, np.array([]))
+    if len(alone := alone[np.isfinite(alone)]):
         shares[ALONE] = np.histogram(alone, np.append(table["low"], table["high"][-1]))[0] / len(alone)
     values = [
         {"at": float(at), "pairs": pairs, "share": float(share)}
@@ -83,6 +72,6 @@ def _chart(name: str, table: dict[str, np.ndarray], found: dict[str, np.ndarray]
         alt.Color("pairs:N", title="pairs", sort=["own", "other", ALONE]),
         tooltip=[alt.Tooltip("at:Q", title=name), "pairs:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
-    own, other = float(np.median(found[name])), _quantile(table, 0.5)
-    told = f"Histogram of {name} on own and on other pairs: medians {own:.2f} and {other:.2f}."
+    found = data.own_and_other[name]
+    told = f"Histogram of {name} on own and on other pairs: medians {found.own:.2f} and {found.median:.2f}."
     return made(f"distribution-{name}", f"{name} on own and on other pairs", told, chart)

@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors import safe_open
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +20,8 @@ from capgrade.pipelines.report.parts import Chart, Missing, Note, Part, Section
 from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 
+ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
+OPTIONS = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"  # of `embed`
 MOST = 300  # images on a map, spread over the split
 TEXTS = 2  # captions of each
 HEIGHT = 460
@@ -35,21 +37,26 @@ INTRO = (
 def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
     found = data.folders(EMBEDDINGS, MANIFEST)
-    vectors = {}
-    for run, folder in found.items():
+    for folder in found.values():
         read_manifest(folder, EMBEDDINGS)
-        vectors[run] = load_file(folder / "encodings.safetensors")
-    single = [run for run in found if "images.vector" in vectors[run]]
+    single = [run for run, folder in found.items() if IMAGES in _names(folder)]
     # A map on threads of its own takes many times as long: they wait for each other.
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
-        placed = list(pool.map(lambda run: _placed(found[run], vectors[run]), single))
+        placed = list(pool.map(lambda run: _placed(found[run]), single))
     parts: list[Part] = [_map(run, one, thumbnails) for run, one in zip(single, placed, strict=True)]
     if sets := [run for run in found if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
-    if not found:
-        options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
-        parts = [Missing("embeddings of a trained run", data.command("embed", options))]
-    return Section("map", "Map of embeddings", INTRO, parts)
+    command = data.command("embed", OPTIONS)
+    others = data.left_out(EMBEDDINGS, MANIFEST, "embedded", command)
+    if not found and not others:
+        parts = [Missing("embeddings of a trained run", command)]
+    return Section("map", "Map of embeddings", INTRO, [*parts, *others])
+
+
+def _names(folder: Path) -> set[str]:
+    """Of the tensors in an index, from its header alone."""
+    with safe_open(folder / ENCODINGS, framework="np") as file:
+        return set(file.keys())
 
 
 def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
@@ -71,12 +78,14 @@ class _Placed:
     at: np.ndarray  # float32 [images + captions, 2]
 
 
-def _placed(folder: Path, vectors: dict[str, np.ndarray]) -> _Placed:
+def _placed(folder: Path) -> _Placed:
     items = read_json(folder / "items.json")
+    with safe_open(folder / ENCODINGS, framework="np") as file:
+        vectors = {name: file.get_tensor(name) for name in (IMAGES, CAPTIONS)}
     owner = np.array(items["owner"])
     images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, MOST).astype(int))
     of = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
-    at = layout(vectors["images.vector"][images], vectors["captions.vector"][np.concatenate(of)])
+    at = layout(vectors[IMAGES][images], vectors[CAPTIONS][np.concatenate(of)])
     return _Placed(items, images, of, at)
 
 
@@ -115,12 +124,12 @@ def _chart(run: str, values: list[dict], pictures: list[dict]) -> Chart:
         told.append(alt.Tooltip("picture:N", title="image"))
     axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
     x, y = alt.X("x:Q", title=None, axis=axis), alt.Y("y:Q", title=None, axis=axis)
-    kinds = ["image", "caption"]
+    kinds = alt.Scale(domain=["image", "caption"])
     dots = chart.mark_point(filled=True, aria=False).encode(
         x,
         y,
-        alt.Color("kind:N", title=None, sort=kinds),
-        alt.Shape("kind:N", title=None, sort=kinds, legend=None),
+        alt.Color("kind:N", title=None, scale=kinds),
+        alt.Shape("kind:N", title=None, scale=kinds),
         opacity=alt.condition(near, alt.value(1), alt.value(0.6)),
         size=alt.condition(near, alt.value(160), alt.value(28)),
         tooltip=told,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from capgrade.pipelines.report.data import EMBEDDINGS, Data
+from capgrade.pipelines.report.embedding_map import OPTIONS
 from capgrade.pipelines.report.parts import Examples, Item, Missing, Note, Part, Ranking, Section
 from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.schemas.captions import Captions
@@ -35,15 +36,13 @@ def examples(data: Data, thumbnails: Thumbnails) -> Section:
     measure, graded = list(data.relevance.items())[-1]
     matrices = {run: _similarity(data, run) for run in data.folders(EMBEDDINGS, SIMILARITY)}
     shown = _Shown(data.captions, graded, thumbnails)
-    parts: list[Part] = []
+    command = data.command("embed", OPTIONS)
+    parts: list[Part] = [*data.left_out(EMBEDDINGS, SIMILARITY, "embedded", command)]
     if not thumbnails.pictures:
         said = "These captions come without images (--images gives them): the first caption of an image stands for it."
         parts.append(Note(said))
     if not matrices:
-        options = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"
-        parts.append(
-            Missing("answers of a trained run; the labels themselves rank below", data.command("embed", options))
-        )
+        parts.append(Missing("answers of a trained run; the labels themselves rank below", command))
         matrices = {f"labels ({measure})": graded.matrix()}
     rankings = [
         one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)

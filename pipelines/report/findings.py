@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
-from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, RELEVANCE, Data, columns
-from capgrade.pipelines.report.distributions import above
+from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, Data
 from capgrade.pipelines.report.parts import Note, Section, percent
 from capgrade.pipelines.report.units import said as told
 from capgrade.schemas.files import read_json
@@ -27,17 +25,19 @@ def findings(data: Data) -> Section:
 
 
 def _labels(data: Data) -> Iterator[str]:
-    """How far the last measure, by which answers are graded, tells own pairs from others."""
+    """How many captions have an image as relevant as their own, by the last measure, by which answers are graded."""
     if not data.graded:
         return
     name = list(data.relevance_manifest["params"]["measures"])[-1]
-    table, own = columns(data.at(RELEVANCE, f"distribution-{name}.csv")), data.own_pairs
-    alone = own.get(name + LEFT_OUT, ())
-    chance = above(table, alone if len(alone) else own[name])  # type: ignore[arg-type]
-    yield (
-        f"By {name}, a caption's own image is more relevant to it than another image in {percent(chance)} of cases; in "
-        f"the other {percent(1 - chance)} a benchmark counts an image as wrong that fits as well or better."
-    )
+    found = data.own_and_other[name]
+    if not found.equalled:
+        yield f"By {name}, no caption has another image that is as relevant to it as its own."
+    elif found.equalled > 0:  # else it is not known: no image has a second caption
+        yield (
+            f"By {name}, {percent(found.equalled)} of captions have another image that is as relevant to them as their "
+            f"own or more. The median of these captions has {found.images:,.0f} such images. A benchmark counts them "
+            "all as wrong."
+        )
 
 
 def _agreement(data: Data) -> Iterator[str]:

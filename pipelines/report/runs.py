@@ -22,6 +22,7 @@ INTRO = (
     "Each run on the evaluation split, and below each value its 95% interval over queries. i2t finds captions for an "
     "image, t2i images for a caption. rsum and nsum go from 0 to 600."
 )
+OPTIONS = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"  # of `evaluate`
 Runs = dict[str, dict[str, Any]]
 
 
@@ -30,14 +31,14 @@ def runs(data: Data) -> Section:
     found: Runs = {
         name: read_json(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()
     }
+    command = data.command("evaluate", OPTIONS)
+    others = data.left_out(EVALUATION, "metrics.json", "evaluated", command)
     if not found:
-        options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
-        missing = Missing("evaluated runs", data.command("evaluate", options))
-        return Section("runs", "Runs side by side", INTRO, [missing])
+        return Section("runs", "Runs side by side", INTRO, others or [Missing("evaluated runs", command)])
     named = [("", name) for name in SUMS] + [(way, name) for name in SUMMARY for way in WAYS]
     short = _by_run(found, [column for column in named if all(_has(run, *column) for run in found.values())])
     names = {name for run in found.values() for part in (run, *(run.get(way, {}) for way in WAYS)) for name in part}
-    parts: list[Part] = [short, glossary(names), _chart(found, data.runs), _by_metric(found)]
+    parts: list[Part] = [short, *others, glossary(names), _chart(found, data.runs), _by_metric(found)]
     return Section("runs", "Runs side by side", INTRO, parts)
 
 
@@ -95,6 +96,7 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
                     texts = {"said": said(name, value), "interval": interval(name, between)}
                     values.append({"run": label, "direction": direction, "metric": name, **numbers, **texts})
     chart, colour = by_run(alt.Chart(rows(values)), order)
+    colour["legend"] = None  # the axis names the runs
     metric = choice("metric", "metric", names)
     chart = chart.add_params(metric).transform_filter("datum.metric === metric")
     y = alt.Y("run:N", title=None, axis=alt.Axis(labelLimit=140))
@@ -105,9 +107,8 @@ def _chart(found: Runs, order: Sequence[str]) -> Chart:
         alt.X("low:Q", title=None, axis=axis("metric", names)), alt.X2("high:Q"), y, offset, colour
     )
     dots = chart.mark_point(size=70, filled=True, opacity=1).encode(
-        x, y, offset, colour.copy(), alt.Shape("direction:N", title=None), tooltip=told
+        x, y, offset, colour, alt.Shape("direction:N", title=None), tooltip=told
     )
-    colour["legend"] = None
     alt_text = (
         f"Value and 95% interval of a metric for {', '.join(found)}, in both directions, in the units of the tables."
     )

@@ -13,14 +13,21 @@ SANS = "system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 def config(series: list[str], ink: str, soft: str, grid: str, ground: str) -> dict[str, Any]:
     """Vega-Lite's `config`."""
     axis = {"labelColor": ink, "titleColor": ink, "gridColor": grid, "domainColor": soft, "tickColor": soft}
+    apart = {
+        "labelOverlap": "greedy",
+        "labelSeparation": 6,
+        "labelFlush": False,
+    }  # a label pushed inwards meets the next
     font = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    legend = {"orient": "bottom", "columns": 2, "labelLimit": 220, "layout": {"bottom": {"direction": "vertical"}}}
     return {
         "background": ground,
         "font": SANS,
         "view": {"stroke": None},
         "range": {"category": series},
         "axis": {**axis, **font, "titlePadding": 8},
-        "legend": {"labelColor": ink, "titleColor": ink, **font, "labelLimit": 220, "orient": "bottom"},
+        "axisQuantitative": apart,
+        "legend": {**legend, **font, "labelColor": ink, "titleColor": ink},
         "title": {"color": ink, "fontSize": 14, "anchor": "start"},
         "mark": {"color": series[0]},
         "rule": {"color": ink},

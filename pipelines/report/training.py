@@ -22,14 +22,15 @@ INTRO = (
 
 def training(data: Data) -> Section:
     """A chart of losses and one of any validated metric."""
-    found = data.folders(RUNS, EPOCHS)
+    found, others = data.folders(RUNS, EPOCHS), data.left_out(RUNS, EPOCHS, "trained")
     if not found:
         options = "--preset bcls --captions {captions} --regions {regions} --out {runs/bcls}"
-        missing = Missing("trained runs", data.command("train", options))
-        return Section("training", "Training", INTRO, [missing])
+        missing = others or [Missing("trained runs", data.command("train", options))]
+        return Section("training", "Training", INTRO, missing)
     losses = {name: columns(folder / STEPS)["loss"] for name, folder in found.items()}
     epochs = {name: columns(folder / EPOCHS) for name, folder in found.items()}
-    return Section("training", "Training", INTRO, [_losses(losses, data.runs), _validation(epochs, data.runs)])
+    charts = [_losses(losses, data.runs), _validation(epochs, data.runs)]
+    return Section("training", "Training", INTRO, [*charts, *others])
 
 
 def means(values: np.ndarray, points: int) -> list[tuple[float, float]]:
@@ -68,7 +69,7 @@ def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Ch
     metric = choice("validated", "metric", names or ["-"])
     chart = chart.add_params(metric).transform_filter("datum.metric === validated")
     chart = chart.mark_line(point=True).encode(
-        alt.X("epoch:Q", axis=alt.Axis(tickMinStep=1)),
+        alt.X("epoch:Q", axis=alt.Axis(values=_ticks(epochs), format="d")),
         alt.Y("value:Q", title="validation", scale=alt.Scale(zero=False), axis=axis("validated", names)),
         colour,
         tooltip=["run:N", "epoch:Q", "metric:N", alt.Tooltip("said:N", title="value")],
@@ -77,3 +78,9 @@ def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Ch
     ends = ", ".join(f"{run} {said(names[0], value)}" for run, value in last.items())
     told = f"Validation after each epoch; {names[0] if names else 'nothing'} at the end: {ends}."
     return made("training-validation", "Validation", told, chart)
+
+
+def _ticks(epochs: dict[str, dict[str, np.ndarray]]) -> list[int]:
+    """Whole epochs, ten of them or fewer."""
+    last = max((int(table["epoch"].max(initial=1)) for table in epochs.values()), default=1)
+    return list(range(1, last + 1, -(-last // 10)))

@@ -33,7 +33,7 @@
   }
 
   function runs() {
-    const boxes = [...document.querySelectorAll("#runs input")];
+    const boxes = [...document.querySelectorAll("#runs-shown input")];
     hidden = boxes.filter((box) => !box.checked).map((box) => box.value);
     for (const { view } of views.values()) hide(view);
     for (const answers of document.querySelectorAll(".answers > [data-run]")) {
@@ -70,7 +70,7 @@
   });
   document.addEventListener("input", (event) => {
     if (event.target.dataset.filter) filter(event.target);
-    if (event.target.closest("#runs")) runs();
+    if (event.target.closest("#runs-shown")) runs();
   });
   dark.addEventListener("change", draw);
   draw();

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.measures import choose
@@ -19,23 +23,30 @@ from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.pipelines.report.agreement import agreement, bins
+from capgrade.pipelines.report.charts import by_run
+from capgrade.pipelines.report.curves import curves
 from capgrade.pipelines.report.data import columns, open_data
-from capgrade.pipelines.report.distributions import above, distributions
-from capgrade.pipelines.report.embedding_map import layout
+from capgrade.pipelines.report.distributions import distributions
+from capgrade.pipelines.report.embedding_map import embedding_map, layout
+from capgrade.pipelines.report.examples import examples
+from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.glossary import glossary
+from capgrade.pipelines.report.own_above import own_and_other
 from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, Part, Table
 from capgrade.pipelines.report.regions import regions
 from capgrade.pipelines.report.runs import runs
 from capgrade.pipelines.report.theme import MEAN
 from capgrade.pipelines.report.thumbnails import Thumbnails
-from capgrade.pipelines.report.training import means
+from capgrade.pipelines.report.training import means, training
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
@@ -69,18 +80,29 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "agreement.json").write_text(json.dumps(facts))
     for k, run in enumerate(("first", "<b>second")):
         scores = np.random.default_rng(k).random((captions.n_images, captions.n_captions), np.float32)
-        (folder / "embeddings" / run).mkdir(parents=True)
-        np.save(folder / "embeddings" / run / "similarity.npy", scores)
+        _embeddings(folder / "embeddings" / run, captions, scores, captions.digest)
         settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
-        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / run)
+        of = {"captions": file_digest(folder / "captions" / "manifest.json"), "split": "test"}
+        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / run, inputs=of)
     _regions(folder, captions.image_ids)
     return folder
 
 
+def _embeddings(folder: Path, captions: Captions, scores: np.ndarray, of: str) -> None:
+    """As `capgrade embed` writes them, of the captions that `of` is the digest of."""
+    folder.mkdir(parents=True)
+    np.save(folder / "similarity.npy", scores)
+    vectors = np.random.default_rng(0).normal(size=(captions.n_images + captions.n_captions, 4)).astype(np.float32)
+    images, texts = np.split(vectors, [captions.n_images])
+    save_file({"images.vector": images, "captions.vector": texts}, folder / "encodings.safetensors")
+    items = {"image_ids": captions.image_ids, "captions": captions.texts, "owner": captions.owner.tolist()}
+    (folder / "items.json").write_text(json.dumps(items))
+    rows = dict.fromkeys(("similarity.npy", "encodings.safetensors", "items.json"), 0)
+    write_manifest(folder, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
+
+
 def _regions(folder: Path, ids: Sequence[str]) -> None:
     """Regions of all images but two that the manifest says were refused, and pictures of the first three."""
-    from capgrade.schemas.files import write_manifest
-
     found = [made(image_id, n=2 + k % 3, seed=k) for k, image_id in enumerate(ids[2:])]
     manifest = write_regions(folder / "regions", found)
     refused = [{"image_id": id, "file": f"{id}.jpg", "problem": "<b>no picture"} for id in ids[:2]]
@@ -90,24 +112,20 @@ def _regions(folder: Path, ids: Sequence[str]) -> None:
 
 
 def _rewrite(folder: Path, manifest: dict, **facts: object) -> None:
-    from capgrade.schemas.files import write_manifest
-
     rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
     write_manifest(folder, "captions", params={"source": "tsv"}, inputs={}, rows=rows, **facts)
 
 
 def test_findings_are_of_the_numbers(data: Path) -> None:
-    """The chance by brute force, the best measure and the first runs by what the files hold."""
-    from capgrade.pipelines.report.findings import findings
-
+    """The captions with a rival image by brute force, the best measure and the first runs by what the files hold."""
     notes = [part.text for part in findings(open_data(data)).parts if isinstance(part, Note)]
     assert len(notes) == 3
     one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
     own = np.array(one.own_pairs["rouge_l_left_out"])
-    other = matrix[np.arange(len(matrix))[:, None] != one.captions.owner]
-    chance = np.mean([(other < v).mean() + (other == v).mean() / 2 for v in own[np.isfinite(own)]])
-    told = float(re.search(r"in ([0-9.]+)% of cases", notes[0])[1]) / 100  # type: ignore[index]
-    assert told == pytest.approx(chance, abs=0.02), "values lie evenly in a bin"
+    as_good = [(np.delete(matrix[:, c], image) >= own[c]).sum() for c, image in enumerate(one.captions.owner)]
+    share, median = np.mean(np.array(as_good) > 0), np.median([n for n in as_good if n])
+    assert f"By rouge_l, {share:.1%} of captions have another image" in notes[0]
+    assert f"has {median:,.0f} such images" in notes[0]
     figures = json.loads((data / "agreement.json").read_text())["measures"]
     known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
     best = max(known, key=known.__getitem__)
@@ -158,7 +176,7 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     assert values == sorted(values, reverse=True) and len(values) == 3
     side = page.locator(".examples article").first.locator(".answers > div")
     assert side.count() == 2 and len({box.bounding_box()["y"] for box in side.all()}) == 1  # type: ignore[index]
-    page.locator("#runs input").first.uncheck()
+    page.locator("#runs-shown input").first.uncheck()
     assert side.locator("visible=true").all() and page.locator(".answers > div[hidden]").count() == side.count() * 4
     page.locator(".examples input[type=search]").fill("no query has this")
     assert page.locator(".examples article:visible").count() == 0
@@ -275,16 +293,129 @@ def test_own_pairs_are_exact_and_left_out(data: Path) -> None:
     fitted = choose(["rouge_l"], alone)["rouge_l"].fit(captions)
     left_out = fitted.score(np.arange(captions.n_images))[captions.owner, np.arange(captions.n_captions)]
     assert cells["rouge_l"][1] == pytest.approx(np.median(left_out), abs=1e-6)
-    others = opened.relevance["rouge_l"].matrix()[captions.owner[None] != np.arange(captions.n_images)[:, None]]
-    higher = (left_out[:, None] > others).mean() + (left_out[:, None] == others).mean() / 2
-    assert cells["rouge_l"][4] == pytest.approx(higher, abs=0.02)  # other pairs are known by bins
+    matrix = opened.relevance["rouge_l"].matrix()
+    others = matrix[captions.owner[None] != np.arange(captions.n_images)[:, None]]
+    assert cells["rouge_l"][2:4] == pytest.approx([np.median(others), np.quantile(others, 0.99)])
 
 
-def test_the_chance_that_an_own_pair_is_above_another() -> None:
-    table = {"low": np.array([0, 0.5]), "high": np.array([0.5, 1]), "other": np.array([0.5, 0.5])}
-    assert above(table, np.array([1.0])) == 1
-    assert above(table, np.array([0.0, 1.0])) == 0.5
-    assert above(table, np.array([0.25])) == 0.25
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_own_and_other_pairs_are_numpys_figures_of_the_whole_matrix(dtype: str, tmp_path: Path) -> None:
+    """Values with many ties, below 0 and in one bin of a hundred; captions without a value when left out."""
+    random = np.random.default_rng(3)
+    owner = np.sort(random.integers(0, 30, 97))
+    matrix = np.where(random.random((30, 97)) < 0.6, 0.01, 1) * random.normal(size=(30, 97)).round(2)
+    matrix = matrix.astype(dtype)
+    schema = relevance_schema(97, dtype, {})
+    batches = [relevance_batch([f"i{k}" for k in rows], matrix[rows], schema) for rows in (range(20), range(20, 30))]
+    write_arrow(tmp_path / "m.arrow", schema, batches)
+    own, left_out = matrix[owner, np.arange(97)].astype(np.float32), random.normal(size=97).round(2).astype(np.float32)
+    left_out[::7] = np.nan
+    found = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
+    others = matrix[owner != np.arange(30)[:, None]].astype(np.float64)
+    assert found.own == np.median(own) and found.left_out == pytest.approx(np.nanmedian(left_out))
+    assert (found.median, found.percentile_99) == pytest.approx(np.quantile(others, [0.5, 0.99]).tolist(), rel=1e-6)
+    kept = np.flatnonzero(np.isfinite(left_out))
+    mine = left_out.astype(dtype)
+    rivals = [np.delete(matrix[:, c], owner[c]) for c in kept]
+    chances = [(r < mine[c]).mean() + (r == mine[c]).mean() / 2 for r, c in zip(rivals, kept, strict=True)]
+    as_good = np.array([(r >= mine[c]).sum() for r, c in zip(rivals, kept, strict=True)])
+    assert found.above == pytest.approx(np.mean(chances))
+    assert found.equalled == pytest.approx((as_good > 0).mean()) and found.images == np.median(as_good[as_good > 0])
+    nothing = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32))
+    assert np.isnan([nothing.left_out, nothing.above, nothing.equalled, nothing.images]).all()
+
+
+def test_ids_are_unique_and_every_link_of_the_menu_lands_on_its_section(written: Path, browser: Browser) -> None:
+    page, _ = opened(browser, written)
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
+    for link in page.locator("nav a").all():
+        target = link.get_attribute("href")
+        assert page.evaluate("(id) => document.getElementById(id)?.tagName", target[1:]) == "SECTION"  # type: ignore[index]
+        title = page.locator(f"{target} h2").inner_text()
+        assert title == link.get_attribute("title")
+    page.close()
+
+
+def _words(parts: Sequence[Part]) -> str:
+    return " ".join(part.what for part in parts if isinstance(part, Missing))
+
+
+def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Path) -> None:
+    """A run of another table of the same size, in every section that shows runs; judged pairs and shards."""
+    shutil.copytree(data, tmp_path / "data", symlinks=True)
+    folder = tmp_path / "data"
+    captions = read_captions(folder / "captions")
+    scores = np.random.default_rng(5).random((captions.n_images, captions.n_captions), np.float32)
+    _embeddings(folder / "embeddings" / "stranger", captions, scores, "0" * 64)
+    settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
+    for name, of in {"stranger": {"captions": "0" * 64}, "val": {"captions": captions.digest, "split": "val"}}.items():
+        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / name, inputs=of)
+    for run, sha in {"first": file_digest(folder / "captions" / "manifest.json"), "stranger": "0" * 64}.items():
+        (folder / "runs" / run).mkdir(parents=True)
+        (folder / "runs" / run / "config.json").write_text(json.dumps({"inputs": {"captions": sha}}))
+        (folder / "runs" / run / "epochs.csv").write_text("epoch,loss,rsum\n1,1.0,100\n")
+        (folder / "runs" / run / "steps.csv").write_text("step,loss\n1,1.0\n")
+    opened, thumbnails = open_data(folder), Thumbnails(folder / "captions")
+    assert opened.runs == ["<b>second", "first"]
+    for section in (runs(opened), curves(opened)):
+        assert "stranger, val: evaluated on other captions or another split" in _words(section.parts)
+        assert "stranger" not in json.dumps([part.spec for part in section.parts if isinstance(part, Chart)])
+    for section in (embedding_map(opened, thumbnails), examples(opened, thumbnails)):
+        assert "stranger: embedded on other captions" in _words(section.parts)
+    assert "stranger: trained on other captions" in _words(training(opened).parts)
+    assert "of 2 runs" in " ".join(part.text for part in findings(opened).parts if isinstance(part, Note))
+    facts = json.loads((folder / "agreement.json").read_text())
+    facts["judgements"]["captions"] = "0" * 64
+    (folder / "agreement.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match="judged pairs of other captions"):
+        agreement(open_data(folder))
+
+
+def test_names_of_tensors_are_read_without_the_tensors(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """A run that compares sets of vectors has no map: none of its tensors is read. Of another, two are."""
+    shutil.copytree(data, tmp_path / "data", symlinks=True)
+    folder = tmp_path / "data" / "embeddings" / "first"
+    save_file({"images.local": np.zeros((3, 2), np.float32)}, folder / "encodings.safetensors")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=dict.fromkeys(manifest["files"], 0))
+    read: list[str] = []
+
+    class Watched:
+        def __init__(self, path: Path, framework: str) -> None:
+            self.file = safe_open(path, framework)
+
+        def __enter__(self) -> Watched:
+            self.file.__enter__()
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.__exit__(*error)
+
+        def keys(self) -> list[str]:
+            return self.file.keys()
+
+        def get_tensor(self, name: str) -> np.ndarray:
+            read.append(name)
+            return self.file.get_tensor(name)
+
+    monkeypatch.setattr(sys.modules[embedding_map.__module__], "safe_open", Watched)
+    parts = embedding_map(open_data(tmp_path / "data"), Thumbnails(data / "captions")).parts
+    assert [part.text for part in parts if isinstance(part, Note)] == [
+        "No map of first: it compares sets of vectors, not one for an item."
+    ]
+    assert read == ["images.vector", "captions.vector"]
+
+
+def test_a_legend_is_as_wide_as_two_short_names(data: Path) -> None:
+    """Solid and dashed are said; runs of long names stand below each other, where a wide legend would be cut off."""
+    section = curves(open_data(data))
+    assert "Solid lines" in section.intro and "dashed lines" in section.intro
+    encoding = next(part for part in section.parts if isinstance(part, Chart)).spec["encoding"]
+    assert encoding["strokeDash"]["scale"] == {"domain": ["i2t", "t2i"], "range": [[1, 0], [4, 3]]}
+    assert encoding["color"]["legend"]["columns"] == 2
+    _, colour = by_run(alt.Chart(), ["a run with quite a long name", "b"])
+    assert colour.to_dict()["legend"]["columns"] == 1
 
 
 def test_the_section_says_who_judged(written: Path) -> None:
