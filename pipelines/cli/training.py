@@ -226,7 +226,8 @@ def evaluate(
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
 
     def digests() -> dict[str, str]:
-        return found_digests(captions=captions, **labels, **tables, **matrices)
+        of = {} if block.split is None else {"split": block.split}
+        return {**found_digests(captions=captions, **labels, **tables, **matrices), **of}
 
     inputs = digests()
     task, notes = load_task(

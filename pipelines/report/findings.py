@@ -10,6 +10,7 @@ from capgrade.pipelines.report.parts import Note, Section, percent
 from capgrade.pipelines.report.units import said as told
 from capgrade.schemas.files import read_json
 from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
+from capgrade.trainer.evaluation.tables import first_measure
 
 WHO = {PEOPLE: "people", TRUTH: "the truth of the scenes", VALUES: "the other matrix"}
 INTRO = "What the numbers below come to."
@@ -77,7 +78,12 @@ def _runs(data: Data) -> Iterator[str]:
     second = _first(runs, graded)
     same = "and also" if second == first else f"but {second} is"
     value = told(graded, _value(runs[second], graded))
-    yield f"{said}, {same} first by {graded}, which counts graded relevance ({value})."
+    measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
+    if len(measures) > 1:  # values by two measures have no order
+        yield f"{said}; their {graded} is by different measures: {', '.join(measures)}."
+        return
+    by = f" by {next(iter(measures))}" if measures else ""
+    yield f"{said}, {same} first by {graded}, which counts graded relevance{by} ({value})."
 
 
 def _mean(run: dict[str, Any], name: str) -> float | None:

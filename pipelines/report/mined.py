@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -18,25 +20,35 @@ INTRO = (
     "Every pair above a threshold counts as mined; own pairs are left out. Precision is the share of them on people's "
     "lists of positives. People saw only few pairs, so it is a lower bound: compare the measures with each other."
 )
+LEFT_OUT = tuple(f"{name} left out" for name in HUMAN)  # notes of `evaluate`, on captions of MS-COCO's 5K test split
+OTHERS = (
+    "people's lists of positives (ECCV Caption, Crisscrossed Captions) are of the MS-COCO 5K test captions, and these "
+    "captions are others"
+)
 SHARES = ("precision", "recall")
 
 
 def mined(data: Data) -> Section:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
-    found = [read_json(folder / FILE) for folder in data.folders(EVALUATION, FILE).values()]
+    folders = list(data.folders(EVALUATION, FILE).values())
+    found = [read_json(folder / FILE) for folder in folders]
     curves: list[dict[str, Any]] = next((one for one in found if one), [])
     parts: list[Part] = [_chart(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
     if not found:
         options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
         parts = [Missing("precision of mined positives", data.command("evaluate", options))]
     elif not parts:
-        parts = [
-            Missing(
-                "precision of mined positives: people's lists of positives (ECCV Caption, Crisscrossed Captions) are "
-                "of the MS-COCO 5K test captions, and these captions are others"
-            )
-        ]
+        parts = [Missing(f"precision of mined positives: {_why(folders, data.graded)}")]
     return Section("mined", "Precision of mined positives", INTRO, parts)
+
+
+def _why(folders: Sequence[Path], graded: bool) -> str:
+    """Why evaluations have no mined positives."""
+    notes = dict.fromkeys(note for folder in folders for note in read_json(folder / "metrics.json").get("notes", []))
+    left_out = [note for note in notes if note.startswith(LEFT_OUT)]
+    if left_out:
+        return f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again"
+    return OTHERS if graded else "the evaluations were given no relevance"
 
 
 def _chart(human: str, curves: list[dict[str, Any]]) -> Chart:

@@ -47,11 +47,12 @@ def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left
     known = np.isfinite(compared) & (others > 0)
     above, matched = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
     alone = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
-    quantiles = _quantiles(relevance, owner, counts, (0.5, 0.99))
+    median, high = _quantiles(relevance, owner, counts, (0.5, 0.99))
     return OwnAndOther(
         _of(np.median, own),
         _of(np.median, alone),
-        *quantiles,
+        median,
+        high,
         _of(np.mean, above),
         _of(np.mean, matched > 0),
         _of(np.median, matched[matched > 0]),

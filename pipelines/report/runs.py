@@ -14,7 +14,7 @@ from capgrade.pipelines.report.glossary import glossary
 from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, text
 from capgrade.pipelines.report.units import axis, interval, said
 from capgrade.schemas.files import read_json
-from capgrade.trainer.evaluation.tables import SUMS, scale, smaller_is_better
+from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, smaller_is_better
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
@@ -22,6 +22,7 @@ INTRO = (
     "Each run on the evaluation split, and below each value its 95% interval over queries. i2t finds captions for an "
     "image, t2i images for a caption. rsum and nsum go from 0 to 600."
 )
+GRADED = " Graded metrics without a measure in brackets are by {}."
 OPTIONS = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"  # of `evaluate`
 Runs = dict[str, dict[str, Any]]
 
@@ -39,7 +40,9 @@ def runs(data: Data) -> Section:
     short = _by_run(found, [column for column in named if all(_has(run, *column) for run in found.values())])
     names = {name for run in found.values() for part in (run, *(run.get(way, {}) for way in WAYS)) for name in part}
     parts: list[Part] = [short, *others, glossary(names), _chart(found, data.runs), _by_metric(found)]
-    return Section("runs", "Runs side by side", INTRO, parts)
+    measures = dict.fromkeys(measure for run in found.values() if (measure := first_measure(run)))
+    graded = GRADED.format(" and ".join(measures)) if measures else ""
+    return Section("runs", "Runs side by side", INTRO + graded, parts)
 
 
 def _has(run: dict[str, Any], way: str, name: str) -> bool:

@@ -44,7 +44,7 @@ def smaller_is_better(name: str) -> bool:
 
 def scale(name: str) -> int:
     """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
-    return 1 if name in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
+    return 1 if _base(name) in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
 
 
 def shown(name: str, value: float) -> str:
@@ -138,12 +138,16 @@ def _read_run(path: Path) -> dict[str, Any]:
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
     """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
 
-    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column.
+    `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column. Heads name the
+    measure of graded ones: ndcg@25 is of the first measure of an evaluation, ndcg@25[sbert] of another.
+    InputError for a metric that was not evaluated, and where the first measures of the runs differ.
     """
     if style not in FORMATS:
         raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
-    columns = [(way, name) for name in metrics for way in (("",) if name in SUMS else DIRECTIONS)]
-    values = {label: [_value(_read_run(path), path, *column) for column in columns] for label, path in runs.items()}
+    read = {label: _read_run(path) for label, path in runs.items()}
+    names = [_of_one_measure(name, read, runs) for name in metrics]
+    columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]
+    values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
     rows = [
         [_label(label, runs[label]), *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
         for label, found in values.items()
@@ -164,11 +168,37 @@ def _label(label: str, path: Path) -> str:
     return f"{label} (mean of {models})" if models > 1 else label
 
 
+def first_measure(run: Mapping[str, Any]) -> str | None:
+    """Of metrics.json: the measure of graded metrics without a name in brackets; None without relevance."""
+    named_ones = {name[:-1].rsplit("[", 1)[1] for name in run.get("i2t", {}) if name.endswith("]")}
+    return next((name for name in run.get("counts", {}).get("zero_ideal", {}) if name not in named_ones), None)
+
+
+def _is_graded(name: str) -> bool:
+    base = _base(name)
+    return base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
+
+
+def _of_one_measure(name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]) -> str:
+    """A graded metric with the measure in brackets, of the first one too."""
+    if not _is_graded(name) or name.endswith("]"):
+        return name
+    first = {label: first_measure(run) for label, run in read.items()}
+    found = list(dict.fromkeys(first.values()))
+    if len(found) > 1:
+        one, other = (next(label for label, measure in first.items() if measure == which) for which in found[:2])
+        problem = f"{name} is of {first[other]} here, and of {first[one]} in {one}"
+        remedy = f"name the measure: --metric '{name}[{found[0]}]', or evaluate all runs with the same --relevance"
+        raise InputError(problem, file=runs[other], remedy=remedy)
+    return f"{name}[{found[0]}]" if found and found[0] else name
+
+
 def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
     found = run.get(way, {}) if way else run
-    if name not in found:
+    key = name.removesuffix(f"[{first_measure(run)}]")
+    if key not in found:
         raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
-    return float(found[name])
+    return float(found[key])
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -154,7 +154,7 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
             lists = human_lists(name, image_ids, caption_ids)
         except InputError as error:
             if _of_coco(image_ids):  # of another data set nothing is missed
-                notes.append(f"{name} left out: {error.problem}")
+                notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
             found[name] = _of_kept(lists, kept)
     return found

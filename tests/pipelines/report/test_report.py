@@ -31,6 +31,7 @@ from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.examples import examples
 from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.glossary import glossary
+from capgrade.pipelines.report.mined import mined
 from capgrade.pipelines.report.own_above import own_and_other
 from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, Part, Table
 from capgrade.pipelines.report.regions import regions
@@ -372,6 +373,17 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
         agreement(open_data(folder))
 
 
+def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data", symlinks=True)
+    others = mined(open_data(tmp_path / "data")).parts
+    assert "these captions are others" in _words(others)
+    path = tmp_path / "data" / "evaluation" / "first" / "metrics.json"
+    note = "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]}))
+    words = _words(mined(open_data(tmp_path / "data")).parts)
+    assert note in words and "others" not in words and "capgrade evaluate again" in words
+
+
 def test_names_of_tensors_are_read_without_the_tensors(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """A run that compares sets of vectors has no map: none of its tensors is read. Of another, two are."""
     shutil.copytree(data, tmp_path / "data", symlinks=True)
@@ -411,11 +423,11 @@ def test_a_legend_is_as_wide_as_two_short_names(data: Path) -> None:
     """Solid and dashed are said; runs of long names stand below each other, where a wide legend would be cut off."""
     section = curves(open_data(data))
     assert "Solid lines" in section.intro and "dashed lines" in section.intro
-    encoding = next(part for part in section.parts if isinstance(part, Chart)).spec["encoding"]
+    encoding: dict[str, Any] = next(part for part in section.parts if isinstance(part, Chart)).spec["encoding"]
     assert encoding["strokeDash"]["scale"] == {"domain": ["i2t", "t2i"], "range": [[1, 0], [4, 3]]}
     assert encoding["color"]["legend"]["columns"] == 2
     _, colour = by_run(alt.Chart(), ["a run with quite a long name", "b"])
-    assert colour.to_dict()["legend"]["columns"] == 1
+    assert colour.to_dict()["legend"] == {"columns": 1}  # type: ignore[call-overload]
 
 
 def test_the_section_says_who_judged(written: Path) -> None:

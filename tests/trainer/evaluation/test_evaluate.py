@@ -131,6 +131,26 @@ def test_outputs_compare_and_tables(task, tmp_path):
         side_by_side(runs, ["precision@1"])
 
 
+def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
+    """Of several measures the first one's are named too, and the values of two are never in one column."""
+    labels = {"cider": next(iter(task.relevance.values())), "sbert": np.sqrt(next(iter(task.relevance.values())))}
+    settings = Settings(samples=0, metrics=("recall@1", "ncs@1", "ncs@5", "ncs@10", "ndcg@5"))
+    evaluate(Task(SIMILARITY, OWNER, labels), settings, out=tmp_path / "both")
+    evaluate(Task(SIMILARITY, OWNER, {"sbert": labels["sbert"]}), settings, out=tmp_path / "sbert")
+    both, one = tmp_path / "both", tmp_path / "sbert"
+    heads = side_by_side({"both": both}, ["recall@1", "ndcg@5", "ndcg@5[sbert]", "nsum"]).splitlines()[0]
+    assert heads.split(" | ")[1:] == [
+        "i2t recall@1", "t2i recall@1", "i2t ndcg@5[cider]", "t2i ndcg@5[cider]",
+        "i2t ndcg@5[sbert]", "t2i ndcg@5[sbert]", "nsum[cider] |",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"ndcg@5 is of sbert here, and of cider in both -> name the measure"):
+        side_by_side({"both": both, "one": one}, ["ndcg@5"])
+    rows = side_by_side({"both": both, "one": one}, ["ndcg@5[sbert]"]).splitlines()[2:]
+    assert rows[0].split("|")[2:] == rows[1].split("|")[2:], "the same labels under either name"
+    stored = json.loads((both / "metrics.json").read_text())
+    assert f"{stored['nsum']:.1f}" in side_by_side({"both": both}, ["nsum"])
+
+
 def test_table_says_percent_and_warns_of_collapse(task):
     collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
     console = Console(record=True, width=140)

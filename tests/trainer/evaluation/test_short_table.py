@@ -57,3 +57,10 @@ def test_nothing_is_said_of_coco_for_other_data_sets():
         notes: list[str] = []
         assert _human(ids, ["1", "2"], np.arange(2), notes) == {} and len(notes) == said
     assert _of_coco(coco) and not _of_coco(flickr) and not _of_coco(["scene-1"])
+
+
+def test_lists_that_are_not_installed_are_said_with_their_remedy(monkeypatch):
+    monkeypatch.setattr("capgrade.schemas.eccv_lists.find_spec", lambda name: None)
+    notes: list[str] = []
+    assert _human([str(k) for k in range(5_000)], ["1"], np.arange(1), notes) == {}
+    assert notes[0] == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
