@@ -401,7 +401,7 @@ class PublishParams(Block):
     license: str | None = None  # required to publish
     license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
     license_link: str | None = None
-    language: str = "en"
+    language: str | None = None  # of the captions, as the hub names it; None: en where they are English, else required
     description: str = ""
     authors: tuple[str, ...] = ()
     date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # of publication

@@ -36,10 +36,15 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
         )
 
 
+def english_share(captions: Captions) -> float:
+    """Share of the words of the first SAMPLE captions that are common English ones; LEAST_ENGLISH or more: English."""
+    words = captions.table["tokens"].slice(0, SAMPLE).combine_chunks().flatten()
+    return float(pc.mean(pc.is_in(pc.utf8_lower(words), value_set=_ENGLISH)).as_py()) if len(words) else 0.0
+
+
 def warn_unless_english(what: str, captions: Captions) -> None:
     """Say so when a measure that knows English alone is fitted on captions in another language."""
-    words = captions.table["tokens"].slice(0, SAMPLE).combine_chunks().flatten()
-    share = pc.mean(pc.is_in(pc.utf8_lower(words), value_set=_ENGLISH)).as_py() if len(words) else 0.0
+    share = english_share(captions)
     if share < LEAST_ENGLISH:
         warn(
             f"{what} is made for English, and of the captions' words {share:.1%} are common English ones: its values "

@@ -52,7 +52,7 @@ def _header(contents: Contents) -> str:
 
     params = contents.params
     data = DatasetCardData(
-        language=[params.language],
+        language=[params.language] if params.language else None,
         license=params.license,
         pretty_name=params.name,
         annotations_creators=["machine-generated"],

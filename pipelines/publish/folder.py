@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capgrade.pipelines.measures.language import LEAST_ENGLISH, english_share
 from capgrade.pipelines.publish.calibrated import Calibrated, read_calibrated
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
@@ -19,6 +20,7 @@ from capgrade.schemas.files import digest, write_json, write_manifest, write_tex
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, PublishParams
+from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 
 
@@ -41,11 +43,13 @@ def publish(
     into the card, the distributions of `relevance_dir` (from `relevance`) into its picture. `measures` names what the
     shards' measures read where that is not the default (`as_named`). The same input gives the same bytes. Returns the
     manifest.
-    Raises InputError without a licence, for a folder that something else wrote, when shards, relevance, calibration and
-    captions do not belong together, and when one of them changes while it is read.
+    Raises InputError without a licence, without a language for captions that are not English, for a folder that
+    something else wrote, when shards, relevance, calibration and captions do not belong together, and when one of them
+    changes while it is read.
     """
     if not params.license:
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
+    params = params.model_copy(update={"language": _language(params.language, captions_dir, shards_dirs)})
     with output_folder(out, "publish"):
         read = _digests(captions_dir, shards_dirs, relevance_dir, calibration)
         given = (measures or MeasuresParams()) if params.left_out else None
@@ -71,6 +75,22 @@ def publish(
         facts |= {"calibration": calibrated.facts()} if calibrated else {}
         written = params.model_dump(mode="json")
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
+
+
+def _language(given: str | None, captions_dir: Path, shards_dirs: Sequence[Path]) -> str:
+    """The language that is given; without one `en`, if the captions of every split are English."""
+    for folder in shards_dirs:
+        captions = read_captions(captions_dir, read_shards(folder).metadata["split"])
+        if (share := english_share(captions)) >= LEAST_ENGLISH:
+            continue
+        found = f"of their words {share:.1%} are common English ones"
+        if given is None:
+            remedy = "say which language it is: --set publish.language=de"
+            raise InputError(f"no language given, and these captions seem not to be English: {found}",
+                             file=captions_dir, remedy=remedy)  # fmt: skip
+        if given.lower().split("-")[0] == "en":
+            warn(f"{captions_dir}: the card will say that these captions are English, but {found}")
+    return given or "en"
 
 
 def _digests(

@@ -136,3 +136,21 @@ def test_push_without_a_hub_is_one_clear_error(made: tuple[Path, Path], tmp_path
     with pytest.raises(InputError, match="the hub cannot be reached") as caught:
         push(tmp_path / "out", "someone/something")
     assert "hf_secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [None, "de", "en"])
+def test_captions_that_are_not_english_are_not_published_as_english(
+    given: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
+    captions = write_captions_folder(tmp_path / str(given), [caption_table(german, "train")])
+    shards(captions, tmp_path / "shards", SHARDS, MeasuresParams())
+    params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
+    if given is None:
+        with pytest.raises(InputError, match="seem not to be English.*publish.language=de"):
+            publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
+        assert not (tmp_path / "out").exists()
+        return
+    publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
+    assert yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---")[1])["language"] == [given]
+    assert ("are English, but" in capsys.readouterr().err) == (given == "en")
