@@ -64,7 +64,8 @@ def evaluate(
 
     Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
     ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is
-    what exceeds `above` (default 0). A judged query without a list scores 0; one without judgements does not count.
+    what exceeds `above` (default 0). A judged query without a list scores 0 (a warning says how
+    many do); one without judgements does not count.
 
     Raises InputError for unknown metrics, for an option of the other form, and for shapes and ids that do not fit.
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from capgrade.rankings import Qrels, Run
@@ -93,14 +94,20 @@ def _kernel(
 
 
 def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.ndarray:
-    """float64 [judged queries, names]: 0 for a judged query that the run lacks. InputError for an unknown metric, and
-    where run and judgements share no query."""
+    """float64 [judged queries, names]: 0 for a judged query that the run lacks, which a warning counts. InputError for
+    an unknown metric, and where run and judgements share no query or no document."""
     chosen = [_named(name) for name in names]
     run_of = pc.index_in(pa.array(qrels.queries), pa.array(run.queries)).fill_null(-1).to_numpy()
     if not (run_of >= 0).any():
         raise InputError("run and judgements have no query in common", remedy="give both the same ids")
     (run_document, ours), (qrel_document, theirs) = run.coded, qrels.coded
     document_of = pc.index_in(ours, theirs).fill_null(-1).to_numpy()
+    if len(ours) and not (document_of >= 0).any():
+        there = f", '{theirs[0]}' there" if len(theirs) else "; nothing is judged"
+        problem = f"run and judgements have no document in common: '{ours[0]}' here{there}"
+        raise InputError(problem, remedy="give both the same ids")
+    if missing := int((run_of < 0).sum()):
+        warn(f"{missing:,} of {len(run_of):,} judged queries have no list in the run: they count as 0")
     kinds, ks = (np.array(column, np.int64) for column in zip(*chosen, strict=True))
     return _kernel(
         run_of, run.start, run_document, qrels.start, qrel_document, qrels.relevance, document_of, len(theirs), kinds,

@@ -38,7 +38,7 @@ class Run:
         `documents` [Q, k] are ids, or rows of `names`; -1 (FAISS: nothing found) ends a list. Lists, arrays or tensors,
         wherever they lie. `scores` [Q, k] never rise; without them the lists' order counts.
 
-        Raises InputError for lists that do not fit, or hold one twice.
+        Raises InputError for lists that do not fit, hold one twice, or a row that `names` has not.
 
         >>> Run.from_lists(["q"], [[2, 0, -1]], names=["a", "b", "c"]).documents.to_pylist()
         ['c', 'a']
@@ -52,6 +52,8 @@ class Run:
             raise InputError(problem, remedy="give one list for each query, one score for each document")
         ends = [next((k for k, name in enumerate(row) if _nothing(name)), len(row)) for row in rows]
         flat = [name for row, end in zip(rows, ends, strict=True) for name in row[:end]]
+        if names is not None:
+            _in_range(queries, rows, ends, len(names))
         texts = [str(names[name]) if names is not None else str(name) for name in flat]
         numbers = np.array([v for row, end in zip(values, ends, strict=True) for v in row[:end]], np.float64)
         start = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
@@ -197,6 +199,14 @@ def _plain(values: Any) -> Any:
 
 def _nothing(name: Any) -> bool:
     return isinstance(name, int | np.integer) and bool(name < 0)
+
+
+def _in_range(queries: Sequence[Any], rows: list[list[Any]], ends: list[int], count: int) -> None:
+    for query, row, end in zip(queries, rows, ends, strict=True):
+        for place, name in enumerate(row[:end], 1):
+            if not isinstance(name, int | np.integer) or name >= count:
+                problem = f"query '{query}', place {place}: {name!r} is no row of {count:,} names"
+                raise InputError(problem, remedy="give names in the order of the index; leave names out for ids")
 
 
 def _columns(rows: list[tuple[str, str, float]]) -> tuple[pa.Array, pa.Array, np.ndarray]:

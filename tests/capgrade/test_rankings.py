@@ -127,6 +127,17 @@ def test_queries_that_only_one_side_has():
     assert np.isnan(nothing.values["r@5"][0]) and nothing.values["ndcg@5"][0] == 0 and "r@5" in str(nothing)
 
 
+def test_lists_of_other_ids_are_refused_and_missing_lists_are_said(capsys):
+    judged = {f"c{k}": {f"i{k}": 1.0} for k in range(2_500)}
+    with pytest.raises(InputError, match="no document in common: '17' here, 'i0' there -> give both the same ids"):
+        evaluate(Run.from_lists(["c0"], [[17, 4]]), judged)
+    found = evaluate(Run.from_lists(["c0", "c1", "c2"], [["i0"], ["i9"], ["i2"]]), judged, ["recall@1"])
+    assert found.mean["recall@1"] == 2 / 2_500
+    assert "2,497 of 2,500 judged queries have no list in the run: they count as 0" in capsys.readouterr().err
+    evaluate({"q": {"a": 1}}, {"q": {"a": 1}}, ["recall@1"])
+    assert capsys.readouterr().err == ""
+
+
 def test_trec_files_come_back(tmp_path):
     run, qrels = made(5)
     Run.from_dict(run).write(tmp_path / "a.run")
@@ -199,6 +210,8 @@ def test_bad_lists_are_refused(tmp_path):
         (lambda: Run.from_lists(["q"], [["a", "a"]]), "query 'q' has a document twice"),
         (lambda: Run.from_lists(["q", "q"], [["a"], ["b"]]), "a query comes twice"),
         (lambda: Run.from_lists(["q", "r"], [["a"]]), "2 queries, 1 lists"),
+        (lambda: Run.from_lists(["q"], [[1, 3]], names=["a", "b"]), "query 'q', place 2: 3 is no row of 2 names"),
+        (lambda: Run.from_lists(["q"], [["a"]], names=["a", "b"]), "query 'q', place 1: 'a' is no row of 2 names"),
         (lambda: Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x"), "query 'q r' is no word"),
         (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]), "metric 'asp' is not one of ranked lists"),
