@@ -52,11 +52,12 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
-    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images). Of
-    pairs of captions or of images (`Within`), "original" are captions of one image, and images have none. With
-    several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for original pairs)
-    is constant on the non-original ones, so its correlations have "all" alone. With `folds`, "mixture" is the weighted
-    sum that fits people best, each image scored by weights from the other folds' images, and "weights" those from all.
+    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images and
+    captions). Of pairs of captions or of images (`Within`), "original" are captions of one image, and images have none.
+    With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for original
+    pairs) is constant on the non-original ones, so its correlations have "all" alone. With `folds`, "mixture" is the
+    weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
+    from all.
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `accept` on; "calibration" of a measure is its error on held-out images.
     With `calibration`, such a file of other judgements, what values mean by it is judged too (`meanings`);
@@ -83,18 +84,19 @@ def agree(
     if calibrate or calibration:
         scale_of(people, accept, judgements)
     known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
-    original = captions.owner[people.caption] == people.image
+    owner = captions.owner[people.caption]
+    original = owner == people.image
     labels = {
         name: _values(measure.fit(captions), people, captions) for name, measure in choose(names, measures).items()
     }
     require_unchanged(inputs, _inputs(captions_dir, judgements, names, measures, calibration))
     meant = meanings(labels, known)
-    result = {name: _row(values, people, original) for name, values in {**labels, **meant}.items()}
+    result = {name: _row(values, people, owner) for name, values in {**labels, **meant}.items()}
     for name, error in held(meant, people, ~original).items():
         result[name]["calibration"] = error
     if folds:
         mixed = mix(labels, people.score, people.image, folds)
-        result["mixture"] = {**_row(mixed.predicted, people, original), "weights": mixed.weights}
+        result["mixture"] = {**_row(mixed.predicted, people, owner), "weights": mixed.weights}
     if pairs:
         read = {name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")}
         _write_pairs(pairs, captions, people, original, labels, read)
@@ -104,7 +106,7 @@ def agree(
         for name, curve in made.curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < original.sum() < len(original):
-        result["binary"] = _row(original.astype(float), people, original)
+        result["binary"] = _row(original.astype(float), people, owner)
     if people.ratings is not None:
         result["human"] = human(people, original)
     return result
@@ -133,8 +135,9 @@ def _values(fitted: Any, people: Judgements, captions: Captions) -> np.ndarray:
     return pair_values(fitted, people.image, people.caption)
 
 
-def _row(values: np.ndarray, people: Judgements, original: np.ndarray) -> dict[str, Any]:
-    return {**coefficients(values, people, original), "intervals": intervals(values, people, original)}
+def _row(values: np.ndarray, people: Judgements, owner: np.ndarray) -> dict[str, Any]:
+    original = owner == people.image
+    return {**coefficients(values, people, original), "intervals": intervals(values, people, owner)}
 
 
 def _calibrate(

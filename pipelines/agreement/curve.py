@@ -2,10 +2,7 @@
 
 Isotonic regression of non-original pairs (given pairs are known to belong), by the pool-adjacent-violators algorithm of
 scikit-learn; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
-judgements themselves leave the probability open. A draw takes an image with its captions: a pair counts as often as its
-image was drawn times as often as the image that its caption is of. That is the pigeonhole bootstrap (Owen 2007), but
-with one draw for both sides, as both are images (Davezies et al. 2021, "Empirical process results for exchangeable
-arrays"). Draws of pairs, or of one side, make too narrow intervals: some captions fit much, whatever a measure says.
+judgements themselves leave the probability open (`coefficients.pair_draws`).
 
 How much images, and captions, differ beyond their values is a random effect each: a pair of value v is accepted with
 probability p(v) (1 + a + b), a of its image and b of the image that its caption is of. Their variances are of moments:
@@ -14,12 +11,12 @@ two residuals of one image have the mean p p' var(a), if their captions are of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.agreement.coefficients import image_draws
+from capgrade.pipelines.agreement.coefficients import pair_draws
 from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.schemas.errors import InputError
 
@@ -86,7 +83,7 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
     p, two = np.interp(x, knots, curve), (image, owner)
     return Curve(
         _rounded(knots), _rounded(_isotonic(x, score, knots)), _rounded(curve),
-        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in _pair_draws(image, owner)],
+        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, DRAWS, 0)],
         ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )  # fmt: skip
 
@@ -100,13 +97,6 @@ def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.nda
         float((np.bincount(row, one) ** 2).sum() - (np.bincount(cell, one) ** 2).sum()) for one in (residual, p)
     )
     return max(products / scale, 0.0) if scale > 0 else 0.0
-
-
-def _pair_draws(image: np.ndarray, owner: np.ndarray) -> Iterator[np.ndarray]:
-    """How often each pair is in each of DRAWS draws of images with their captions, float64 [n]."""
-    rows, draws = image_draws(np.concatenate([image, owner]), DRAWS, 0)
-    for draw in draws:
-        yield draw[rows[: len(image)]] * draw[rows[len(image) :]]
 
 
 def _isotonic(x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
