@@ -19,7 +19,7 @@ from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, small
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (
-    "Each run on the evaluation split, and below each value its 95% interval over queries. i2t finds captions for an "
+    "Each run on the evaluation split, and below each value its 95% interval over images. i2t finds captions for an "
     "image, t2i images for a caption. rsum and nsum go from 0 to 600."
 )
 GRADED = " Graded metrics without a measure in brackets are by {}."

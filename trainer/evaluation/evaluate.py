@@ -61,6 +61,7 @@ class Scored:
 
     metrics: Sequence[Metric]
     folds: Sequence[Mapping[str, Array]]
+    images: Sequence[Array]  # of each fold: the image that each query is or belongs to
 
     def values(self, name: str) -> Array:
         """Per-query values of a metric, folds one after the other."""
@@ -73,18 +74,19 @@ class Scored:
         }
 
     def draws(self, settings: Settings) -> dict[str, Array]:
-        """Bootstrap draws of each metric, (samples,): queries drawn within each fold, folds averaged."""
+        """Bootstrap draws of each metric, (samples,): images drawn within each fold, with all their captions where
+        these are the queries; folds averaged."""
         means = [item for item in self.metrics if not item.name.startswith("medr")]
         total: dict[str, Array] = {item.name: np.zeros(settings.samples) for item in self.metrics}
-        for number, fold in enumerate(self.folds):
+        for number, (fold, images) in enumerate(zip(self.folds, self.images, strict=True)):
             table = np.stack([fold[item.name] for item in means], axis=1)
             seed = settings.seed + number
-            drawn = resampled_means(table, samples=settings.samples, seed=seed)
+            drawn = resampled_means(table, samples=settings.samples, seed=seed, groups=images)
             for column, item in enumerate(means):
                 total[item.name] += drawn[:, column] / len(self.folds)
             for item in self.metrics:
                 if item not in means:
-                    medians = resampled_medians(fold[item.name], samples=settings.samples, seed=seed)
+                    medians = resampled_medians(fold[item.name], groups=images, samples=settings.samples, seed=seed)
                     total[item.name] += medians / len(self.folds)
         return total
 
@@ -191,7 +193,8 @@ def score(task: Task, settings: Settings, *, fold: int | None = None, notes: Seq
             results[name].append(score_all(queries, metrics))
             if fold is None and part.cosines:
                 state[name] = collapse(queries.similarity)
-    scored = {name: Scored(metrics, found) for name, found in results.items()}
+    images = {"i2t": [np.arange(len(part.similarity)) for part in parts], "t2i": [part.owner for part in parts]}
+    scored = {name: Scored(metrics, found, images[name]) for name, found in results.items()}
     draws = {name: found.draws(settings) for name, found in scored.items()} if settings.samples else {}
     sums, sum_draws = _sums({name: found.summary() for name, found in scored.items()}), _sums(draws)
     return Evaluation(

@@ -20,7 +20,7 @@ from capgrade.trainer.evaluation.evaluate import Evaluation, averaged
 from capgrade.trainer.evaluation.task import DIRECTIONS
 from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 
-HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over queries"
+HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
 SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
 FORMATS = ("markdown", "latex")

@@ -35,28 +35,39 @@ class PairedTest:
     queries: int
 
 
-def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0) -> Array:
+def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
     """Means of `samples` bootstrap draws of the queries, (samples,) or (samples, m) for values (n,) or (n, m).
 
-    All columns see the same draws. A NaN query is outside its metric, in the draws too.
+    All columns see the same draws. A NaN query is outside its metric, in the draws too. With `groups` int (n,), numbers
+    from 0, groups are drawn with all their queries: captions of one image are not independent.
     """
     table = np.asarray(values, np.float64).reshape(len(values), -1)
-    known = ~np.isnan(table)
-    filled, out = np.where(known, table, 0.0), []
+    known = (~np.isnan(table)).astype(np.float64)
+    filled, out = np.where(known > 0, table, 0.0), []
+    if groups is not None:
+        filled, known = (_summed(part, groups) for part in (filled, known))
     generator = np.random.default_rng(seed)
-    step = max(1, _CHUNK // len(table))
+    step = max(1, _CHUNK // len(filled))
     for start in range(0, samples, step):
-        weights = _draws(generator, min(step, samples - start), len(table))
+        weights = _draws(generator, min(step, samples - start), len(filled))
         with np.errstate(invalid="ignore"):
             out.append((weights @ filled) / (weights @ known))
     return np.concatenate(out).reshape((samples, *np.shape(values)[1:]))
 
 
-def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0) -> Array:
-    """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,)."""
-    generator, known = np.random.default_rng(seed), _known(np.asarray(ranks, np.float64))
-    size = len(known)
-    return np.array([np.floor(np.median(known[generator.integers(0, size, size)])) for _ in range(samples)])
+def _summed(table: Array, groups: Array) -> Array:
+    out = np.zeros((int(groups.max()) + 1, table.shape[1]))
+    np.add.at(out, groups, table)
+    return out
+
+
+def resampled_medians(ranks: Array, *, groups: Array, samples: int = 1000, seed: int = 0) -> Array:
+    """The field's medr, floor of the median, of `samples` bootstrap draws of groups of queries; ranks (n,), groups as
+    `resampled_means` has them."""
+    generator, known = np.random.default_rng(seed), ~np.isnan(np.asarray(ranks, np.float64))
+    ranks, of, size = _known(np.asarray(ranks, np.float64)), groups[known], int(groups.max()) + 1
+    drawn = (np.bincount(generator.integers(0, size, size), minlength=size)[of] for _ in range(samples))
+    return np.array([np.floor(np.median(np.repeat(ranks, times))) if times.any() else np.nan for times in drawn])
 
 
 def _draws(generator: np.random.Generator, samples: int, n: int) -> Array:
