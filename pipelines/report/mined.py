@@ -12,6 +12,7 @@ from capgrade.pipelines.report.charts import made, rows
 from capgrade.pipelines.report.data import EVALUATION, Data
 from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
 from capgrade.schemas.files import read_json
+from capgrade.trainer.evaluation.task import of_coco
 
 FILE = "curves_mined.json"
 HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
@@ -34,7 +35,9 @@ def mined(data: Data) -> Section:
     found = [read_json(folder / FILE) for folder in folders]
     curves: list[dict[str, Any]] = next((one for one in found if one), [])
     parts: list[Part] = [_chart(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
-    if not found:
+    if not found and not of_coco(data.captions.image_ids):
+        parts = [Missing(f"precision of mined positives: {OTHERS}")]
+    elif not found:
         options = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"
         parts = [Missing("precision of mined positives", data.command("evaluate", options))]
     elif not parts:

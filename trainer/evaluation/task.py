@@ -138,7 +138,7 @@ def load_task(
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]
-    notes += ["no instances given: PMRP left out"] if codes is None and _of_coco(table.image_ids) else []
+    notes += ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
@@ -153,14 +153,14 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
         try:
             lists = human_lists(name, image_ids, caption_ids)
         except InputError as error:
-            if _of_coco(image_ids):  # of another data set nothing is missed
+            if of_coco(image_ids):  # of another data set nothing is missed
                 notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
             found[name] = _of_kept(lists, kept)
     return found
 
 
-def _of_coco(image_ids: Sequence[str]) -> bool:
+def of_coco(image_ids: Sequence[str]) -> bool:
     """Are these ids of MS-COCO's 5K test split, or of a part of it? Flickr's are numbers too."""
     try:
         known = original_images()

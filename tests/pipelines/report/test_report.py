@@ -208,6 +208,8 @@ def test_what_is_missing_is_named_with_its_command(data: Path, tmp_path: Path) -
     done = report(tmp_path / "only", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "evaluated runs" in done.missing and "trained runs" in done.missing
+    assert "precision of mined positives" not in done.missing, "no command makes it of these captions"
+    assert any(one.startswith("precision of mined positives: people's lists") for one in done.missing)
     assert f"capgrade relevance --captions {tmp_path}/only/captions --out {tmp_path}/only/relevance" in page
     with pytest.raises(InputError, match="no captions to report on -> run `make repro`, or give --data"):
         report(tmp_path / "nothing", tmp_path / "report.html")

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, evaluate
 from capgrade.trainer.evaluation.tables import named, short, show
-from capgrade.trainer.evaluation.task import _human, _of_coco
+from capgrade.trainer.evaluation.task import _human, of_coco
 from capgrade.trainer.metrics.eccv import original_images
 from tests.trainer.evaluation.test_evaluate import FAST, LABELS, OWNER, SIMILARITY, Task
 
@@ -56,7 +56,7 @@ def test_nothing_is_said_of_coco_for_other_data_sets():
     for ids, said in ((flickr, 0), (coco, 2)):
         notes: list[str] = []
         assert _human(ids, ["1", "2"], np.arange(2), notes) == {} and len(notes) == said
-    assert _of_coco(coco) and not _of_coco(flickr) and not _of_coco(["scene-1"])
+    assert of_coco(coco) and not of_coco(flickr) and not of_coco(["scene-1"])
 
 
 def test_lists_that_are_not_installed_are_said_with_their_remedy(monkeypatch):
