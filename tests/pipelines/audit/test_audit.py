@@ -297,7 +297,7 @@ def test_the_page_opens_from_disk_and_runs_no_caption(world: Path, tmp_path: Pat
     assert open_file(page, tmp_path / "audit.html") == []
     assert page.title() == "Audit" and page.locator("article").count() > 3
     assert page.get_by_text("captions per image are likely positives", exact=False).count()
-    page.wait_for_selector("#reliability svg, #reliability canvas")
+    page.wait_for_selector(".vega svg")
     page.close()
 
 
