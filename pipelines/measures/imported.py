@@ -1,8 +1,9 @@
 """A relevance matrix that someone else computed, as a measure.
 
-Read are: a relevance file of ours (Arrow); `.npy` as images x captions or captions x images; and TERAN's
-`{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map of captions x images
-with -1 where nothing has been computed (compute_relevance.py). A CSV of judgements is read by `judged.py`.
+Read are: a relevance file of ours (Arrow); `.npy` as images x captions, or as captions x images where the shape can
+be nothing else; and TERAN's `{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map
+of captions x images with -1 where nothing has been computed (compute_relevance.py). A CSV of judgements is read by
+`judged.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from capgrade.pipelines.measures.judged import FittedJudged, fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.say import warn
 
 NPY_MAGIC = b"\x93NUMPY"
 ARROW_MAGIC = b"ARROW1"
@@ -131,17 +133,16 @@ def _npy_layout(path: Path, captions: Captions) -> str:
     except _DAMAGED as error:
         text = " ".join(str(error).split())
         raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
-    layouts = {
-        (captions.n_images, captions.n_captions): "images x captions",
-        (captions.n_captions, captions.n_images): "captions x images",
-    }
-    if matrix.dtype.kind not in "fiu" or matrix.shape not in layouts:
+    ours = (captions.n_images, captions.n_captions)
+    if matrix.dtype.kind not in "fiu" or matrix.shape not in (ours, ours[::-1]):
         raise InputError(
             f"{matrix.dtype} of shape {matrix.shape}, where the captions have {captions.n_images} images and "
             f"{captions.n_captions} captions",
             file=path, remedy="give float images x captions or captions x images",
         )  # fmt: skip
-    return layouts[matrix.shape]
+    if matrix.shape == ours[::-1] == ours:  # nothing in the file tells which
+        warn(f"{path} is square: read as images x captions; if its rows are captions, write its transpose")
+    return "images x captions" if matrix.shape == ours else "captions x images"
 
 
 def _range(fitted: FittedImported) -> tuple[float, float]:

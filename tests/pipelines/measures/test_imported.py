@@ -40,6 +40,18 @@ def fitted(layout: str, values: np.ndarray, captions: Captions, path: Path) -> F
     return Imported("theirs", str(path)).fit(captions)
 
 
+@pytest.mark.parametrize("layout", ["images x captions", "teran", "arrow"])
+def test_a_square_matrix_has_its_documented_orientation(layout: str, tmp_path: Path, capsys) -> None:
+    """As many captions as images: the shape cannot tell the rows of a `.npy` file, so they are images."""
+    square = make_captions(random_sets(5, seed=2, least=1, most=1))
+    values = np.arange(25, dtype=np.float32).reshape(5, 5)
+    one = fitted(layout, values, square, tmp_path / "theirs.npy")
+    assert one.layout == layout
+    assert one.score(np.arange(5)).tolist() == values.tolist()
+    said = "theirs.npy is square: read as images x captions; if its rows are captions, write its transpose"
+    assert (said in capsys.readouterr().err) == (layout == "images x captions")
+
+
 class Counted(np.ndarray):
     """A matrix that counts the cells that are taken out of it."""
 
