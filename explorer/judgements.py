@@ -122,6 +122,8 @@ def read_judged(path: Path, plan: Plan) -> tuple[dict[str, dict[int, float]], tu
     for line, row in read_table(path, ("image_id", "caption_id", "score", "rater", SCALE)):
         score = number(row["score"], path, line)
         scales.add(row[SCALE])
+        if not row["rater"]:
+            raise InputError("no rater", file=path, row=line, remedy="name one in every row")
         for k in at.get((row["image_id"], row["caption_id"]), []):
             found.setdefault(row["rater"], {})[k] = score
     if not found:

@@ -60,10 +60,19 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
     try:
         if not set(columns) <= set(reader.fieldnames or ()):
             raise InputError(f"no columns {', '.join(columns)}", file=path, row=1)
-        for row in reader:
-            yield reader.line_num, row | {name: told(row[name]) for name in columns if row[name]}
+        for line, row in whole_rows(reader, path):
+            yield line, row | {name: told(row[name]) for name in columns}
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path) from error
+
+
+def whole_rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV with the numbers of their lines. InputError for one of more or fewer fields than the header."""
+    for row in reader:
+        if None in row or None in row.values():
+            problem = "the row has more or fewer fields than the header"
+            raise InputError(problem, file=path, row=reader.line_num, remedy="give every row a field for each column")
+        yield reader.line_num, row
 
 
 def _without_end(line: str) -> str:

@@ -20,7 +20,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
-from capgrade.schemas.lines import number, read_lines
+from capgrade.schemas.lines import number, read_lines, whole_rows
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS
@@ -146,15 +146,14 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
     reader = csv.DictReader(lines)
     names = reader.fieldnames or []
     if {"caption", "image", "agg_score"} <= set(names):
-        for row in reader:
-            yield _cxc(row, path, reader.line_num)
+        for line, row in whole_rows(reader, path):
+            yield _cxc(row, path, line)
     elif {"image_id", "caption_id", "score", "rater"} <= set(names):
-        yield from _by_rater(reader, path)
+        yield from _by_rater(whole_rows(reader, path), path)
     elif {"image_id", "caption_id", "score"} <= set(names):
-        for row in reader:
-            score = number(row["score"], path, reader.line_num)
+        for line, row in whole_rows(reader, path):
             pair = told(row["image_id"]), told(row["caption_id"])
-            yield _Row(reader.line_num, *pair, (score,), _said(row))
+            yield _Row(line, *pair, (number(row["score"], path, line),), _said(row))
     elif of := columns_within(set(names)):
         remedy = "give pairs of an image and a caption; pairs of one kind are for capgrade agree alone"
         raise InputError(f"judgements of pairs of {of}", file=path, row=1, remedy=remedy)
@@ -163,7 +162,7 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
 
 
 def _cxc(row: Mapping[str, str], path: Path, line: int) -> _Row:
-    caption, image = CAPTION.match(row["caption"] or ""), IMAGE.match(row["image"] or "")
+    caption, image = CAPTION.match(row["caption"]), IMAGE.match(row["image"])
     if caption is None or image is None:
         raise InputError(f"not Crisscrossed Captions ids: {row['caption']}, {row['image']}", file=path, row=line)
     return _Row(line, image[1], caption[1], (number(row["agg_score"], path, line),), GRADES)
@@ -174,18 +173,20 @@ def _said(row: Mapping[str, str]) -> tuple[float, float] | None:
     return parse_scale(row[SCALE] or "") if SCALE in row else None
 
 
-def _by_rater(reader: csv.DictReader[str], path: Path) -> Iterator[_Row]:
+def _by_rater(rows: Iterator[tuple[int, dict[str, str]]], path: Path) -> Iterator[_Row]:
     """Pairs in order of first appearance, each with the ratings of all its raters."""
     found: dict[tuple[str, str], tuple[int, dict[str, float], tuple[float, float] | None]] = {}
-    for row in reader:
+    for line, row in rows:
         at = (told(row["image_id"]), told(row["caption_id"]))
-        _, given, scale = found.setdefault(at, (reader.line_num, {}, _said(row)))
+        _, given, scale = found.setdefault(at, (line, {}, _said(row)))
         if scale != _said(row):
-            raise _two_scales(path, reader.line_num, scale, _said(row))
+            raise _two_scales(path, line, scale, _said(row))
+        if not row["rater"]:
+            raise InputError("no rater", file=path, row=line, remedy="name one in every row, or drop the column")
         if row["rater"] in given:
             problem = f"{row['rater']} rated image '{at[0]}', caption '{at[1]}' twice"
-            raise InputError(problem, file=path, row=reader.line_num, remedy="keep one rating per rater and pair")
-        given[row["rater"]] = number(row["score"], path, reader.line_num)
+            raise InputError(problem, file=path, row=line, remedy="keep one rating per rater and pair")
+        given[row["rater"]] = number(row["score"], path, line)
     for (image, caption), (line, given, scale) in found.items():
         yield _Row(line, image, caption, tuple(given.values()), scale)
 

@@ -15,7 +15,7 @@ from capgrade.pipelines.agreement.ratings import Judgements
 from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import number, read_lines
+from capgrade.schemas.lines import number, read_lines, whole_rows
 
 CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
 IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
@@ -93,10 +93,10 @@ def read_within(path: Path, captions: Captions) -> Within | None:
 
 def _rows(reader: csv.DictReader[str], of: str, at: Mapping[str, int], path: Path) -> Iterator[tuple[int, int, float]]:
     pattern = CAPTION if of == CAPTIONS else IMAGE
-    for row in reader:
-        line, found = reader.line_num, []
+    for line, row in whole_rows(reader, path):
+        found = []
         for name in COLUMNS[of]:
-            id = pattern.match(row[name] or "")
+            id = pattern.match(row[name])
             if id is None:
                 raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
             if id[1] not in at:

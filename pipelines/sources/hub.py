@@ -29,19 +29,33 @@ def read_hub(params: CaptionsParams) -> Iterator[Caption]:
     (`params.columns.split`, or one called "split") says each row's split, else it is the dataset's own; then
     `params.split` keeps one, several as in "train+val", or all for None. Only the columns in use are read, so
     images are neither decoded nor loaded.
-    Raises InputError for a dataset that cannot be loaded, a missing column, a value of the wrong type, an
-    unknown split.
+    Raises InputError for a dataset that cannot be loaded, a missing column, an optional one that only some splits
+    have, a value of the wrong type, an unknown split.
     """
     return keep_splits(_captions(params), params.split, source_path(params))
 
 
 def _captions(params: CaptionsParams) -> Iterator[Caption]:
     name = str(source_path(params))
-    for split, dataset in _load(name, params).items():
-        # A dataset saved alone may not know which split it is.
-        label = split or params.split or "all"
-        fields = Fields.found(params.columns, dataset.column_names, Position(name, label))
-        yield from captions_of(_records(dataset.select_columns(fields.names()), name, label), fields, label)
+    # A dataset saved alone may not know which split it is.
+    loaded = {split or params.split or "all": dataset for split, dataset in _load(name, params).items()}
+    found = {
+        split: Fields.found(params.columns, dataset.column_names, Position(name, split))
+        for split, dataset in loaded.items()
+    }
+    _require_same(found, name)
+    for split, dataset in loaded.items():
+        records = _records(dataset.select_columns(found[split].names()), name, split)
+        yield from captions_of(records, found[split], split)
+
+
+def _require_same(found: Mapping[str, Fields], name: str) -> None:
+    """InputError for a column that is read of one split of the dataset and that another has not."""
+    for split, fields in found.items():
+        for other, theirs in found.items():
+            if missing := set(theirs.names()) - set(fields.names()):
+                problem = f"no column '{min(missing)}', which split '{other}' has"
+                raise Position(name, split).refuse(problem, "give it in every split, or in none")
 
 
 def _records(dataset: Dataset, name: str, split: str) -> Iterator[Record]:

@@ -18,9 +18,10 @@ LAYOUT = "give one of Karpathy's files: images[] with filename, split and senten
 def read_karpathy(params: CaptionsParams) -> Iterator[Caption]:
     """Captions image by image, in file order: the text is `raw`, the caption id `sentid` (COCO's own there).
 
-    The image id is `cocoid` where there is one, else the file name. Splits keep their names, `restval`
+    The image id is `cocoid` where images have one, else the file name. Splits keep their names, `restval`
     included; `params.split` keeps one, or several as in "train+restval".
-    Raises InputError for a malformed file, an image listed twice or without sentences, and an unknown split.
+    Raises InputError for a malformed file, an image listed twice or without sentences, a `cocoid` that only some images
+    have, and an unknown split.
     """
     path = source_path(params)
     return keep_splits(_captions(path), params.split, path)
@@ -28,9 +29,15 @@ def read_karpathy(params: CaptionsParams) -> Iterator[Caption]:
 
 def _captions(path: Path) -> Iterator[Caption]:
     listed: set[str] = set()
+    numbered: bool | None = None  # whether images have a cocoid
     for position, image in entries(read_json(path), "images", Position(str(path)), LAYOUT):
         name = as_id(required(image, "filename", position, LAYOUT), "filename", position)
-        image_id = as_id(image["cocoid"], "cocoid", position) if "cocoid" in image else name
+        if numbered is not None and numbered != ("cocoid" in image):
+            problem = "no 'cocoid', which images" if numbered else "a 'cocoid', which no images"
+            remedy = "give every image its cocoid, or none: then file names are the image ids"
+            raise position.refuse(f"{problem} before this one have", remedy)
+        numbered = "cocoid" in image
+        image_id = as_id(image["cocoid"], "cocoid", position) if numbered else name
         if image_id in listed:
             raise position.refuse(f"image {image_id} is listed twice", "keep one of the two entries")
         listed.add(image_id)

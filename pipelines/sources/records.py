@@ -12,6 +12,8 @@ from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import Columns
 
 REMEDY = "every row needs the same fields as the first"
+OPTIONAL = ("caption_id", "split")
+IN_ALL = "give it in every row, or in none"
 Record = tuple[Position, Mapping[str, Any]]
 
 
@@ -31,13 +33,17 @@ class Fields:
             if name is not None and name not in present:
                 remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
                 raise position.refuse(f"no column '{name}' for the {field}", remedy)
-        optional = {field: field if field in present else None for field in ("caption_id", "split")}
+        optional = {field: field if field in present else None for field in OPTIONAL}
         return cls(
             columns.image_id,
             columns.caption,
             columns.caption_id or optional["caption_id"],
             columns.split or optional["split"],
         )
+
+    def unread(self, present: Collection[str]) -> str | None:
+        """The first optional field among these that is not read, as it was not there when the fields were found."""
+        return next((name for name in OPTIONAL if getattr(self, name) is None and name in present), None)
 
     def names(self) -> list[str]:
         """The columns that are read."""
@@ -48,10 +54,13 @@ def captions_of(records: Iterable[Record], fields: Fields, split: str) -> Iterat
     """One caption for each text of each record, in order; `split` is for records without a split of their own.
 
     Captions without an id are called `<image id>#<k>`, k counting the captions of that image from 0.
-    Raises InputError for a missing field, one of the wrong type, and an id count that is not the captions'.
+    Raises InputError for a missing field, one of the wrong type, an id count that is not the captions', and an optional
+    field that only some records have.
     """
     counts: Counter[str] = Counter()
     for position, record in records:
+        if name := fields.unread(record):
+            raise position.refuse(f"'{name}', which rows before this one do not have", IN_ALL)
         image_id = as_id(required(record, fields.image_id, position, REMEDY), fields.image_id, position)
         texts = _texts(required(record, fields.caption, position, REMEDY), fields.caption, position)
         start = counts[image_id]
@@ -59,11 +68,11 @@ def captions_of(records: Iterable[Record], fields: Fields, split: str) -> Iterat
         if fields.caption_id is None:
             caption_ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
         else:
-            value = required(record, fields.caption_id, position, REMEDY)
+            value = required(record, fields.caption_id, position, IN_ALL)
             caption_ids = _ids(value, fields.caption_id, len(texts), position)
         own = split
         if fields.split is not None:
-            own = as_id(required(record, fields.split, position, REMEDY), fields.split, position)
+            own = as_id(required(record, fields.split, position, IN_ALL), fields.split, position)
         for caption_id, text in zip(caption_ids, texts, strict=True):
             yield Caption(image_id, caption_id, own, text, position.file, position.row)
 

@@ -41,8 +41,8 @@ def read_csv(params: CaptionsParams) -> Iterator[Caption]:
 def read_jsonl(params: CaptionsParams) -> Iterator[Caption]:
     """One JSON object per row; the caption is a string, or a list of strings that share the row's image.
 
-    Which optional fields there are is read off the first row. Raises InputError for malformed JSON, a missing
-    field, a value of the wrong type, an unknown split.
+    An optional field is in every row or in none. Raises InputError for malformed JSON, a missing field, a value of the
+    wrong type, an unknown split.
     """
     path = source_path(params)
     return keep_splits(_jsonl_captions(path, params), params.split, path)

@@ -117,6 +117,21 @@ def test_the_ceiling_of_raters_who_agree_is_one_and_of_coins_zero() -> None:
     assert abs(tossing["pearson"]["all"]) < 0.05 and tossing["pairs"] == 3000
 
 
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3"], "row 3: the row has more or fewer fields"),
+        (["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3,"], "row 3: no rater"),
+        (["image_id,caption_id,score", "i0,i1#0,1,ann"], "row 2: the row has more or fewer fields than the header"),
+    ],
+)
+def test_a_field_that_a_row_lacks_is_no_rater(lines: list[str], problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "judged.csv"
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=rf"judged.csv {problem}"):
+        read_judgements(path, make_captions([["a dog"], ["a cat"]]))
+
+
 def test_a_table_of_raters(tmp_path: Path) -> None:
     captions = make_captions(random_sets(3, least=2, most=2))
     lines = ["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3,bob", "i1,i1#0,5,ann", ""]

@@ -62,6 +62,24 @@ def test_saved_splits(tmp_path: Path) -> None:
         read(folder, split="dev")
 
 
+@pytest.mark.parametrize("field", ["caption_id", "split"])
+def test_an_optional_column_is_in_all_splits_or_in_none(tmp_path: Path, field: str) -> None:
+    one, other = {"image_id": 7, "caption": "A dog."}, {"image_id": 8, "caption": "A cat.", field: "x"}
+    DatasetDict({"train": Dataset.from_list([one]), "test": Dataset.from_list([other])}).save_to_disk(tmp_path / "s")
+    problem = rf"row train: no column '{field}', which split 'test' has -> give it in every split, or in none"
+    with pytest.raises(InputError, match=problem):
+        read(tmp_path / "s")
+
+
+@pytest.mark.parametrize("field", ["caption_id", "split"])
+def test_an_optional_field_is_in_all_rows_or_in_none(tmp_path: Path, field: str) -> None:
+    """The library fills up the rows that lack it with nulls."""
+    path = tmp_path / "captions.jsonl"
+    path.write_text(f'{{"image_id": 7, "caption": "A dog."}}\n{{"image_id": 8, "caption": "A cat.", "{field}": "x"}}\n')
+    with pytest.raises(InputError, match=rf"row train\[0\]: '{field}' is None, not an id"):
+        read(path)
+
+
 def test_flickr30k_columns_without_touching_the_images(tmp_path: Path) -> None:
     row = {
         "image": b"no picture",

@@ -51,6 +51,17 @@ def test_ids_texts_and_places(read: Read, tmp_path: Path) -> None:
     assert [c.split for c in rest] == ["restval", "train"]
 
 
+def test_a_cocoid_is_in_all_images_or_in_none(read: Read) -> None:
+    """COCO's ids beside file names would be ids of two kinds in one table."""
+    remedy = "give every image its cocoid, or none"
+    for images, problem in (
+        ([*COCO[:2], without(COCO[2], "cocoid")], r"images\[2\]: no 'cocoid', which images before this one have"),
+        ([without(COCO[0], "cocoid"), *COCO[1:]], r"images\[1\]: a 'cocoid', which no images before this one have"),
+    ):
+        with pytest.raises(InputError, match=rf"dataset_coco.json row {problem} -> {remedy}"):
+            read(images)
+
+
 def test_an_image_without_cocoid_is_called_by_its_file(read: Read) -> None:
     (caption,) = read([image("1000092795.jpg", "train", 0)])
     assert (caption.image_id, caption.caption_id, caption.image_file) == (

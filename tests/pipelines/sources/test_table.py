@@ -165,6 +165,22 @@ def test_bad_optional_fields_are_refused(read: Read, fields: dict[str, Any], mes
 
 
 @pytest.mark.parametrize("field", ["caption_id", "split"])
+def test_an_optional_field_is_in_all_rows_of_json_lines_or_in_none(read: Read, field: str) -> None:
+    """Were it read off the first row, captions of a test split would become training captions without a word."""
+    row = {"image_id": 7, "caption": "A dog."}
+    later = json.dumps(row) + "\n" + json.dumps({**row, field: "test"})
+    problem = rf"row 2: '{field}', which rows before this one do not have -> give it in every row, or in none"
+    with pytest.raises(InputError, match=problem):
+        read("jsonl", later)
+    earlier = json.dumps({**row, field: "test"}) + "\n" + json.dumps(row)
+    with pytest.raises(InputError, match=rf"row 2: no '{field}' \(there is .*\) -> give it in every row, or in none"):
+        read("jsonl", earlier)
+    renamed = {"caption_id": "own"} if field == "caption_id" else {"split": "own"}
+    named = "".join(json.dumps({**row, "own": k, **extra}) + "\n" for k, extra in enumerate([{}, {field: "x"}]))
+    assert len(read("jsonl", named, columns=renamed)) == 2, "a column that was not asked for"
+
+
+@pytest.mark.parametrize("field", ["caption_id", "split"])
 def test_a_named_column_has_to_exist(read: Read, field: str) -> None:
     with pytest.raises(InputError, match=rf"row 1: no column 'x' for the {field} -> .*--column {field}=NAME"):
         read("tsv", TSV, columns={field: "x"})
