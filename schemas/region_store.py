@@ -13,6 +13,7 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
+from capgrade.schemas.numbered import in_order
 from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
 
 
@@ -26,7 +27,7 @@ class RegionStore:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder, KIND)
-        readers = [open_arrow(self.folder / name) for name in sorted(self.manifest["files"])]
+        readers = [open_arrow(self.folder / name) for name in in_order(self.manifest["files"])]
         for reader in readers:
             reader.need(pa.schema([]), ["dim", "dtype"])
             meta = metadata_of(reader.schema)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
+from capgrade.schemas.numbered import in_order, of_all
 
 WINDOW_COUNTS = "window_counts"
 NO_PAIRS = ("image_id", "image", WINDOW_COUNTS)
@@ -36,7 +37,7 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any], window_count
 
 def shard_name(k: int, n: int) -> str:
     """The name of shard k, from 0, of n."""
-    return f"shard-{k:05d}-of-{n:05d}.arrow"
+    return f"shard-{of_all(k, n)}.arrow"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Shards:
     @property
     def files(self) -> list[Path]:
         """In image order."""
-        return [self.folder / name for name in sorted(self.manifest["files"])]
+        return [self.folder / name for name in in_order(self.manifest["files"])]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches in image order, memory-mapped."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
+from capgrade.schemas.numbered import in_order
 
 KIND = "shards_part"
 
@@ -77,8 +78,8 @@ def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> tuple[list[
         if (manifest["params"], manifest["inputs"]) != (expected, inputs):
             problem = f"part {number}/{count} was made with other parameters, or of other captions"
             raise InputError(problem, file=folder, remedy=again)
-        for name, entry in sorted(manifest["files"].items()):
-            if digest(folder / name) != entry["sha256"]:
+        for name in in_order(manifest["files"]):
+            if digest(folder / name) != manifest["files"][name]["sha256"]:
                 raise InputError("not as it was written", file=folder / name, remedy=again)
             files.append(folder / name)
         scored.update(manifest["scored"])

@@ -15,13 +15,13 @@ from capgrade.schemas.progress import progress
 def watch(job: Job, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts receipts: it works for any runner."""
     stop = threading.Event()
-    before = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
+    before = sum(1 for _ in (job.work / "parts").glob("*-.json"))
     with progress(what, total, "blocks") as advance:
 
         def count() -> None:
             shown = 0
             while not stop.wait(10 if job.remote else 0.3):
-                here = sum(1 for _ in (job.work / "parts").glob("??????-.json"))
+                here = sum(1 for _ in (job.work / "parts").glob("*-.json"))
                 done = max(here, _elsewhere(job)) - before
                 if done > shown:
                     advance(done - shown)

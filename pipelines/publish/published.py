@@ -16,6 +16,7 @@ from capgrade.pipelines.publish.blocks import imported, measures_block
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
+from capgrade.schemas.numbered import in_order
 from capgrade.schemas.params import MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
@@ -84,7 +85,7 @@ def _chosen(split: str | None, known: list[str], folder: Path) -> str:
 
 
 def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:
-    return [folder / name for name in sorted(manifest["files"]) if name.rsplit("-", 3)[0] == prefix]
+    return [folder / name for name in in_order(n for n in manifest["files"] if n.rsplit("-", 3)[0] == prefix)]
 
 
 def _parquet(path: Path, columns: list[str]) -> pa.Table:

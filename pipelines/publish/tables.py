@@ -16,6 +16,7 @@ from capgrade.pipelines.publish.calibrated import Calibrated
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.numbered import of_all
 from capgrade.schemas.shards import Shards, pair_columns
 
 ROW_GROUP = 128 * 1024
@@ -63,7 +64,7 @@ def write_pairs(
     schema = pair_schema(shards.measures, list(own), list(calibrated.columns) if calibrated else [])
     batches, files, nbytes = _pair_batches(captions, shards, schema, own, calibrated), {}, 0
     for k in range(n_files):
-        name = f"relevance/{split}-{k:05d}-of-{n_files:05d}.parquet"
+        name = f"relevance/{split}-{of_all(k, n_files)}.parquet"
         files[name], size = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
         nbytes += size
     if sum(files.values()) != pairs:

@@ -1,0 +1,62 @@
+"""Numbered files are in the order of their numbers, however many there are and whatever wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from capgrade.pipelines import shards as stage
+from capgrade.pipelines.execution.parts import Part, block_name
+from capgrade.pipelines.publish.published import _files
+from capgrade.schemas import regions
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import write_regions
+from capgrade.schemas.shards import Shards, shard_name
+from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.pipelines.features.made import made
+
+MANY = range(0, 100_003, 4_999), 100_003  # some numbers below and above 100,000, and how many there are
+
+
+def test_shards_beyond_a_hundred_thousand_are_in_image_order() -> None:
+    numbers, n = MANY
+    older = [f"shard-{k:05d}-of-{n:05d}.arrow" for k in [*numbers, 99_999, 100_000]]
+    shards = Shards(Path("folder"), {"files": dict.fromkeys(sorted(older))}, pa.schema([]))
+    assert [path.name for path in shards.files] == [older[k] for k in np.argsort([*numbers, 99_999, 100_000])]
+    names = [shard_name(k, n) for k in numbers]
+    assert names == sorted(names), "who sorts them as text has their order too"
+    assert shard_name(3, 8) == "shard-00003-of-00008.arrow"
+
+
+def test_published_pairs_are_in_the_order_of_their_numbers() -> None:
+    names = [f"relevance/train-{k:05d}-of-100002.parquet" for k in (0, 99_999, 100_000, 100_001)]
+    manifest = {"files": dict.fromkeys([*sorted(names), "captions/train-00000-of-00001.parquet"])}
+    assert [str(path) for path in _files(Path(), manifest, "relevance/train")] == names
+
+
+def test_regions_beyond_a_hundred_thousand_files_keep_the_order_of_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = regions.shard_name
+    monkeypatch.setattr(regions, "shard_name", lambda number: name(number + 99_999))
+    images = [made(f"i{k}", n=40, d=4000) for k in range(5)]  # more than half a megabyte each
+    write_regions(tmp_path, images, dtype="float32", target_mb=1)
+    assert (tmp_path / "regions-100000.arrow").exists()
+    assert [image.image_id for image in RegionStore(tmp_path)] == [f"i{k}" for k in range(5)]
+
+
+def test_parts_of_more_than_a_million_blocks_are_joined_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions = write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=1))])
+    params = ShardsParams(measures=("rouge_l",), top=2, uniform=2, block_images=3)
+    stage.shards(captions, tmp_path / "whole", params, MeasuresParams())
+    monkeypatch.setattr(stage, "block_name", lambda block: block_name(block + 999_998))
+    stage.shards_part(captions, tmp_path / "out", params, MeasuresParams(), Part(1, 1))
+    stage.join_shards(captions, tmp_path / "out", params, MeasuresParams())
+    for path in (tmp_path / "whole").glob("*.arrow"):
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
