@@ -57,7 +57,7 @@ def samples_of(
     reasons[_lowest(_keys(pair, 0), params.uniform)] |= 2
     together = max(_most_together(plan.windows(m)) for m in range(len(values)))
     for m, row in enumerate(values):
-        reasons[_highest(row, params.top)] |= 4 << 2 * m
+        reasons[_highest(row, _mix(pair), params.top)] |= 4 << 2 * m
         for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower) & (row < upper)
             inside = np.flatnonzero(here & share)
@@ -76,12 +76,12 @@ def _lowest(keys: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(keys, kind="stable")[:count]
 
 
-def _highest(values: np.ndarray, count: int) -> np.ndarray:
-    """Rows of the highest values, the earlier of equal ones."""
+def _highest(values: np.ndarray, ties: np.ndarray, count: int) -> np.ndarray:
+    """Rows of the highest values, of equal ones those of the lowest hashes."""
     if not 0 < count < len(values):
         return np.arange(len(values) if count else 0)
     able = np.flatnonzero(values >= np.partition(values, -count)[-count])
-    return able[np.argsort(-values[able], kind="stable")[:count]]
+    return able[np.lexsort((ties[able], -values[able]))[:count]]
 
 
 def _most_together(windows: np.ndarray) -> int:

@@ -24,9 +24,11 @@ from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.sbert import FittedSbert, first_of_text
 from capgrade.pipelines.measures.tops.every import every_pair
 from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.sampling.plan import id_keys, image_seeds
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
+from capgrade.schemas.ties import Ties
 
 BLOCK = 64  # images
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1)  # of the images, for the exponent
@@ -84,22 +86,21 @@ def _fitted(measure: Measure, whole: Fitted, captions: Captions, part: Captions)
 
 
 def _timed(fitted: Fitted, captions: Captions, top: int, images: int) -> dict[str, Any]:
-    find = finder(fitted, captions.n_captions)
+    ties = Ties(image_seeds(0, id_keys(captions.image_ids)), id_keys(captions.caption_ids))
+    find = finder(fitted, ties)
     some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[:images])
     warm = some[:2]
-    find.tops(warm, top), every_pair(fitted, warm, captions.n_captions, top)  # kernels are compiled, indexes made
+    find.tops(warm, top), every_pair(fitted, warm, top, ties)  # kernels are compiled, indexes made
     seconds, all_pairs, touched, same, on_one = 0.0, 0.0, 0, True, np.zeros(2)
     for at in range(0, len(some), BLOCK):
         block = some[at : at + BLOCK]
         start = time.perf_counter()
         mine = find.tops(block, top)
         middle = time.perf_counter()
-        full = every_pair(fitted, block, captions.n_captions, top)
+        full = every_pair(fitted, block, top, ties)
         all_pairs += time.perf_counter() - middle
         seconds += middle - start
-        on_one += on_one_thread(
-            partial(find.tops, block, top), partial(every_pair, fitted, block, captions.n_captions, top)
-        )
+        on_one += on_one_thread(partial(find.tops, block, top), partial(every_pair, fitted, block, top, ties))
         touched += int(mine.pairs.sum())
         same &= np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
     return {

@@ -30,7 +30,8 @@ class Nearest(Sampled):
     def found(self, images: np.ndarray, opened: Opened) -> Found:
         samples, keys = self._samples(images, opened.folder)
         assert isinstance(samples, SomeSamples)
-        finders = [opened.finder(name, len(keys)) for name in self.measures]
+        ties = self.ties(opened.folder)
+        finders = [opened.finder(name, ties) for name in self.measures]
         tops = [_tops(find, images, self.plan.top) for find in finders]
         listed = samples.listed(keys, np.stack([one.rows for one in tops]))
         values = np.empty((len(finders), len(listed.rows)), np.float32)

@@ -13,8 +13,9 @@ import pyarrow as pa
 from capgrade.pipelines.execution.shared import ids_of
 from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.measures.base import CHUNK
-from capgrade.pipelines.sampling.plan import Kept, Plan, Samples
+from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, image_seeds
 from capgrade.schemas.shards import WINDOW_COUNTS
+from capgrade.schemas.ties import Ties
 
 TABLE, STATE = "pairs", "state"
 
@@ -68,6 +69,12 @@ class Sampled:
         own = [refs[ptr[i] : ptr[i + 1]] for i in images]
         samples = self.samples(self.plan, arrays["images"][images], own, len(self.measures))
         return samples, np.asarray(arrays["captions"])
+
+    def ties(self, folder: Path) -> Ties:
+        """Of all images and captions."""
+        keys = folder / "keys"
+        images, captions = (np.load(keys / f"{name}.npy", mmap_mode="c") for name in ("images", "captions"))
+        return Ties(image_seeds(self.plan.seed, images), np.asarray(captions))
 
     def _offer(
         self, samples: Samples, captions: np.ndarray, images: np.ndarray, opened: Opened, start: int, stop: int

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.measures import Fitted
 from capgrade.pipelines.measures.tops.find import Finder, finder
+from capgrade.schemas.ties import Ties
 
 Batches = dict[str, pa.RecordBatch]  # by table name
 
@@ -24,10 +25,10 @@ class Opened:
     folder: Path
     _finders: dict[str, Finder] = field(default_factory=dict)
 
-    def finder(self, name: str, n_captions: int) -> Finder:
+    def finder(self, name: str, ties: Ties) -> Finder:
         """What finds the captions of highest relevance by a measure, made once."""
         if name not in self._finders:
-            self._finders[name] = finder(self.fitted[name], n_captions)
+            self._finders[name] = finder(self.fitted[name], ties)
         return self._finders[name]
 
 

@@ -32,6 +32,7 @@ from capgrade.pipelines.sampling.among import SomeSamples
 from capgrade.pipelines.sampling.plan import Kept
 from capgrade.schemas.files import open_arrow
 from capgrade.schemas.shards import WINDOW_COUNTS
+from capgrade.schemas.ties import Ties
 
 UPDATE = "update"  # in the work folder: `Changes`, and the measures fitted on the old captions
 COLUMNS = 2048  # new captions offered together
@@ -87,11 +88,13 @@ class Updated:
         listed = new.marked(changed.keys, ptr, place[stay])
         new.offer_listed(changed.keys, listed, np.ascontiguousarray(before.values[:, stay]))
         new.count_from(before.members)
-        finders = [opened.finder(name, n_captions) for name in self.fresh.measures]
+        ties = self.fresh.ties(opened.folder)
+        finders = [opened.finder(name, ties) for name in self.fresh.measures]
         _offer(new, finders, images, changed.added, changed.new_union, changed.keys)
         if self.kinds:
             left, now = self._samples(images, changed, opened.folder), self._old(opened.folder)
-            finders = [now.finder(name, len(changed.old_union)) for name in self.fresh.measures]
+            ties = Ties(np.empty(0, np.uint64), changed.keys[changed.old_union])  # no tops are asked for
+            finders = [now.finder(name, ties) for name in self.fresh.measures]
             _offer(left, finders, changed.old_image[images], changed.gone, changed.old_union, changed.keys)
             new.count_from(new.members - left.members)
         kept = new.kept_of(changed.keys, n_captions) if self.among else new.kept(n_captions)
@@ -99,8 +102,7 @@ class Updated:
         kept = Kept(kept.ptr, rows, kept.reasons, kept.weight, kept.values)
         columns = len(changed.added) + len(changed.gone) * bool(self.kinds)
         scored = dict.fromkeys(self.fresh.measures, len(images) * columns)
-        sure: np.ndarray = np.all(new.limit <= old.limit, axis=1)
-        return Found(kept, new.members, scored), sure
+        return Found(kept, new.members, scored), new.no_further(old)
 
     def _samples(self, images: np.ndarray, changed: Changes, folder: Path) -> SomeSamples:
         arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}

@@ -21,10 +21,11 @@ from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
-from capgrade.pipelines.measures.tops.every import Tops, put_left_out, sorted_tops, wanted
+from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops, wanted
 from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.lcs import ONE
+from capgrade.schemas.ties import Ties
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 
@@ -72,15 +73,18 @@ class _OnDevice(ABC):
                 self.fitted.leave_out_self(images, np.arange(first, last), out)
             yield
 
-    def tops(self, images: np.ndarray, k: int) -> Tops:
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
         """As `Selects.tops`: the best alone leave the device."""
         f, n = self.fitted, len(self.fitted.refs)
         room = min(n, wanted(f, images, k))
         prepared = self._prepare(images)
-        rows, values = select((self._values(prepared, at, min(at + CHUNK, n)) for at in range(0, n, CHUNK)), room)
+        chunks = (self._values(prepared, at, min(at + CHUNK, n)) for at in range(0, n, CHUNK))
+        found = select(chunks, room, ties.images[images], ties.captions)
+        if found is None:
+            return every_pair(self, images, k, ties)
         if f.leave_out:
-            put_left_out(f, images, rows, values)
-        return sorted_tops(rows, values, np.full(len(images), n), k)
+            put_left_out(f, images, *found, ties)
+        return sorted_tops(images, *found, np.full(len(images), n), k, ties)
 
     @abstractmethod
     def _prepare(self, images: np.ndarray) -> tuple: ...

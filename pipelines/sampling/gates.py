@@ -70,11 +70,11 @@ def set_gates(gates, cells, layout, state):
 
 @njit(cache=True)
 def _least_top(state, start, m):
-    """The least value of measure m that enters its top: captions come in order, so ties lose."""
+    """The least value of measure m that may enter its top: that of the worst there, which ties with it."""
     room = start[2 + m] - start[1 + m]
     if state.size[1 + m] < room:
         return -INFINITE
-    return np.nextafter(state.payload[state.heap[start[1 + m], SLOT], m], INFINITE) if room else INFINITE
+    return state.payload[state.heap[start[1 + m], SLOT], m] if room else INFINITE
 
 
 @njit(cache=True)

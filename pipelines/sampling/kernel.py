@@ -16,6 +16,7 @@ from capgrade.schemas.compiled import njit
 
 NEGATIVE_ZERO = np.int32(-(2**31))  # bits of the float32
 KEY, ROW, SLOT = 0, 1, 2  # columns of a heap: rank in the sample, caption, where the caption's values are
+HALF, LOW = np.uint64(32), np.uint64(2**32 - 1)  # a top's KEY has half of the tie's hash, above ROW is the other half
 
 
 class Windows(NamedTuple):
@@ -58,35 +59,53 @@ class Own(NamedTuple):
 
 
 @njit(cache=True)
-def mix_all(x):
-    """`mix` of uint64 [n]."""
-    out = np.empty_like(x)
-    for k in range(x.shape[0]):
-        out[k] = mix(x[k])
-    return out
-
-
-@njit(cache=True)
-def descending(bits, row):
-    """A key that sorts by falling value, then by rising row, from the bits of a float32 as int32. Those of -0.0 count
-    as those of 0.0: equal values tie."""
+def descending(bits):
+    """The upper half of a key that sorts by falling value, from the bits of a float32 as int32. Those of -0.0 count as
+    those of 0.0: equal values tie."""
     if bits == NEGATIVE_ZERO:
         bits = np.int32(0)
     rising = np.int64(bits) ^ ((np.int64(bits) >> np.int64(31)) & np.int64(0x7FFFFFFF))
-    return (np.uint64(np.int64(0x7FFFFFFF) - rising) << np.uint64(32)) | np.uint64(row)
+    return np.uint64(np.int64(0x7FFFFFFF) - rising) << HALF
+
+
+@njit(cache=True)
+def lets_in(x, key, row, start, heap, limit):
+    """Whether sample x takes a caption: its key is below the limit, or is the limit and the row is lower."""
+    return key < limit[x] or (key == limit[x] and start[x] < start[x + 1] and row < heap[start[x], ROW])
+
+
+@njit(cache=True)
+def take_top(x, high, seed, row, start, heap, size, limit):
+    """The top x of an image takes a caption, from `descending` and the pair's seed, if it is among the best so far;
+    returns the slot for the caption's values, -1 for none."""
+    if high > limit[x]:
+        return np.int64(-1)
+    tie = mix(seed)
+    key, row = high | (tie >> HALF), (tie << HALF) | np.uint64(row)
+    if not lets_in(x, key, row, start, heap, limit):
+        return np.int64(-1)
+    return np.int64(take(x, key, row, start, heap, size, limit))
+
+
+@njit(cache=True)
+def _after(key, row, other, other_row):
+    return (key > other) | ((key == other) & (row > other_row))
 
 
 @njit(cache=True)
 def take(x, key, row, start, heap, size, limit):
-    """Sample x of an image, a max-heap of the lowest keys, takes a caption that its limit lets in; returns the slot for
-    the caption's values."""
-    at, room = start[x], start[x + 1] - start[x]
+    """Sample x of an image, a max-heap of the lowest keys, takes a caption that it `lets_in`; returns the slot for the
+    caption's values."""
+    at, room, row = start[x], start[x + 1] - start[x], np.uint64(row)
     if size[x] < room:
         k = size[x]
         slot = np.uint64(at + k)
         size[x] += 1
-        while k > 0 and heap[at + (k - 1) // 2, KEY] < key:
-            _move(heap, at + (k - 1) // 2, at + k)
+        while k > 0:
+            parent = at + (k - 1) // 2
+            if not _after(key, row, heap[parent, KEY], heap[parent, ROW]):
+                break
+            _move(heap, parent, at + k)
             k = (k - 1) // 2
     else:
         k = 0
@@ -94,12 +113,13 @@ def take(x, key, row, start, heap, size, limit):
         while 2 * k + 1 < room:
             child = 2 * k + 1
             if child + 1 < room:  # which of two is a toss-up: no branch
-                child += int(heap[at + child + 1, KEY] > heap[at + child, KEY])
-            if heap[at + child, KEY] <= key:
+                one, other = at + child + 1, at + child
+                child += int(_after(heap[one, KEY], heap[one, ROW], heap[other, KEY], heap[other, ROW]))
+            if not _after(heap[at + child, KEY], heap[at + child, ROW], key, row):
                 break
             _move(heap, at + child, at + k)
             k = child
-    heap[at + k, KEY], heap[at + k, ROW], heap[at + k, SLOT] = key, np.uint64(row), slot
+    heap[at + k, KEY], heap[at + k, ROW], heap[at + k, SLOT] = key, row, slot
     limit[x] = heap[at, KEY] if size[x] == room else ANY
     return slot
 
@@ -114,9 +134,9 @@ def _move(heap, source, target):
 def _merge_image(start, heap, payload, size, limit, other_heap, other_payload, other_size):
     for x in range(start.shape[0] - 1):
         for k in range(start[x], start[x] + other_size[x]):
-            key = other_heap[k, KEY]
-            if key < limit[x]:
-                slot = take(x, key, other_heap[k, ROW], start, heap, size, limit)
+            key, row = other_heap[k, KEY], other_heap[k, ROW]
+            if lets_in(x, key, row, start, heap, limit):
+                slot = take(x, key, row, start, heap, size, limit)
                 payload[slot] = other_payload[other_heap[k, SLOT]]
 
 
@@ -141,7 +161,7 @@ def _finish_image(own, own_values, n, cells, members, room, start, state, out_ro
         m = x - 1 if x <= n_measures else (x - 1 - n_measures) // n_windows
         bit = 2 if x == 0 else (4 if x <= n_measures else 8) << (2 * m)
         for q in range(start[x], start[x] + size[x]):
-            found[k], bits[k], slot[k], k = np.int64(heap[q, ROW]), bit, np.int64(heap[q, SLOT]), k + 1
+            found[k], bits[k], slot[k], k = np.int64(heap[q, ROW] & LOW), bit, np.int64(heap[q, SLOT]), k + 1
     kept = -1
     for x in np.argsort(found[:k], kind="mergesort"):
         if kept < 0 or out_row[kept] != found[x]:

@@ -4,7 +4,8 @@ and one of the image's share of the captions.
 A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator (Steele, Lea and
 Flood 2014). Its numbers are words of four lanes, of 16 bits each. The highest 15 bits of key k are the low ones of
 lane k % 4 of word k // 4; the others are a hash of the word and k. So one word shows of four samples at once that
-they do not take a pair, as is so of nearly all pairs, and the rest of a key is computed for few.
+they do not take a pair, as is so of nearly all pairs, and the rest of a key is computed for few. Between pairs of the
+same relevance the hash of the seed itself decides, which is of no key (`schemas.ties`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
 
-RULE = 3  # the number of this rule: shards drawn by another are neither joined nor updated
+RULE = 4  # the number of this rule: shards drawn by another are neither joined nor updated
 UNIFORM, SHARE, WINDOWS = 0, 1, 2  # numbers of keys: of the uniform sample, the share, the first of windows
 LANES, LANE_BITS = 4, 15  # of a word; the bit above those of a lane is of no key
 REST = np.uint64(64 - LANE_BITS)  # bits of a key below those of its lane

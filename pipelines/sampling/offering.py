@@ -9,7 +9,7 @@ import numpy as np
 
 from capgrade.pipelines.sampling.cells import Cells, cell_of
 from capgrade.pipelines.sampling.gates import RUN, room_for_gates, set_gates
-from capgrade.pipelines.sampling.kernel import Layout, State, descending, take
+from capgrade.pipelines.sampling.kernel import Layout, State, descending, take, take_top
 from capgrade.pipelines.sampling.keys import ANY, key_below, word
 from capgrade.pipelines.sampling.keys import LANES as KEYS
 from capgrade.pipelines.sampling.marking import SLICE, mark, room_for_marks
@@ -35,16 +35,16 @@ def _take_marked(
             place = lowest_bit(some)
             some &= some - np.uint64(1)
             c = at + LANES * group + place
-            row = first_row + c
+            row, seed = first_row + c, base + caption_keys[c]
             for number in range(drawn.shape[0]):
-                drawn[number] = word(base + caption_keys[c], number)
+                drawn[number] = word(seed, number)
             key = key_below(drawn[0], 0, limit[0])
             if key < ANY:
                 _keep(take(0, key, row, start, heap, size, limit), values, b, c, payload)
             for m in range(n_measures):
-                key = descending(bits[m, b, c], row)
-                if key < limit[1 + m]:
-                    _keep(take(1 + m, key, row, start, heap, size, limit), values, b, c, payload)
+                slot = take_top(1 + m, descending(bits[m, b, c]), seed, row, start, heap, size, limit)
+                if slot >= 0:
+                    _keep(slot, values, b, c, payload)
                 cell = cell_of(edges, m, values[m, b, c])
                 if not run[m, 0] <= cell < run[m, 1]:
                     counts[m, cell] += 1

@@ -1,8 +1,8 @@
 """Which captions an image keeps, and how likely each was to be kept.
 
 Every choice hangs on the pair alone: a pair's priority for a sample is a hash of (seed, image id, caption id,
-sample), and a sample keeps the lowest priorities. So the result does not depend on blocks, workers or order, and
-samples of parts can be merged exactly.
+sample), and a sample keeps the lowest priorities; between captions of the same relevance such a hash decides too. So
+the result does not depend on blocks, workers or order, and samples of parts can be merged exactly.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 
 from capgrade.pipelines.sampling import kernel
 from capgrade.pipelines.sampling.cells import cells_of, held
-from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows, mix_all
+from capgrade.pipelines.sampling.kernel import ROW, Layout, Own, Room, State, Windows
 from capgrade.pipelines.sampling.keys import ANY, UNIFORM, WINDOWS
 from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.threads import in_threads
+from capgrade.schemas.ties import mix_all
 
 MOST_MEASURES = 15  # of two bits each, beside two
 OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
@@ -75,6 +76,11 @@ def id_keys(ids: Sequence[str]) -> np.ndarray:
     return np.frombuffer(digests, np.uint64)
 
 
+def image_seeds(seed: int, image_keys: np.ndarray) -> np.ndarray:
+    """uint64 [images], from `id_keys`: with a caption's key added, the seed of the pair."""
+    return mix_all(image_keys ^ id_keys([f"seed {seed}"])[0])
+
+
 @dataclass(frozen=True)
 class Kept:
     """The captions that a block of images keeps, image after image: compressed rows.
@@ -100,7 +106,7 @@ class Samples:
     def __init__(self, plan: Plan, image_keys: np.ndarray, own: Sequence[np.ndarray], measures: int) -> None:
         """`image_keys` uint64 [images], from `id_keys`; `own`: for each image, int64 rows of its own captions."""
         self.plan, self.images, self.measures = plan, len(image_keys), measures
-        self._base = mix_all(image_keys ^ id_keys([f"seed {plan.seed}"])[0])
+        self._base = image_seeds(plan.seed, image_keys)
         windows = windows_of(np.stack([plan.windows(m) for m in range(measures)]))
         self._cells = cells_of(windows.lower[:, :-1], windows.upper[:, :-1])
         n_windows = windows.lower.shape[1] - 1
@@ -146,7 +152,7 @@ class Samples:
     def kept(self, n_captions: int) -> Kept:
         """What is kept of `n_captions`, all that there are.
 
-        The own captions and the `top` of each measure (ties go to the earlier caption) are kept with certainty, weight
+        The own captions and the `top` of each measure (ties by `Ties`) are kept with certainty, weight
         1. The other samples draw independently, so a pair is kept with probability 1 - prod(1 - n / N) over the
         samples it is eligible for, and sum(weight * x) / n_captions estimates the mean of x over all captions without
         bias (Horvitz and Thompson 1952).
@@ -177,10 +183,14 @@ class Samples:
         """Let `members` be these from now on, whatever was offered before."""
         self._others = members - held(self._cells, self.state["counts"])
 
-    @property
-    def limit(self) -> np.ndarray:
-        """uint64 [images, samples]: the highest key of a full sample, ANY of one with room left."""
-        return self._limit
+    def no_further(self, other: Samples) -> np.ndarray:
+        """bool [images]: whether no sample reaches beyond the worst of the other's, which anything does that has room
+        left."""
+        rooms, heap = np.diff(self._start), self.state["heap"]
+        worst = np.minimum(self._start[:-1], heap.shape[1] - 1)
+        mine, theirs = heap[:, worst, ROW], other.state["heap"][:, worst, ROW]
+        ties = (self._limit == other._limit) & ((mine <= theirs) | (self._limit == ANY) | (rooms == 0))
+        return np.all((self._limit < other._limit) | ties, axis=1)
 
     @property
     def _arrays(self) -> State:

@@ -103,7 +103,7 @@ def _count(grams, most, ix, room, size):
 
 
 @njit(cache=True)
-def _best(grams, most, factor, ix, room, heap, rows):
+def _best(grams, most, factor, ix, room, heap, rows, seed, keys):
     """The best captions into the heap: how many were scored, -1 where others may be better."""
     size, done, held, ends = 0, 0, 0, False
     for n in range(ix.k - 1, -1, -1):
@@ -115,7 +115,7 @@ def _best(grams, most, factor, ix, room, heap, rows):
         for x in range(done, size):
             c = room.found[x]
             value = np.float32(finish(room.correct[x], ix.k) * factor[ix.length_class[c]])
-            held = push(value, c, heap, rows, held)
+            held = push(value, c, heap, rows, held, seed, keys)
         done, ends = size, held == heap.shape[0] and heap[0] > _most_without(n, factor, ix)
         if ends:
             break
@@ -125,21 +125,23 @@ def _best(grams, most, factor, ix, room, heap, rows):
 
 
 @njit(cache=True)
-def _images(w, workers, folded, ix, out_rows, out_values, pairs):
+def _images(w, workers, folded, ix, seeds, keys, out_rows, out_values, pairs):
     """Every `workers`-th image from w on."""
     n = ix.length_class.shape[0]
     room = Room(np.full(n, -1, np.int32), np.empty(n // SHARE, np.int32), np.empty((n // SHARE, ix.k), np.int64))
     for b in range(w, pairs.shape[0], workers):
         some = slice(folded.start[b], folded.start[b] + folded.used[b])
         grams, most = folded.grams[some], folded.most[some]
-        pairs[b] = _best(grams, most, folded.factor[b], ix, room, out_values[b], out_rows[b])
+        heap, rows = out_values[b], out_rows[b]
+        pairs[b] = _best(grams, most, folded.factor[b], ix, room, heap, rows, seeds[b], keys)
 
 
 @njit(parallel=True, cache=True)
-def tops(workers, folded, ix, out_rows, out_values, pairs):
-    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+def tops(workers, folded, ix, seeds, keys, out_rows, out_values, pairs):
+    """The best captions of each image, equal ones by the hashes `seeds` of images and `keys` of captions (`Ties`),
+    unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions that were scored, -1 where others may be better.
     """
     for w in prange(workers):
-        _images(w, workers, folded, ix, out_rows, out_values, pairs)
+        _images(w, workers, folded, ix, seeds, keys, out_rows, out_values, pairs)

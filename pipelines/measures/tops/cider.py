@@ -14,6 +14,7 @@ from capgrade.pipelines.measures.tops.cider_index import GRAMS, Index, index, pa
 from capgrade.pipelines.measures.tops.cider_packed import COARSEST
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, whole_where_failed
 from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 CLASSES = 256  # of lengths, that are bytes of the index
 
@@ -23,6 +24,7 @@ class CiderTops:
     """Finds tops of a fitted CIDEr-D that it `serves`."""
 
     fitted: FittedCider
+    ties: Ties
 
     @staticmethod
     def serves(fitted: FittedCider) -> bool:
@@ -37,11 +39,11 @@ class CiderTops:
         sizes = self.fitted.ref_ptr[images + 1] - self.fitted.ref_ptr[images]
         wanted = k + int(sizes.max(initial=0)) * self.fitted.leave_out
         if wanted >= n_captions // 4:
-            return every_pair(self.fitted, images, n_captions, k)
+            return every_pair(self.fitted, images, k, self.ties)
         rows, values, pairs = self.unsorted(images, wanted)
         if self.fitted.leave_out:
-            put_left_out(self.fitted, images, rows, values)
-        return whole_where_failed(self.fitted, images, rows, values, pairs, k, n_captions)
+            put_left_out(self.fitted, images, rows, values, self.ties)
+        return whole_where_failed(self.fitted, images, rows, values, pairs, k, self.ties)
 
     def unsorted(self, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """rows int64 and values float32 [images, k] in no order; pairs int64 [images], see the kernel.
@@ -50,7 +52,10 @@ class CiderTops:
         """
         rows, values = np.zeros((len(images), k), np.int64), np.zeros((len(images), k), np.float32)
         pairs = np.zeros(len(images), np.int64)
-        kernel.tops(get_num_threads(), images, *self.tables, self.index, rows, values, pairs)
+        seeds = self.ties.images[images]
+        kernel.tops(
+            get_num_threads(), images, *self.tables, self.index, seeds, self.ties.captions, rows, values, pairs
+        )  # fmt: skip
         return rows, values, pairs
 
     def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -35,12 +35,12 @@ class Room(NamedTuple):
 
 
 @njit(cache=True)
-def _offer(ranks, ix, im, heap, rows, n):
+def _offer(ranks, ix, im, heap, rows, n, seed, keys):
     """Score captions and offer them to the heap, which holds n; how many it then does."""
     some, values = ix.row_of_rank[ranks], np.empty(ranks.shape[0], np.float32)
     values_of(some, ix, im, values)
     for x in range(some.shape[0]):
-        n = push(values[x], some[x], heap, rows, n)
+        n = push(values[x], some[x], heap, rows, n, seed, keys)
     return n
 
 
@@ -57,13 +57,13 @@ def _others(ranks, leaders):
 
 
 @njit(cache=True)
-def _image(ix, im, room, heap, rows):
+def _image(ix, im, room, heap, rows, seed, keys):
     """The best captions into the heap; captions whose values were computed, -1 for too many: nothing was found."""
     lists, looked, sums = lists_of(ix, im), 0, room.sums
     n_first = first_lists(lists, ix.first)
     touched = room.touched[: walk_first(n_first, lists, ix, im, sums, room.touched)]
     leaders = room.leaders[: leaders_of(sums, touched, room.lead_sums, room.leaders)]
-    n = _offer(leaders, ix, im, heap, rows, 0)
+    n = _offer(leaders, ix, im, heap, rows, 0, seed, keys)
     if n < heap.shape[0] or heap[0] <= 0:
         sums[:] = 0
         return -1
@@ -78,7 +78,7 @@ def _image(ix, im, room, heap, rows):
             some = _others(room.touched[:n_left], leaders)
             looked += some.shape[0]
             if looked <= ix.pays:
-                _offer(some, ix, im, heap, rows, n)
+                _offer(some, ix, im, heap, rows, n, seed, keys)
             n_left = 0
     return looked + leaders.shape[0] if looked <= ix.pays else -1
 
@@ -93,23 +93,24 @@ def _room(ix, k):
 
 
 @njit(cache=True)
-def _images(w, workers, images, rows, postings, ix, out_rows, out_values, pairs):
+def _images(w, workers, images, rows, postings, ix, seeds, keys, out_rows, out_values, pairs):
     """Every `workers`-th image from w on."""
     room = _room(ix, out_rows.shape[1])
     for b in range(w, images.shape[0], workers):
         im = terms_of(images[b], rows, postings, ix)
-        pairs[b] = _image(ix, im, room, out_values[b], out_rows[b])
+        pairs[b] = _image(ix, im, room, out_values[b], out_rows[b], seeds[b], keys)
 
 
 @njit(parallel=True, cache=True)
-def tops(workers, images, rows, postings, ix, out_rows, out_values, pairs):
-    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+def tops(workers, images, rows, postings, ix, seeds, keys, out_rows, out_values, pairs):
+    """The best captions of each image, equal ones by the hashes `seeds` of images and `keys` of captions (`Ties`),
+    unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions whose whole value was computed; -1 where the bound left too many, and the image is to
     be scored in full.
     """
     for w in prange(workers):
-        _images(w, workers, images, rows, postings, ix, out_rows, out_values, pairs)
+        _images(w, workers, images, rows, postings, ix, seeds, keys, out_rows, out_values, pairs)
 
 
 @njit(cache=True)

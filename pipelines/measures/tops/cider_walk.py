@@ -75,7 +75,7 @@ def leaders_of(sums, ranks, lead_sums, leaders):
     n, gate = 0, np.uint16(0)
     for r in ranks:
         if sums[r] > gate:
-            n = push(np.float32(sums[r]), r, lead_sums, leaders, n)
+            n = push(np.float32(sums[r]), r, lead_sums, leaders, n, np.uint64(0), None)
             if n == leaders.shape[0]:
                 gate = np.uint16(lead_sums[0])
     return n

@@ -14,12 +14,13 @@ from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import heap
 from capgrade.schemas.threads import in_threads
+from capgrade.schemas.ties import Ties
 
 LeavesOut = FittedBleu | FittedCider | FittedRougeL | FittedSbert | FittedSceneGraph
 
 
 class Tops(NamedTuple):
-    """The best captions of each image, by falling value, equal ones by rising row."""
+    """The best captions of each image, by falling value, equal ones by `Ties`."""
 
     rows: np.ndarray  # int64 [images, k]
     values: np.ndarray  # float32 [images, k]
@@ -31,31 +32,34 @@ def no_tops(images: int) -> Tops:
     return Tops(np.empty((images, 0), np.int64), np.empty((images, 0), np.float32), np.zeros(images, np.int64))
 
 
-def every_pair(fitted: Fitted, images: np.ndarray, n_captions: int, k: int) -> Tops:
+def every_pair(fitted: Fitted, images: np.ndarray, k: int, ties: Ties) -> Tops:
     """The `k` best of all captions, all of them where there are fewer."""
+    n_captions = len(ties.captions)
     room = min(k, n_captions)
     values, rows = np.empty((len(images), room), np.float32), np.empty((len(images), room), np.int64)
     sizes, found = np.zeros(len(images), np.int64), np.empty((len(images), CHUNK), np.float32)
     starts = range(0, n_captions, CHUNK)
     for at, _ in zip(starts, fitted.chunks(images, 0, n_captions, found), strict=True):
         some = found[:, : min(CHUNK, n_captions - at)]
-        in_threads(heap.offer, len(images), some, at, values, rows, sizes)
-    return sorted_tops(rows, values, np.full(len(images), n_captions), k)
+        in_threads(heap.offer, len(images), some, at, values, rows, sizes, ties.images[images], ties.captions)
+    return sorted_tops(images, rows, values, np.full(len(images), n_captions), k, ties)
 
 
-def sorted_tops(rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int) -> Tops:
+def sorted_tops(
+    images: np.ndarray, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int, ties: Ties
+) -> Tops:
     """The first `k` of captions in any order."""
-    order = np.lexsort((rows, -values))[:, :k]
+    order = np.lexsort((rows, ties.of(images, rows), -values))[:, :k]
     return Tops(np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1), pairs)
 
 
 def whole_where_failed(
-    fitted: Fitted, images: np.ndarray, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int, n_captions: int
+    fitted: Fitted, images: np.ndarray, rows: np.ndarray, values: np.ndarray, pairs: np.ndarray, k: int, ties: Ties
 ) -> Tops:
     """`sorted_tops` with images whose `pairs` are negative scored in full."""
-    found, failed = sorted_tops(rows, values, np.maximum(pairs, 0), k), np.flatnonzero(pairs < 0)
+    found, failed = sorted_tops(images, rows, values, np.maximum(pairs, 0), k, ties), np.flatnonzero(pairs < 0)
     if len(failed):
-        full = every_pair(fitted, images[failed], n_captions, k)
+        full = every_pair(fitted, images[failed], k, ties)
         for mine, theirs in zip(found, full, strict=True):
             mine[failed] = theirs
     return found
@@ -66,14 +70,15 @@ def wanted(fitted: LeavesOut, images: np.ndarray, k: int) -> int:
     return k + int(np.diff(fitted.ref_ptr)[images].max(initial=0)) * fitted.leave_out
 
 
-def put_left_out(fitted: LeavesOut, images: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+def put_left_out(fitted: LeavesOut, images: np.ndarray, rows: np.ndarray, values: np.ndarray, ties: Ties) -> None:
     """Own captions with their values without themselves, in place of those found and then of the worst found. If as
     many more were found as there are own captions, the best of what remains are still there."""
     captions = np.unique(own_pairs(fitted.ref_ptr, fitted.refs, images)[1])
     left_out = np.zeros((len(images), len(captions)), np.float32)
     fitted.leave_out_self(images, captions, left_out)
+    hashes = ties.of(images, rows)
     for b, image in enumerate(images):
         own = fitted.refs[fitted.ref_ptr[image] : fitted.ref_ptr[image + 1]]
         values[b, np.isin(rows[b], own)] = -np.inf
-        worst = np.lexsort((-rows[b], values[b]))[: len(own)]
+        worst = np.lexsort((-rows[b], ~hashes[b], values[b]))[: len(own)]
         rows[b, worst], values[b, worst] = own, left_out[b, np.searchsorted(captions, own)]

@@ -23,6 +23,7 @@ from capgrade.pipelines.measures.tops.mixture import MixtureTops
 from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.pipelines.measures.tops.sbert import SbertTops
 from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
+from capgrade.schemas.ties import Ties
 
 
 class Finder(Protocol):
@@ -40,7 +41,7 @@ class Finder(Protocol):
 class Selects(Protocol):
     """A fitted measure that selects from all pairs itself, where their values are: on a GPU."""
 
-    def tops(self, images: np.ndarray, k: int) -> Tops:
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
         """As `Finder.tops`."""
         ...
 
@@ -50,35 +51,35 @@ class EveryPair:
     """Scores all pairs."""
 
     fitted: Fitted
-    n_captions: int
+    ties: Ties
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `Finder.tops`."""
         if isinstance(self.fitted, Selects):
-            return self.fitted.tops(images, k)
-        return every_pair(self.fitted, images, self.n_captions, k)
+            return self.fitted.tops(images, k, self.ties)
+        return every_pair(self.fitted, images, k, self.ties)
 
 
-def finder(fitted: Fitted, n_captions: int) -> Finder:
+def finder(fitted: Fitted, ties: Ties) -> Finder:
     """The fastest way there is for a fitted measure: bounds for those that have any, all pairs for others."""
     if isinstance(fitted, FittedCider) and CiderTops.serves(fitted):
-        return CiderTops(fitted)
+        return CiderTops(fitted, ties)
     if isinstance(fitted, FittedSbert) and SbertTops.serves(fitted):
-        return SbertTops(fitted)
+        return SbertTops(fitted, ties)
     if isinstance(fitted, FittedRougeL) and RougeTops.serves(fitted):
-        return RougeTops(fitted)
+        return RougeTops(fitted, ties)
     if isinstance(fitted, FittedMeteor) and MeteorTops.serves(fitted):
-        return MeteorTops(fitted)
+        return MeteorTops(fitted, ties)
     if isinstance(fitted, FittedBleu):
-        return BleuTops(fitted)
+        return BleuTops(fitted, ties)
     if isinstance(fitted, FittedSceneGraph):
-        return SceneGraphTops(fitted)
+        return SceneGraphTops(fitted, ties)
     if isinstance(fitted, FittedMixture):
-        return _of_parts(fitted, n_captions)
-    return EveryPair(fitted, n_captions)
+        return _of_parts(fitted, ties)
+    return EveryPair(fitted, ties)
 
 
-def _of_parts(fitted: FittedMixture, n_captions: int) -> MixtureTops:
-    finders = tuple(finder(part, n_captions) for part in fitted.parts.values())
+def _of_parts(fitted: FittedMixture, ties: Ties) -> MixtureTops:
+    finders = tuple(finder(part, ties) for part in fitted.parts.values())
     bounded = tuple(not isinstance(find, EveryPair | SceneGraphTops) for find in finders)
-    return MixtureTops(fitted, finders, n_captions, bounded)
+    return MixtureTops(fitted, finders, ties, bounded)

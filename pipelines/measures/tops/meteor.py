@@ -14,6 +14,7 @@ from capgrade.pipelines.measures.tops import meteor_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, sorted_tops
 from capgrade.pipelines.measures.tops.tokens import tokens
 from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class MeteorTops:
     """Finds tops of a fitted METEOR that it `serves`."""
 
     fitted: FittedMeteor
+    ties: Ties
 
     @staticmethod
     def serves(fitted: FittedMeteor) -> bool:
@@ -31,11 +33,12 @@ class MeteorTops:
         """As `find.tops`."""
         f, n_captions = self.fitted, len(self.fitted.ptr) - 1
         if k >= n_captions // 4:
-            return every_pair(f, images, n_captions, k)
+            return every_pair(f, images, k, self.ties)
         rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
         pairs = np.zeros(len(images), np.int64)
-        kernel.tops(get_num_threads(), images, *f.arrays, self.index, rows, values, pairs)
-        return sorted_tops(rows, values, pairs, k)
+        seeds, keys = self.ties.images[images], self.ties.captions
+        kernel.tops(get_num_threads(), images, *f.arrays, self.index, seeds, keys, rows, values, pairs)
+        return sorted_tops(images, rows, values, pairs, k, self.ties)
 
     def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """float32 [len(rows)]: values of captions rows[ptr[b] : ptr[b + 1]] of image images[b]."""

@@ -212,7 +212,7 @@ def _value(c, least, aligns, im, index, ix, room, work):
 
 
 @njit(cache=True)
-def _best(im, index, ix, room, work, heap, rows):
+def _best(im, index, ix, room, work, heap, rows, seed, keys):
     """The best captions into the heap; how many captions were aligned."""
     level, n, valued = np.float32(1), 0, 0
     room.closer[:] = False
@@ -230,7 +230,7 @@ def _best(im, index, ix, room, work, heap, rows):
                         some[j], room.closer[c] = min(some[j], np.float32(most)), True
                     if some[j] >= max(level, least):
                         value, aligned = _value(c, least, True, im, index, ix, room, work)
-                        n = push(np.float32(value), c, heap, rows, n)
+                        n = push(np.float32(value), c, heap, rows, n, seed, keys)
                         valued += aligned > 0
                     if some[j] >= level:
                         some[j] = -1
@@ -240,7 +240,9 @@ def _best(im, index, ix, room, work, heap, rows):
 
 
 @njit(cache=True)
-def _images(w, workers, images, ref_ptr, refs, leave_out, index, longest, ix, out_rows, out_values, pairs):
+def _images(
+    w, workers, images, ref_ptr, refs, leave_out, index, longest, ix, seeds, keys, out_rows, out_values, pairs
+):  # fmt: skip
     """Every `workers`-th image from w on."""
     n = index.ptr.shape[0] - 1
     room = Room(
@@ -258,16 +260,21 @@ def _images(w, workers, images, ref_ptr, refs, leave_out, index, longest, ix, ou
         _add_words(index.ptr, ix, room.table, room.sums)
         _prepare(im, index, ix, room.weight, room.left)
         _fill_bounds(own.shape[0], ix, room)
-        pairs[b] = _best(im, index, ix, room, work, out_values[b], out_rows[b])
+        pairs[b] = _best(im, index, ix, room, work, out_values[b], out_rows[b], seeds[b], keys)
         _empty(units, ix, room.table)
         forget(own, index, room.local)
 
 
 @njit(parallel=True, cache=True)
-def tops(workers, images, ref_ptr, refs, leave_out, index, longest, ix, out_rows, out_values, pairs):
-    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+def tops(
+    workers, images, ref_ptr, refs, leave_out, index, longest, ix, seeds, keys, out_rows, out_values, pairs
+):  # fmt: skip
+    """The best captions of each image, equal ones by the hashes `seeds` of images and `keys` of captions (`Ties`),
+    unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions that were aligned with a reference or more.
     """
     for w in prange(workers):
-        _images(w, workers, images, ref_ptr, refs, leave_out, index, longest, ix, out_rows, out_values, pairs)
+        _images(
+            w, workers, images, ref_ptr, refs, leave_out, index, longest, ix, seeds, keys, out_rows, out_values, pairs
+        )  # fmt: skip

@@ -30,6 +30,7 @@ from capgrade.pipelines.measures.tops.mixture_kernel import reaching
 from capgrade.pipelines.measures.tops.named import NAMED, blocks, named, naming
 from capgrade.pipelines.measures.tops.of_parts import OfParts
 from capgrade.pipelines.measures.tops.sbert_kernel import choose, kth
+from capgrade.schemas.ties import Ties
 
 SHARE = 8  # images of which more than 1 / SHARE of the captions may be among the best are scored in full
 
@@ -41,8 +42,12 @@ class MixtureTops(OfParts):
     Captions of some images are listed as cells, image x n_captions + row, rising.
     """
 
-    n_captions: int
+    ties: Ties
     bounded: tuple[bool, ...]  # of each part, whether it has a bound
+
+    @property
+    def n_captions(self) -> int:
+        return len(self.ties.captions)
 
     @cached_property
     def weights(self) -> list[float]:
@@ -54,15 +59,15 @@ class MixtureTops(OfParts):
         """As `find.tops`."""
         names = naming(self.finders, self.bounded, self.weights, self.n_captions, k)
         if not any(names) or not len(images):
-            return every_pair(self.fitted, images, self.n_captions, k)
+            return every_pair(self.fitted, images, k, self.ties)
         cells, counts = self._candidates(images, k, names)
         ptr, rows = self._split(cells, len(images))
         values = self.fitted.summed(listed_values(find, images, ptr, rows) for find in self.finders)
-        best, values = choose(ptr, rows, values, k)
-        found = sorted_tops(best, values, counts, k)
+        best, values = choose(ptr, rows, values, k, self.ties.images[images], self.ties.captions)
+        found = sorted_tops(images, best, values, counts, k, self.ties)
         failed = np.flatnonzero(np.diff(ptr) == 0)
         if len(failed):
-            for mine, theirs in zip(found, every_pair(self.fitted, images[failed], self.n_captions, k), strict=True):
+            for mine, theirs in zip(found, every_pair(self.fitted, images[failed], k, self.ties), strict=True):
                 mine[failed] = theirs
         return found
 

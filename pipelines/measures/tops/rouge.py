@@ -12,6 +12,7 @@ from capgrade.pipelines.measures.tops import rouge_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops
 from capgrade.pipelines.measures.tops.tokens import tokens
 from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class RougeTops:
     """Finds tops of a fitted ROUGE-L that it `serves`."""
 
     fitted: FittedRougeL
+    ties: Ties
 
     @staticmethod
     def serves(fitted: FittedRougeL) -> bool:
@@ -31,13 +33,14 @@ class RougeTops:
         n_captions, own = len(f.ptr) - 1, int(np.diff(f.ref_ptr)[images].max(initial=0))
         wanted = k + own * f.leave_out
         if wanted >= n_captions // 4:
-            return every_pair(f, images, n_captions, k)
+            return every_pair(f, images, k, self.ties)
         rows, values = np.empty((len(images), wanted), np.int64), np.empty((len(images), wanted), np.float32)
         pairs = np.zeros(len(images), np.int64)
-        kernel.tops(get_num_threads(), images, f.ref_ptr, f.refs, self.index, rows, values, pairs)
+        seeds, keys = self.ties.images[images], self.ties.captions
+        kernel.tops(get_num_threads(), images, f.ref_ptr, f.refs, self.index, seeds, keys, rows, values, pairs)
         if f.leave_out:
-            put_left_out(f, images, rows, values)
-        return sorted_tops(rows, values, pairs, k)
+            put_left_out(f, images, rows, values, self.ties)
+        return sorted_tops(images, rows, values, pairs, k, self.ties)
 
     def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """float32 [len(rows)]: values of captions rows[ptr[b] : ptr[b + 1]] of image images[b], own captions among the

@@ -285,7 +285,7 @@ def _reaching(level, n_looked, ix, room):
 
 
 @njit(cache=True)
-def _best(im, ix, room, heap, rows):
+def _best(im, ix, room, heap, rows, seed, keys):
     """The best captions into the heap; how many captions had their value computed."""
     room.low[:] = ix.run_length + 1
     level, n, n_looked, valued = np.float32(1), 0, 0, 0
@@ -296,7 +296,8 @@ def _best(im, ix, room, heap, rows):
             _ask_ahead(some, y, some.shape[0], ix)
             x = places[y]
             if n < heap.shape[0] or room.bounds[x] >= heap[0]:
-                n = push(value_of(some[y], im, ix, room.local, room.known), some[y], heap, rows, n)
+                value = value_of(some[y], im, ix, room.local, room.known)
+                n = push(value, some[y], heap, rows, n, seed, keys)
                 room.bounds[x] = -1
                 valued += 1
         full = n == heap.shape[0]
@@ -306,7 +307,7 @@ def _best(im, ix, room, heap, rows):
 
 
 @njit(cache=True)
-def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
+def _images(w, workers, images, ref_ptr, refs, ix, seeds, keys, out_rows, out_values, pairs):
     """Every `workers`-th image from w on."""
     n = len(ix.bits)
     room = Room(
@@ -318,18 +319,19 @@ def _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
         rows = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
         im = _image(rows, ix, room.local)
         _count_shared(im, ix, room.shared)
-        pairs[b] = _best(im, ix, room, out_values[b], out_rows[b])
+        pairs[b] = _best(im, ix, room, out_values[b], out_rows[b], seeds[b], keys)
         _forget(rows, ix, room.local)
 
 
 @njit(parallel=True, cache=True)
-def tops(workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs):
-    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+def tops(workers, images, ref_ptr, refs, ix, seeds, keys, out_rows, out_values, pairs):
+    """The best captions of each image, equal ones by the hashes `seeds` of images and `keys` of captions (`Ties`),
+    unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions whose whole value was computed.
     """
     for w in prange(workers):
-        _images(w, workers, images, ref_ptr, refs, ix, out_rows, out_values, pairs)
+        _images(w, workers, images, ref_ptr, refs, ix, seeds, keys, out_rows, out_values, pairs)
 
 
 @njit(cache=True)

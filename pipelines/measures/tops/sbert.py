@@ -22,6 +22,7 @@ from capgrade.pipelines.measures.tops.sbert_rotated import LONG, Rotated, rotate
 from capgrade.pipelines.measures.tops.sbert_rounded import Rounded, has_amx, round_captions
 from capgrade.pipelines.measures.tops.sbert_walk import walk
 from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 CAPTIONS = 512  # for each that is wanted; fewer are scored in full: the best are then too large a share of all
 
@@ -31,6 +32,7 @@ class SbertTops:
     """Finds tops of fitted Sentence-BERT cosines that it `serves`."""
 
     fitted: FittedSbert
+    ties: Ties
     least: int = CAPTIONS
 
     @staticmethod
@@ -44,12 +46,13 @@ class SbertTops:
         n_captions, own = len(f.same), int(np.diff(f.ref_ptr)[images].max(initial=0))
         wanted = k + own * f.leave_out
         if n_captions < self.least * wanted or wanted == 0 or len(images) == 0:
-            return every_pair(f, images, n_captions, k)
+            return every_pair(f, images, k, self.ties)
         ptr, found, touched, _ = self._near(*f.queries(images), wanted)
-        rows, best = kernel.choose(ptr, found, f.listed(images, ptr, found), wanted)
+        seeds, keys = self.ties.images[images], self.ties.captions
+        rows, best = kernel.choose(ptr, found, f.listed(images, ptr, found), wanted, seeds, keys)
         if f.leave_out:
-            put_left_out(f, images, rows, best)
-        return sorted_tops(rows, best, touched, k)
+            put_left_out(f, images, rows, best, self.ties)
+        return sorted_tops(images, rows, best, touched, k, self.ties)
 
     def named(self, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each image the captions that may be among its `k` best, own ones among the references: ptr int64

@@ -92,7 +92,7 @@ def multiply_leaders(first, last, queries, start, vectors, found, k, room, leads
     for b in range(first, last):
         best, at, n = np.empty(room, np.float32), np.empty(room, np.int64), 0
         for x in range(found.ptr[b], found.ptr[b + 1]):
-            n = push(found.bounds[x], x, best, at, n)
+            n = push(found.bounds[x], x, best, at, n, np.uint64(0), None)
         multiplied[b] = 0
         for j in range(n):
             x = at[j]
@@ -133,12 +133,13 @@ def kth(ptr, values, k):
 
 
 @njit(cache=True)
-def choose(ptr, rows, values, k):
-    """The k best captions of each image in no order, equal ones by rising row: int64 and float32 [images, k]."""
+def choose(ptr, rows, values, k, seeds, keys):
+    """The k best captions of each image in no order, equal ones by the hashes `seeds` of images and `keys` of captions
+    (`Ties`): int64 and float32 [images, k]."""
     n_images = ptr.shape[0] - 1
     best, of = np.empty((n_images, k), np.float32), np.empty((n_images, k), np.int64)
     for b in range(n_images):
         n = 0
         for x in range(ptr[b], ptr[b + 1]):
-            n = push(values[x], rows[x], best[b], of[b], n)
+            n = push(values[x], rows[x], best[b], of[b], n, seeds[b], keys)
     return of, best

@@ -11,6 +11,7 @@ from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
 from capgrade.pipelines.measures.tops import scene_graph_kernel as kernel
 from capgrade.pipelines.measures.tops.every import Tops, every_pair, put_left_out, sorted_tops, wanted
 from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 DENSE_SHARE = 0.2  # of the captions
 
@@ -20,19 +21,21 @@ class SceneGraphTops:
     """Finds tops of fitted scene graphs."""
 
     fitted: FittedSceneGraph
+    ties: Ties
 
     def tops(self, images: np.ndarray, k: int) -> Tops:
         """As `find.tops`."""
         f = self.fitted
         n_captions, room = len(f.total), wanted(f, images, k)
         if room >= n_captions // 4:
-            return every_pair(f, images, n_captions, k)
+            return every_pair(f, images, k, self.ties)
         rows, values = np.empty((len(images), room), np.int64), np.empty((len(images), room), np.float32)
         pairs = np.zeros(len(images), np.int64)
-        kernel.tops(get_num_threads(), images, *f.rows, self.index, f.beta2, rows, values, pairs)
+        seeds, keys = self.ties.images[images], self.ties.captions
+        kernel.tops(get_num_threads(), images, *f.rows, self.index, f.beta2, seeds, keys, rows, values, pairs)
         if f.leave_out:
-            put_left_out(f, images, rows, values)
-        return sorted_tops(rows, values, pairs, k)
+            put_left_out(f, images, rows, values, self.ties)
+        return sorted_tops(images, rows, values, pairs, k, self.ties)
 
     @cached_property
     def index(self) -> kernel.Index:

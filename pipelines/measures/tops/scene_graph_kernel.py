@@ -50,28 +50,30 @@ def _add(tuples, best, first, at, ix, matched, found):
 
 
 @njit(cache=True)
-def _offer(matched, found, total, image_total, beta2, first, heap, rows, n):
-    """Offer captions from `first` on to the heap: how many it holds then, and of how many F was computed. They come in
-    rising order, so that one as good as the worst of a full heap stays out, as does one without a match."""
+def _offer(matched, found, total, image_total, beta2, first, heap, rows, n, seed, keys):
+    """Offer captions from `first` on to the heap: how many it holds then, and of how many F was computed. One without a
+    match is passed over while the worst of a full heap has one."""
     precision, recall, valued = np.float32(1 / (1 + beta2)), np.float32(beta2 / (1 + beta2)) * image_total, 0
     for start in range(0, matched.shape[0], BLOCK):
         some, same, totals = matched[start : start + BLOCK], found[start : start + BLOCK], total[start : start + BLOCK]
-        full = n == heap.shape[0]
-        least, hits = heap[0] * SLACK if full else np.float32(0), np.uint8(not full)
+        every = n < heap.shape[0] or heap[0] == 0
+        least, hits = np.float32(0) if every else heap[0] * SLACK, np.uint8(every)
         for j in range(some.shape[0]):
             hits |= np.uint8(some[j] * same[j] > least * (recall * some[j] + precision * same[j] * totals[j]))
         if hits:
             for j in range(some.shape[0]):
-                full = n == heap.shape[0]
-                if not full or some[j] * same[j] > least * (recall * some[j] + precision * same[j] * totals[j]):
+                every = n < heap.shape[0] or heap[0] == 0
+                if every or some[j] * same[j] > least * (recall * some[j] + precision * same[j] * totals[j]):
                     value = f_score(some[j], same[j], totals[j], image_total, beta2)
-                    n = push(value, first + start + j, heap, rows, n)
+                    n = push(value, first + start + j, heap, rows, n, seed, keys)
                     valued += 1
     return n, valued
 
 
 @njit(cache=True)
-def _images(w, workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, out_rows, out_values, pairs):
+def _images(
+    w, workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, seeds, keys, out_rows, out_values, pairs
+):  # fmt: skip
     """Every `workers`-th image from w on."""
     matched, found = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32)
     for b in range(w, images.shape[0], workers):
@@ -82,18 +84,22 @@ def _images(w, workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, b
             _add(merged, best, first, at, ix, matched[:size], found[:size])
             n, valued = _offer(
                 matched[:size], found[:size], total[first : first + size], image_total, beta2, first, out_values[b],
-                out_rows[b], n,
+                out_rows[b], n, seeds[b], keys,
             )  # fmt: skip
             pairs[b] += valued
 
 
 @njit(parallel=True, cache=True)
 def tops(
-    workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, out_rows, out_values, pairs
+    workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, seeds, keys, out_rows, out_values, pairs
 ):  # fmt: skip
-    """The best captions of each image, unsorted, into out_rows int64 and out_values float32 [images, k].
+    """The best captions of each image, equal ones by the hashes `seeds` of images and `keys` of captions (`Ties`),
+    unsorted, into out_rows int64 and out_values float32 [images, k].
 
     pairs int64 [images]: captions whose F was computed.
     """
     for w in prange(workers):
-        _images(w, workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, out_rows, out_values, pairs)
+        _images(
+            w, workers, images, ref_ptr, refs, ptr, tuples, weight, total, ix, beta2, seeds, keys, out_rows, out_values,
+            pairs,
+        )  # fmt: skip
