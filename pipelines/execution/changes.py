@@ -17,8 +17,8 @@ GONE = -1
 
 @dataclass(frozen=True)
 class Changes:
-    """Captions of both tables stand in one order, the union, that each table's own order agrees with: so what is kept of
-    an image is in the order of either table."""
+    """Captions of both tables stand in one order, the union, that each table's own order agrees with: so what an image
+    keeps is in the order of either table."""
 
     old_union: np.ndarray  # int64 [old captions]: place of each in the union
     new_union: np.ndarray  # int64 [new captions]

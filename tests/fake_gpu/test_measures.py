@@ -14,6 +14,7 @@ from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
 from tests.pipelines.measures.test_on_device import FORMS
+from tests.pipelines.measures.tops.same import ties
 
 
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=str)
@@ -39,7 +40,7 @@ def test_tops_are_selected_on_the_device(name: str, monkeypatch: pytest.MonkeyPa
     captions = make_captions(random_sets(20, seed=8, least=2))
     fitted, images = choose([name], MeasuresParams())[name].fit(captions), np.arange(20)
     with FakeGpu():
-        found = finder(on_device.on_device(fitted, DEVICE), captions.n_captions).tops(images, 6)
+        found = finder(on_device.on_device(fitted, DEVICE), ties(captions.n_captions)).tops(images, 6)
     values = fitted.score(images)
     assert np.abs(found.values - np.sort(values, axis=1)[:, :-7:-1]).max() < 1e-5
     assert np.abs(np.take_along_axis(values, found.rows, 1) - found.values).max() < 1e-5

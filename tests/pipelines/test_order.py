@@ -1,4 +1,4 @@
-"""A captions table in another order: the same pairs are kept, for the same reasons, with the same weights and values."""
+"""A captions table in another order: the same pairs are kept, for the same reasons, with the same weights."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.shards import shards
+from capgrade.pipelines.shards import join_shards, shards_part
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
@@ -43,7 +44,8 @@ def kept(folder: Path, captions: Captions, measures: tuple[str, ...]) -> Pairs:
 def made(folder: Path, table: Any, params: ShardsParams) -> tuple[Pairs, np.ndarray]:
     """What is kept; and all values, float32 [measures, images, captions], by rising ids of both."""
     captions = read_captions(write_captions_folder(folder / "captions", [table]))
-    shards(folder / "captions", folder / "out", params, MeasuresParams())
+    shards_part(folder / "captions", folder / "out", params, MeasuresParams(), Part(1, 1))  # without Beam's seconds
+    join_shards(folder / "captions", folder / "out", params, MeasuresParams())
     order = np.ix_(np.argsort(captions.image_ids), np.argsort(captions.caption_ids))
     fitted = choose(params.measures, MeasuresParams())
     values = [fitted[name].fit(captions).score(np.arange(captions.n_images))[order] for name in params.measures]
@@ -51,7 +53,7 @@ def made(folder: Path, table: Any, params: ShardsParams) -> tuple[Pairs, np.ndar
 
 
 @pytest.mark.parametrize("among", ["all", 0.3])
-@pytest.mark.parametrize("measures", [("rouge_l",), ("rouge_l", "cider"), ("bleu",), ("scene_graph",)], ids=str)
+@pytest.mark.parametrize("measures", [("rouge_l",), ("rouge_l", "cider")], ids=str)
 @settings(max_examples=5, deadline=None)
 @given(st.integers(5, 70), st.sampled_from([1, 3, 20]), st.integers(0, 10**6))
 def test_the_order_of_a_table_does_not_show(
@@ -66,5 +68,5 @@ def test_the_order_of_a_table_does_not_show(
     np.testing.assert_allclose(again, values, atol=1e-6, rtol=1e-6)
     if values.tobytes() == again.tobytes():  # sums go in the order of the table, so the last bits may differ
         assert first == second
-    elif "cider" not in measures and "bleu" not in measures:
+    elif "cider" not in measures:
         raise AssertionError("values of this measure do not hang on the order")

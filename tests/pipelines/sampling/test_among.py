@@ -11,20 +11,23 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.sampling import among_kernel as kernel
 from capgrade.pipelines.sampling.among import INSIDE, OF_UNIFORM, TOP, SomeSamples
-from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
+from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, image_seeds, keep
+from capgrade.schemas.ties import Ties
 from tests.pipelines.sampling.test_offering import key
 from tests.pipelines.sampling.test_plan import setting
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3, among=0.3)
 
 
-def best(values: np.ndarray, k: int) -> np.ndarray:
-    return np.stack([np.argsort(-row, kind="stable")[:k] for row in values])
+def best(plan: Plan, images: np.ndarray, captions: np.ndarray, values: np.ndarray) -> np.ndarray:
+    ties = Ties(image_seeds(plan.seed, images), captions)
+    rows = np.tile(np.arange(len(captions)), (len(images), 1))
+    return np.stack([np.lexsort((ties.of(np.arange(len(images)), rows), -one))[:, : plan.top] for one in values])
 
 
 def keep_some(plan: Plan, images: np.ndarray, captions: np.ndarray, own: list[np.ndarray], values: np.ndarray) -> Kept:
     samples = SomeSamples(plan, images, own, len(values))
-    found = samples.listed(captions, np.stack([best(one, plan.top) for one in values]))
+    found = samples.listed(captions, best(plan, images, captions, values))
     owner = np.repeat(np.arange(len(images)), np.diff(found.ptr))
     samples.offer_listed(captions, found, np.ascontiguousarray(values[:, owner, found.rows]))
     return samples.kept_of(captions)
@@ -72,7 +75,7 @@ def test_nan_is_refused() -> None:
 def test_what_is_listed() -> None:
     images, captions, own, values = setting(n=5000)
     samples = SomeSamples(PLAN, images, own, 2)
-    found = samples.listed(captions, np.stack([best(one, 5) for one in values]))
+    found = samples.listed(captions, best(PLAN, images, captions, values))
     for i in range(3):
         rows, marks = found.rows[found.ptr[i] : found.ptr[i + 1]], found.marks[found.ptr[i] : found.ptr[i + 1]]
         assert (np.diff(rows) > 0).all()
@@ -80,7 +83,7 @@ def test_what_is_listed() -> None:
         assert (marks & OF_UNIFORM > 0).sum() == 6
         assert abs((marks & INSIDE > 0).sum() - 1500) < 5 * np.sqrt(5000 * 0.3 * 0.7)
         for m in range(2):
-            assert set(rows[marks & (TOP << m) > 0]) == set(best(values[m], 5)[i])
+            assert set(rows[marks & (TOP << m) > 0]) == set(best(PLAN, images, captions, values)[m, i])
 
 
 @pytest.mark.parametrize(

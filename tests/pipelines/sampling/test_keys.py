@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.pipelines.sampling.kernel import mix_all
 from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, word
 from capgrade.pipelines.sampling.plan import Plan, id_keys, key_numbers, windows_of
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.ties import mix_all
 from tests.pipelines.sampling.test_offering import key
 
 NUMBERS = 10

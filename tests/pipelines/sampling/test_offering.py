@@ -26,9 +26,19 @@ def splitmix(x: int) -> int:
     return x ^ x >> 31
 
 
+def seed_of(seed: int, image: str, caption: str) -> int:
+    """Where a pair's generator starts."""
+    return splitmix(digest(image) ^ digest(f"seed {seed}")) + digest(caption)
+
+
+def tie(seed: int, image: str, caption: str) -> int:
+    """What decides between captions of the same relevance."""
+    return splitmix(seed_of(seed, image, caption) % WORD)
+
+
 def key(seed: int, image: str, caption: str, number: int) -> int:
     """Key `number` of a pair: 15 bits of a lane of a word, and 49 of a hash of the word and the number."""
-    pair = splitmix(digest(image) ^ digest(f"seed {seed}")) + digest(caption)
+    pair = seed_of(seed, image, caption)
     word = splitmix((pair + (number // 4 + 1) * GOLDEN) % WORD)
     lane = word >> 16 * (number % 4) & 0x7FFF
     return lane << 49 | splitmix((word + (number + 1) * GOLDEN) % WORD) >> 15
@@ -57,7 +67,7 @@ def chosen(plan: Plan, image: str, ids: list[str], own: list[int], values: np.nd
     draw(list(range(n)), plan.uniform, 0, 2)
     together = most_together(plan, len(values))
     for m, row in enumerate(values.astype(float).tolist()):
-        for c in sorted(range(n), key=lambda c: (-row[c], c))[: plan.top]:
+        for c in sorted(range(n), key=lambda c: (-row[c], tie(plan.seed, image, ids[c])))[: plan.top]:
             reasons[c] = reasons.get(c, 0) | 4 << 2 * m
         for w, (lower, upper) in enumerate(plan.windows(m).tolist()):
             inside = [c for c in range(n) if lower <= row[c] < upper]

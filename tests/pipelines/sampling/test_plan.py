@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, keep, reason_names, windows_of
+from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, id_keys, image_seeds, keep, reason_names, windows_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
+from tests.pipelines.sampling.test_offering import WORD, tie
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
 
@@ -32,6 +33,40 @@ def row(kept: Kept, i: int) -> slice:
     return slice(kept.ptr[i], kept.ptr[i + 1])
 
 
+def best_of(plan: Plan, image: int, values: np.ndarray) -> list[int]:
+    """The captions of the highest values, equal ones by what docs/shards.md says."""
+    hashes = [tie(plan.seed, f"i{image}", f"c{c}") for c in range(len(values))]
+    return sorted(range(len(values)), key=lambda c: (-values[c], hashes[c]))[: plan.top]
+
+
+def test_halves_of_a_hash_decide_together() -> None:
+    """Captions of one value whose hashes agree in the upper half: however they come, the lower half decides."""
+    keys = id_keys([f"c{k}" for k in range(6)])
+    values = np.zeros((1, 1, 6), np.float32)
+    plan = Plan((0.0,), (1.0,), top=3, width=1.0, stride=1.0, per_window=0, uniform=0, seed=0)
+    hashes = np.array([5, 3, 9, 1, 7, 2], np.uint64) + np.uint64(77 << 32)
+    image = id_keys(["image"])
+    keys = np.array([unmixed(int(h)) for h in hashes], np.uint64) - image_seeds(0, image)
+    for order in np.random.default_rng(0).permuted(np.tile(np.arange(6), (10, 1)), axis=1):
+        for cut in (3, 6):
+            samples = Samples(plan, image, [np.array([], np.int64)], 1)
+            for part in (order[:cut], order[cut:]):
+                if len(part):
+                    some = Samples(plan, image, [np.array([], np.int64)], 1)
+                    some.offer(0 if part[0] == order[0] else cut, keys[part], np.ascontiguousarray(values[:, :, part]))
+                    samples.merge(some.state)
+            assert set(order[samples.kept(6).caption]) == {1, 3, 5}
+
+
+def unmixed(x: int) -> int:
+    """What `splitmix` makes this of."""
+    x ^= x >> 31 ^ x >> 62
+    x = x * pow(0x94D049BB133111EB, -1, WORD) % WORD
+    x ^= x >> 27 ^ x >> 54
+    x = x * pow(0xBF58476D1CE4E5B9, -1, WORD) % WORD
+    return x ^ x >> 30 ^ x >> 60
+
+
 def test_own_and_top_are_kept_with_certainty() -> None:
     images, captions, own, values = setting()
     kept = keep(PLAN, images, captions, own, values)
@@ -41,7 +76,7 @@ def test_own_and_top_are_kept_with_certainty() -> None:
         assert np.array_equal(rows, np.unique(rows))
         assert set(rows[reasons & 1 > 0]) == set(own[i])
         for m, name in enumerate(["a", "b"]):
-            best = np.argsort(-values[m, i], kind="stable")[: PLAN.top]  # ties go to the earlier caption
+            best = best_of(PLAN, i, values[m, i])
             bit = names.index(f"top_{name}")
             assert set(rows[reasons >> bit & 1 > 0]) == set(best)
         assert (weight[reasons & 0b010101 > 0] == 1).all()
@@ -96,8 +131,6 @@ def test_a_row_depends_on_its_ids_alone() -> None:
     alone = keep(PLAN, images[1:2], captions, own[1:2], np.ascontiguousarray(values[:, 1:2]))
     assert np.array_equal(alone.caption, kept.caption[row(kept, 1)])
     order = np.random.default_rng(1).permutation(200)
-    values[1] = np.random.default_rng(2).normal(0, 0.3, values[1].shape)  # no ties: those go by row
-    kept = keep(PLAN, images, captions, own, values)
     back = np.argsort(order)
     shuffled = keep(PLAN, images, captions[order], [back[o] for o in own], np.ascontiguousarray(values[:, :, order]))
     assert set(order[shuffled.caption[row(shuffled, 0)]]) == set(kept.caption[row(kept, 0)])
@@ -135,7 +168,7 @@ def test_values_at_and_beyond_the_bounds() -> None:
 @given(zeros=st.lists(st.sampled_from([0.0, -0.0, -1.0]), min_size=8, max_size=8), seed=st.integers(0, 9))
 @settings(max_examples=25, deadline=None)
 def test_groups_keep_what_all_captions_together_keep(cut: int, zeros: list[float], seed: int) -> None:
-    """0.0 and -0.0 are equal values, of which the earlier caption stays, wherever the captions are cut."""
+    """0.0 and -0.0 are equal values, of which the hash decides, wherever the captions are cut."""
     n = cut + len(zeros)
     images, captions, own, _ = setting(1, n)
     values = np.full((2, 1, n), -1, np.float32)
@@ -150,7 +183,7 @@ def test_groups_keep_what_all_captions_together_keep(cut: int, zeros: list[float
         apart[0].merge(part.state)
     merged = apart[0].kept(n)
     assert np.array_equal(merged.caption, together.caption) and np.array_equal(merged.reasons, together.reasons)
-    assert set(np.argsort(-values[0, 0], kind="stable")[:4]) <= set(together.caption)
+    assert set(best_of(plan, 0, values[0, 0])) <= set(together.caption)
 
 
 ACCEPTED = [

@@ -15,7 +15,7 @@ from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import BleuParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import assert_same
+from tests.pipelines.measures.tops.same import assert_same, ties
 
 
 def sets_of_phrases(images: int, seed: int, words: int) -> list[list[str]]:
@@ -46,7 +46,7 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
     params = BleuParams(n=n, self_reference="left_out" if left_out else "included")
     fitted = Bleu(params).fit(make_captions(sets_of_phrases(images, seed, words)))
     n_captions, some = len(fitted.words), np.arange(0, images, 2)
-    find = finder(fitted, n_captions)
+    find = finder(fitted, ties(n_captions))
     assert isinstance(find, BleuTops)
     assert_same(find, n_captions, some, k)
     rows = np.sort(np.random.default_rng(seed).permutation(n_captions)[:20])
@@ -56,26 +56,26 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
 
 def test_an_image_that_shares_no_n_gram_with_enough_captions_is_scored_in_full() -> None:
     fitted = Bleu(BleuParams()).fit(make_captions(sets_of_phrases(60, 1, 2000)))
-    pairs = assert_same(finder(fitted, len(fitted.words)), len(fitted.words), np.array([1]), 5)
+    pairs = assert_same(finder(fitted, ties(len(fitted.words))), len(fitted.words), np.array([1]), 5)
     assert pairs.tolist() == [len(fitted.words)]
 
 
 def test_more_captions_than_there_are() -> None:
     fitted = Bleu(BleuParams()).fit(make_captions(random_sets(12, seed=4)))
-    assert_same(finder(fitted, 12), len(fitted.words), np.arange(12), 500)
+    assert_same(finder(fitted, ties(fitted)), len(fitted.words), np.arange(12), 500)
 
 
 @pytest.mark.parametrize("k", [1, 64])
 def test_real_captions_have_the_same_tops_with_few_pairs(coco: Captions, k: int) -> None:
     fitted = Bleu(BleuParams()).fit(coco)
-    pairs = assert_same(finder(fitted, coco.n_captions), coco.n_captions, np.arange(0, coco.n_images, 40), k)
+    pairs = assert_same(finder(fitted, ties(coco.n_captions)), coco.n_captions, np.arange(0, coco.n_images, 40), k)
     assert pairs.mean() < coco.n_captions / 10
 
 
 def test_captions_that_were_not_looked_at_would_be_seen(coco: Captions, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: with n-grams of four words taken for ones of three, values differ."""
-    find, images = BleuTops(Bleu(BleuParams()).fit(coco)), np.arange(0, coco.n_images, 40)
-    full = every_pair(find.fitted, images, coco.n_captions, 16)
+    find, images = BleuTops(Bleu(BleuParams()).fit(coco), ties(coco)), np.arange(0, coco.n_images, 40)
+    full = every_pair(find.fitted, images, 16, ties(coco.n_captions))
     order = np.where(find.fitted.order == 3, 2, find.fitted.order).astype(np.int8)
     broken = find._index._replace(order=order)
     monkeypatch.setattr(BleuTops, "_index", property(lambda self: broken))

@@ -14,6 +14,7 @@ from capgrade.pipelines.measures.tops.cider import CiderTops
 from capgrade.pipelines.measures.tops.cider_packed import COARSEST, norm_of, packed_for, posting_of, rank_of
 from capgrade.pipelines.measures.tops.find import EveryPair, finder
 from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.same import ties
 from tests.pipelines.measures.tops.test_cider_tops import fit
 
 
@@ -36,8 +37,8 @@ def test_norms_lose_no_more_bits_than_ranks_need() -> None:
 
 def test_captions_of_norms_too_far_apart_are_left_to_all_pairs() -> None:
     fitted = fit("cider", make_captions(random_sets(30, seed=6)))
-    assert isinstance(finder(fitted, 30), CiderTops)
+    assert isinstance(finder(fitted, ties(fitted)), CiderTops)
     far = packed_for(np.array([1e-30, 1e30]), 2**26)
     assert far.shift > COARSEST
     with patch.object(cider, "packed_norms", lambda _: SimpleNamespace(shift=far.shift)):
-        assert isinstance(finder(fitted, 30), EveryPair)
+        assert isinstance(finder(fitted, ties(fitted)), EveryPair)

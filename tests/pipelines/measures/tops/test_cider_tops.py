@@ -20,6 +20,7 @@ from capgrade.pipelines.measures.tops.find import EveryPair, finder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.same import ties
 
 
 def fit(name: str, captions: Captions, left_out: bool = False) -> Fitted:
@@ -30,7 +31,8 @@ def fit(name: str, captions: Captions, left_out: bool = False) -> Fitted:
 def best(fitted: Fitted, images: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """By sorting whole rows of all values."""
     values = fitted.score(images)
-    rows = np.stack([np.lexsort((np.arange(values.shape[1]), -row))[:k] for row in values])
+    every = np.tile(np.arange(values.shape[1]), (len(images), 1))
+    rows = np.lexsort((ties(values.shape[1]).of(images, every), -values))[:, :k]
     return rows, np.take_along_axis(values, rows, 1)
 
 
@@ -56,7 +58,7 @@ def sets_with_ties(images: int, seed: int) -> list[list[str]]:
 def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, name: str) -> None:
     fitted = fit(name, make_captions(sets_with_ties(images, seed)), left_out)
     some = np.arange(0, images, 2)
-    assert_same(finder(fitted, images).tops(some, k), *best(fitted, some, k))
+    assert_same(finder(fitted, ties(fitted)).tops(some, k), *best(fitted, some, k))
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,7 +73,7 @@ def test_many_small_ranges_have_the_same_tops(
     fitted = fit(name, make_captions(sets_with_ties(images, seed)), left_out)
     some = np.arange(0, images, 2)
     with patch.multiple(cider_index, RANGE=size, LARGEST=size, LONG=4, FIRST=first, PAYS=1):
-        found = finder(fitted, images).tops(some, k)
+        found = finder(fitted, ties(fitted)).tops(some, k)
     assert_same(found, *best(fitted, some, k))
 
 
@@ -79,7 +81,7 @@ def test_norms_of_common_parts_are_rounded_up() -> None:
     """From the words: of each order, the norm of the tf-idf of n-grams above a level, beside that of all."""
     sets = sets_with_ties(40, seed=4)
     captions = make_captions(sets)
-    index = CiderTops(fit("cider", captions)).index  # type: ignore[arg-type]
+    index = CiderTops(fit("cider", captions), ties(captions)).index  # type: ignore[arg-type]
     words = [text.split() for text in captions.texts]
     counts = [[Counter(zip(*(w[k:] for k in range(n)), strict=False)) for n in range(1, 5)] for w in words]
     held = [Counter(gram for found in counts for gram in found[o]) for o in range(4)]
@@ -97,8 +99,9 @@ def test_norms_of_common_parts_are_rounded_up() -> None:
 
 
 def test_postings_are_the_captions_of_a_term_by_range() -> None:
+    captions = make_captions(sets_with_ties(60, seed=5))
     with patch.multiple(cider_index, RANGE=64, LARGEST=64, LONG=4):
-        index = CiderTops(fit("cider", make_captions(sets_with_ties(60, seed=5)))).index  # type: ignore[arg-type]
+        index = CiderTops(fit("cider", captions), ties(captions)).index  # type: ignore[arg-type]
     for t in range(len(index.post_ptr) - 1):
         ranks = index.post[index.post_ptr[t] : index.post_ptr[t + 1]].astype(np.int64) >> index.bits
         rows = np.repeat(np.arange(len(index.ptr) - 1), np.diff(index.ptr))[index.term == t]
@@ -111,31 +114,31 @@ def test_postings_are_the_captions_of_a_term_by_range() -> None:
 
 
 @pytest.mark.parametrize("name", ["cider", "rouge_l"])
-def test_all_pairs_are_sorted_by_value_and_row(name: str) -> None:
+def test_all_pairs_are_sorted_by_value_and_hash(name: str) -> None:
     captions = make_captions(sets_with_ties(50, seed=1))
     fitted = fit(name, captions)
     for k in (1, 7, captions.n_captions + 5):
-        assert_same(every_pair(fitted, np.arange(50), captions.n_captions, k), *best(fitted, np.arange(50), k))
+        assert_same(every_pair(fitted, np.arange(50), k, ties(captions.n_captions)), *best(fitted, np.arange(50), k))
 
 
 def test_measures_without_a_bound_score_all_pairs() -> None:
     captions = make_captions(random_sets(10, seed=2))
     looked_up = object.__new__(FittedSpice)
-    assert isinstance(finder(looked_up, captions.n_captions), EveryPair)
-    assert isinstance(finder(fit("cider", captions), captions.n_captions), CiderTops)
+    assert isinstance(finder(looked_up, ties(captions.n_captions)), EveryPair)
+    assert isinstance(finder(fit("cider", captions), ties(captions.n_captions)), CiderTops)
 
 
 def test_captions_of_too_many_n_grams_are_left_to_all_pairs() -> None:
     sets = random_sets(5, seed=3)
     sets[0][0] = " ".join(f"word{k}" for k in range(5000))
     fitted = fit("cider", make_captions(sets))
-    assert isinstance(finder(fitted, len(fitted.rank)), EveryPair)  # type: ignore[attr-defined]
+    assert isinstance(finder(fitted, ties(len(fitted.rank))), EveryPair)  # type: ignore[attr-defined]
 
 
 def test_images_without_enough_relevant_captions_are_scored_in_full() -> None:
     sets = [[f"red{k} kite{k}", f"blue{k} kite{k}"] for k in range(60)]
     fitted = fit("cider", make_captions(sets))
-    found = finder(fitted, 120).tops(np.arange(60), 10)
+    found = finder(fitted, ties(fitted)).tops(np.arange(60), 10)
     assert (found.pairs == 120).all()
     assert_same(found, *best(fitted, np.arange(60), 10))
 
@@ -144,7 +147,7 @@ def test_images_without_enough_relevant_captions_are_scored_in_full() -> None:
 def test_real_captions_have_the_same_tops_with_few_pairs(coco: Captions, name: str) -> None:
     fitted = fit(name, coco)
     images = np.arange(0, coco.n_images, 40)
-    found = finder(fitted, coco.n_captions).tops(images, 64)
+    found = finder(fitted, ties(coco.n_captions)).tops(images, 64)
     assert_same(found, *best(fitted, images, 64))
     assert found.pairs.mean() < coco.n_captions / 10
 
@@ -153,7 +156,7 @@ def test_bounds_that_are_too_low_would_be_seen(coco: Captions) -> None:
     """The comparison can fail: with the parts of common n-grams forgotten, some tops differ."""
     fitted = fit("cider", coco)
     images = np.arange(0, coco.n_images, 40)
-    broken = CiderTops(fitted)  # type: ignore[arg-type]
+    broken = CiderTops(fitted, ties(fitted))  # type: ignore[arg-type]
     index = broken.index
     empty = {name: np.zeros_like(getattr(index, name)) for name in ("common", "most", "most_of_range")}
     nothing = index._replace(**empty)

@@ -19,7 +19,7 @@ from capgrade.pipelines.measures.tops.meteor import MeteorTops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeteorParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import assert_same
+from tests.pipelines.measures.tops.same import assert_same, ties
 
 # Stems, synonyms, paraphrases of one word and of several, function words among them
 PHRASES = [
@@ -51,7 +51,7 @@ def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
 @given(st.integers(8, 30), st.integers(0, 10_000), st.integers(1, 12), st.booleans(), st.sampled_from([12, 30, 70]))
 def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, words: int) -> None:
     fitted = fit(english_sets(images, seed, words), left_out)
-    find, n = finder(fitted, len(fitted.ptr) - 1), len(fitted.ptr) - 1
+    find, n = finder(fitted, ties(len(fitted.ptr) - 1)), len(fitted.ptr) - 1
     assert isinstance(find, MeteorTops)
     some = np.arange(0, images, 2)
     assert_same(find, n, some, k)
@@ -61,17 +61,19 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
 
 
 def test_images_that_nothing_matches() -> None:
-    """All other values are 0: equal ones come by rising row."""
+    """All other values are 0: equal ones come by their hashes."""
     sets = [["zzz yyy", "xxx"], *english_sets(30, seed=1, words=9)[2:]]
     fitted = fit(sets)
-    found = MeteorTops(fitted).tops(np.array([0]), 6)
-    assert found.rows.tolist() == [[0, 1, 2, 3, 4, 5]]
+    found = MeteorTops(fitted, ties(fitted)).tops(np.array([0]), 6)
+    hashes = ties(fitted).of(np.array([0]), np.arange(len(fitted.refs))[None])[0]
+    assert set(found.rows[0, :2]) == {0, 1}
+    assert found.rows[0, 2:].tolist() == (2 + np.argsort(hashes[2:])[:4]).tolist()
     assert found.values[0, 2:].tolist() == [0, 0, 0, 0]
 
 
 def test_more_captions_than_there_are() -> None:
     fitted = fit(random_sets(12, seed=4))
-    assert_same(finder(fitted, 12), len(fitted.ptr) - 1, np.arange(12), 500)
+    assert_same(finder(fitted, ties(fitted)), len(fitted.ptr) - 1, np.arange(12), 500)
 
 
 def test_captions_of_many_words() -> None:
@@ -79,7 +81,7 @@ def test_captions_of_many_words() -> None:
     sets = english_sets(20, seed=5, words=30)
     sets[3][0], sets[4][0] = " ".join(ENGLISH * 2), "a big house " * 25
     fitted = fit(sets)
-    assert_same(finder(fitted, 20), len(fitted.ptr) - 1, np.arange(2, 7), 5)
+    assert_same(finder(fitted, ties(fitted)), len(fitted.ptr) - 1, np.arange(2, 7), 5)
 
 
 def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
@@ -87,8 +89,8 @@ def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
     sets = english_sets(20, seed=5, words=30)
     words = "current emergencies emergency events news now pressing relevant timeliness urgency "
     sets[3][0], sets[4][0] = "topical and urgent subjects of major importance " * 129, words * 80
-    assert isinstance(finder(fit(sets[:3]), 20), MeteorTops)
-    assert isinstance(finder(fit(sets), 20), EveryPair)
+    assert isinstance(finder(fit(sets[:3]), ties(20)), MeteorTops)
+    assert isinstance(finder(fit(sets), ties(20)), EveryPair)
 
 
 @settings(max_examples=15, deadline=None)
@@ -122,14 +124,14 @@ def meteor_of_coco(coco: Captions) -> FittedMeteor:
 @pytest.mark.parametrize("k", [1, 64])
 def test_real_captions_have_the_same_tops_with_few_pairs(meteor_of_coco: FittedMeteor, k: int) -> None:
     n = len(meteor_of_coco.ptr) - 1
-    pairs = assert_same(finder(meteor_of_coco, n), n, np.arange(0, 5000, 400), k)
+    pairs = assert_same(finder(meteor_of_coco, ties(n)), n, np.arange(0, 5000, 400), k)
     assert pairs.mean() < n / 40
 
 
 def test_bounds_that_are_too_low_would_be_seen(meteor_of_coco: FittedMeteor) -> None:
     """The comparison can fail: with references and captions said to be heavier than they are, some tops differ."""
-    broken, images = MeteorTops(meteor_of_coco), np.arange(0, 5000, 400)
+    broken, images = MeteorTops(meteor_of_coco, ties(meteor_of_coco)), np.arange(0, 5000, 400)
     heavy = broken.index._replace(kind_weight=9 * broken.index.kind_weight)
     object.__setattr__(broken, "__dict__", {**broken.__dict__, "index": heavy})
-    full = every_pair(meteor_of_coco, images, len(meteor_of_coco.ptr) - 1, 16)
+    full = every_pair(meteor_of_coco, images, 16, ties(len(meteor_of_coco.ptr) - 1))
     assert not np.array_equal(broken.tops(images, 16).rows, full.rows)

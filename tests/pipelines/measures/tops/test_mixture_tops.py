@@ -27,6 +27,7 @@ from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.same import ties
 from tests.pipelines.measures.tops.test_cider_tops import sets_with_ties
 
 D = 256
@@ -73,8 +74,8 @@ def dense(fitted: Fitted, images: np.ndarray, n_captions: int) -> np.ndarray:
 def assert_same(fitted: FittedMixture, images: np.ndarray, k: int) -> Tops:
     """Beside whole rows of all values, sorted."""
     n = len(fitted.refs)
-    found, values = finder(fitted, n).tops(images, k), dense(fitted, images, n)
-    rows = np.stack([np.lexsort((np.arange(n), -row))[:k] for row in values])
+    found, values = finder(fitted, ties(n)).tops(images, k), dense(fitted, images, n)
+    rows = np.lexsort((ties(n).of(images, np.tile(np.arange(n), (len(images), 1))), -values))[:, :k]
     np.testing.assert_array_equal(found.rows, rows)
     assert found.values.tobytes() == np.take_along_axis(values, rows, 1).tobytes()
     return found
@@ -117,7 +118,7 @@ def test_more_than_there_are(k: int) -> None:
 def test_no_images() -> None:
     captions = make_captions(random_sets(40, seed=3, least=2))
     with patch.multiple(named, **SOON):
-        found = finder(mixed({"rouge_l": 1.0, "cider": 1.0}, captions), captions.n_captions).tops(np.arange(0), 3)
+        found = finder(mixed({"rouge_l": 1.0, "cider": 1.0}, captions), ties(captions.n_captions)).tops(np.arange(0), 3)
     assert found.rows.shape == found.values.shape == (0, 3)
 
 
@@ -129,7 +130,7 @@ def test_listed_values_are_those_of_all_pairs(name: str, left_out: bool) -> None
     fitted, rng, images = part(name, captions, left_out), np.random.default_rng(7), np.arange(0, 90, 2)
     lists = [np.sort(rng.choice(captions.n_captions, rng.integers(30), replace=False)) for _ in images]
     ptr, rows = np.concatenate([[0], np.cumsum([len(one) for one in lists])]), np.concatenate(lists)
-    found = listed_values(finder(fitted, captions.n_captions), images, ptr, rows)
+    found = listed_values(finder(fitted, ties(captions.n_captions)), images, ptr, rows)
     expected = dense(fitted, images, captions.n_captions)[np.repeat(np.arange(len(images)), np.diff(ptr)), rows]
     assert found.tobytes() == expected.tobytes()
 
@@ -141,12 +142,12 @@ def test_listed_values_are_sums_of_the_parts_and_nothing_else_is_scored(monkeypa
     expected = dense(fitted, images, captions.n_captions)[:, rows].ravel()
     for kind in (FittedMixture, *map(type, fitted.parts.values())):
         monkeypatch.setattr(kind, "score", None)
-    found = listed_values(finder(fitted, captions.n_captions), images, 20 * np.arange(61), np.tile(rows, 60))
+    found = listed_values(finder(fitted, ties(captions.n_captions)), images, 20 * np.arange(61), np.tile(rows, 60))
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def names_of(weights: Mapping[str, float], n_captions: int, k: int, captions: Captions) -> list[bool]:
-    find = finder(mixed(weights, captions), n_captions)
+    find = finder(mixed(weights, captions), ties(n_captions))
     assert isinstance(find, MixtureTops)
     return naming(find.finders, find.bounded, find.weights, n_captions, k)
 
@@ -172,12 +173,12 @@ def test_what_a_part_without_a_bound_scores_is_not_named(monkeypatch: pytest.Mon
     """BLEU has no tops of its own to be asked for, and two parts of three name some."""
     captions = make_captions(random_sets(120, seed=9, least=2))
     fitted = mixed({"cider": 1.0, "bleu": 1.0, "sbert": 1.0}, captions)
-    find = finder(fitted, captions.n_captions)
+    find = finder(fitted, ties(captions.n_captions))
     assert isinstance(find, MixtureTops)
     without = dataclasses.replace(find, bounded=(True, False, True))
     monkeypatch.setattr(type(find.finders[1]), "tops", None)
     with patch.multiple(named, **SOON):
-        found, full = without.tops(np.arange(120), 4), every_pair(fitted, np.arange(120), captions.n_captions, 4)
+        found, full = without.tops(np.arange(120), 4), every_pair(fitted, np.arange(120), 4, ties(captions.n_captions))
     np.testing.assert_array_equal(found.rows, full.rows)
     assert found.values.tobytes() == full.values.tobytes()
 
@@ -205,5 +206,5 @@ def test_thresholds_that_are_too_low_would_be_seen(coco: Captions) -> None:
         asked = mixture.named
         assert_same(fitted, images, 12)
         with patch.object(mixture, "named", lambda *a: asked(*a)._replace(last=np.float32(-9) + 0 * asked(*a).last)):
-            found = finder(fitted, coco.n_captions).tops(images, 12)
-    assert not np.array_equal(found.rows, every_pair(fitted, images, coco.n_captions, 12).rows)
+            found = finder(fitted, ties(coco.n_captions)).tops(images, 12)
+    assert not np.array_equal(found.rows, every_pair(fitted, images, 12, ties(coco.n_captions)).rows)

@@ -16,13 +16,14 @@ from capgrade.pipelines.measures.tops.rouge import RougeTops
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import CaptionsParams, RougeParams
 from tests.conftest import DATA, make_captions, random_sets
+from tests.pipelines.measures.tops.same import ties
 
 FLICKR = DATA / "flickr30k" / "train.en.token"
 
 
 def assert_same(fitted: FittedRougeL, images: np.ndarray, k: int) -> np.ndarray:
     n = len(fitted.ptr) - 1
-    found, full = finder(fitted, n).tops(images, k), every_pair(fitted, images, n, k)
+    found, full = finder(fitted, ties(n)).tops(images, k), every_pair(fitted, images, k, ties(n))
     np.testing.assert_array_equal(found.rows, full.rows)
     assert found.values.tobytes() == full.values.tobytes()
     return found.pairs
@@ -51,18 +52,18 @@ def test_tops_are_those_of_all_pairs(
     reference = "left_out" if left_out else "included"
     params = RougeParams(beta=beta, references=references, self_reference=reference)
     fitted = RougeL(params).fit(make_captions(sets_of_all_lengths(images, seed, words)))
-    assert isinstance(finder(fitted, images), RougeTops)
+    assert isinstance(finder(fitted, ties(fitted)), RougeTops)
     some = np.arange(0, images, 2)
     assert_same(fitted, some, k)
     rows = np.sort(np.random.default_rng(seed).permutation(len(fitted.ptr) - 1)[:20])
-    found = listed_values(finder(fitted, images), some, 20 * np.arange(len(some) + 1), np.tile(rows, len(some)))
+    found = listed_values(finder(fitted, ties(fitted)), some, 20 * np.arange(len(some) + 1), np.tile(rows, len(some)))
     assert found.tobytes() == np.ascontiguousarray(fitted.score(some)[:, rows]).tobytes()
 
 
 def test_captions_of_too_many_words_are_left_to_all_pairs() -> None:
     sets = random_sets(5, seed=3)
     sets[0][0] = " ".join(f"word{k}" for k in range(256))
-    assert isinstance(finder(RougeL(RougeParams()).fit(make_captions(sets)), 5), EveryPair)
+    assert isinstance(finder(RougeL(RougeParams()).fit(make_captions(sets)), ties(5)), EveryPair)
 
 
 def test_more_captions_than_there_are() -> None:
@@ -91,10 +92,10 @@ def test_real_captions_have_the_same_tops_with_few_pairs(flickr: Captions, refer
 
 def test_bounds_that_are_too_low_would_be_seen(flickr: Captions) -> None:
     """The comparison can fail: with the common tokens forgotten, some tops differ."""
-    broken = RougeTops(RougeL(RougeParams()).fit(flickr))
+    broken = RougeTops(RougeL(RougeParams()).fit(flickr), ties(flickr))
     object.__setattr__(
         broken, "__dict__", {**broken.__dict__, "index": broken.index._replace(bits=0 * broken.index.bits)}
     )
     images = np.arange(0, flickr.n_images, 40)
-    full = every_pair(broken.fitted, images, flickr.n_captions, 16)
+    full = every_pair(broken.fitted, images, 16, ties(flickr.n_captions))
     assert not np.array_equal(broken.tops(images, 16).rows, full.rows)

@@ -19,6 +19,7 @@ from capgrade.pipelines.measures.tops.sbert import SbertTops
 from capgrade.pipelines.measures.tops.sbert_reaching import floats_of
 from capgrade.pipelines.measures.tops.sbert_rotated import LONG, SHORT, rotate, rotated
 from capgrade.pipelines.measures.tops.sbert_rounded import has_amx, round_captions
+from tests.pipelines.measures.tops.same import ties
 
 D = 256
 
@@ -61,8 +62,8 @@ def test_tops_are_those_of_all_pairs(
     n = len(fitted.same)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "has_amx", lambda: amx)
-        found = SbertTops(fitted, least=1).tops(some, min(k, n - 5))
-    assert_same(found, every_pair(fitted, some, n, min(k, n - 5)))
+        found = SbertTops(fitted, ties(fitted), least=1).tops(some, min(k, n - 5))
+    assert_same(found, every_pair(fitted, some, min(k, n - 5), ties(n)))
 
 
 @pytest.mark.parametrize("amx", [False, True])
@@ -75,8 +76,8 @@ def test_several_tiles_and_texts_of_many_captions(amx: bool, monkeypatch: pytest
     fitted = dataclasses.replace(fitted, same=same, embeddings=fitted.embeddings[same])
     assert len(same) > 2 * 4096  # several tiles
     images = np.arange(0, 2500, 40)
-    found = SbertTops(fitted, least=1).tops(images, 16)
-    assert_same(found, every_pair(fitted, images, len(same), 16))
+    found = SbertTops(fitted, ties(fitted), least=1).tops(images, 16)
+    assert_same(found, every_pair(fitted, images, 16, ties(len(same))))
     assert found.pairs.mean() < len(same) / 4
 
 
@@ -116,11 +117,11 @@ def test_bounds_that_are_too_low_would_be_seen() -> None:
     """The comparison can fail: with the rests forgotten, some tops differ."""
     fitted = embedded(700, seed=6)
     images = np.arange(0, 700, 7)
-    broken = SbertTops(fitted, least=1)
+    broken = SbertTops(fitted, ties(fitted), least=1)
     broken.__dict__["bound"] = rotate(fitted.embeddings)
     broken.bound.short[:, SHORT] = -1
     found = broken.tops(images, 20)
-    assert not np.array_equal(found.rows, every_pair(fitted, images, len(fitted.same), 20).rows)
+    assert not np.array_equal(found.rows, every_pair(fitted, images, 20, ties(len(fitted.same))).rows)
 
 
 def test_amx_is_what_linux_says(tmp_path: Path) -> None:
@@ -134,14 +135,18 @@ def test_amx_is_what_linux_says(tmp_path: Path) -> None:
 
 def test_the_way_is_chosen() -> None:
     fitted = embedded(60, seed=7)
-    assert isinstance(finder(fitted, len(fitted.same)), SbertTops)
+    assert isinstance(finder(fitted, ties(len(fitted.same))), SbertTops)
     narrow = dataclasses.replace(fitted, embeddings=np.ascontiguousarray(fitted.embeddings[:, :LONG]))
-    assert isinstance(finder(narrow, len(fitted.same)), EveryPair)
-    found = finder(fitted, len(fitted.same)).tops(np.arange(60), 4)
+    assert isinstance(finder(narrow, ties(len(fitted.same))), EveryPair)
+    found = finder(fitted, ties(len(fitted.same))).tops(np.arange(60), 4)
     assert (found.pairs == len(fitted.same)).all()  # few captions are scored in full
 
 
 @pytest.mark.parametrize("k", [1, 300])
 def test_more_than_there_are(k: int) -> None:
     fitted = embedded(20, seed=8)
-    assert_same(SbertTops(fitted).tops(np.arange(20), k), every_pair(fitted, np.arange(20), len(fitted.same), k))
+    found, full = (
+        SbertTops(fitted, ties(fitted)).tops(np.arange(20), k),
+        every_pair(fitted, np.arange(20), k, ties(fitted)),
+    )
+    assert_same(found, full)

@@ -17,7 +17,7 @@ from capgrade.pipelines.measures.tops.scene_graph import SceneGraphTops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import assert_same
+from tests.pipelines.measures.tops.same import assert_same, ties
 
 TEXTS = [
     "a brown dog on a table", "two dogs play", "a dog", "", "of the", "a man rides a red bicycle",
@@ -37,7 +37,7 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
     params = SceneGraphParams(beta=beta, self_reference="left_out" if left_out else "included")
     fitted = SceneGraph(params).fit(make_captions(sets))
     n, some = len(fitted.total), np.arange(0, images, 2)
-    find = finder(fitted, n)
+    find = finder(fitted, ties(n))
     assert isinstance(find, SceneGraphTops)
     assert_same(find, n, some, k)
     rows = np.sort(rng.permutation(n)[:15])
@@ -47,7 +47,7 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
 
 def test_more_captions_than_there_are() -> None:
     fitted = SceneGraph(SceneGraphParams()).fit(make_captions(random_sets(12, seed=4)))
-    assert_same(finder(fitted, 12), len(fitted.total), np.arange(12), 500)
+    assert_same(finder(fitted, ties(fitted)), len(fitted.total), np.arange(12), 500)
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def scenes_of_coco(coco: Captions) -> FittedSceneGraph:
 @pytest.mark.parametrize("k", [1, 64])
 def test_real_captions_have_the_same_tops_with_few_pairs(scenes_of_coco: FittedSceneGraph, k: int) -> None:
     n = len(scenes_of_coco.total)
-    pairs = assert_same(finder(scenes_of_coco, n), n, np.arange(0, 5000, 40), k)
+    pairs = assert_same(finder(scenes_of_coco, ties(n)), n, np.arange(0, 5000, 40), k)
     assert pairs.mean() < n / 20
 
 
 def test_a_question_that_is_too_strict_would_be_seen(scenes_of_coco: FittedSceneGraph) -> None:
     """The comparison can fail: with captions said to weigh more than they do, some tops differ."""
     n, images = len(scenes_of_coco.total), np.arange(0, 5000, 40)
-    broken = SceneGraphTops(dataclasses.replace(scenes_of_coco, total=1.1 * scenes_of_coco.total))
-    full = every_pair(scenes_of_coco, images, n, 16)
+    broken = SceneGraphTops(dataclasses.replace(scenes_of_coco, total=1.1 * scenes_of_coco.total), ties(n))
+    full = every_pair(scenes_of_coco, images, 16, ties(n))
     assert not np.array_equal(broken.tops(images, 16).values, full.values)

@@ -18,6 +18,8 @@ from capgrade.pipelines.measures.tops.find import EveryPair, Selects, finder
 from capgrade.pipelines.measures.tops.selected import select
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
+from tests.pipelines.measures.tops.same import ties
+from tests.pipelines.sampling.test_offering import WORD, splitmix
 
 few = st.sampled_from([-1.5, -0.25, -0.0, 0.0, 1e-40, 0.25, 3.0, float("inf"), -float("inf")])
 
@@ -25,11 +27,33 @@ few = st.sampled_from([-1.5, -0.25, -0.0, 0.0, 1e-40, 0.25, 3.0, float("inf"), -
 @given(arrays(np.float32, (3, 11), elements=few), st.integers(1, 11), st.integers(1, 11))
 @settings(max_examples=200, deadline=None)
 def test_selects_as_a_sort_does(values: np.ndarray, k: int, width: int) -> None:
-    chunks = [torch.as_tensor(values[:, at : at + width]) for at in range(0, 11, width)]
-    rows, best = select(chunks, k)
+    chunks, (images, captions) = [torch.as_tensor(values[:, at : at + width]) for at in range(0, 11, width)], ties(11)
+    found = select(chunks, k, images[:3], captions)
+    assert found is not None
     for i, row in enumerate(values):
-        order = sorted(range(11), key=lambda c: (-row[c], c))[:k]
-        assert rows[i].tolist() == order and np.array_equal(best[i], row[order])
+        hashes = [splitmix((int(images[i]) + int(captions[c])) % WORD) for c in range(11)]
+        order = sorted(range(11), key=lambda c: (-row[c], hashes[c]))[:k]
+        assert found[0][i].tolist() == order and np.array_equal(found[1][i], row[order])
+
+
+@pytest.mark.parametrize("width", [1, 4, 11])
+def test_nothing_is_selected_by_half_of_a_hash(width: int) -> None:
+    """Two captions of one key: one of them is the last, or both are in, or both are out."""
+    images, captions = ties(11)
+    captions[[2, 8]] = captions[2]
+    order = sorted(range(11), key=lambda c: splitmix((int(images[0]) + int(captions[c])) % WORD))
+    first = order.index(2)
+    values = torch.zeros(1, 11)
+    for k in range(1, 11):
+        found = select([values[:, at : at + width] for at in range(0, 11, width)], k, images[:1], captions)
+        assert (found is None) == (k == first + 1)
+
+
+def test_all_pairs_decide_what_half_of_a_hash_does_not() -> None:
+    captions = make_captions([["a cat", "a dog"], ["a cat", "a cat"], ["a cat", "a cat"]])
+    moved = on_device._moved(choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions), torch.device("cpu"))
+    same = ties(6)._replace(captions=np.zeros(6, np.uint64))
+    assert finder(moved, same).tops(np.arange(3), 3).rows.tolist() == [[0, 1, 2], [0, 2, 3], [0, 2, 3]]
 
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -45,10 +69,10 @@ def test_equals_all_pairs_of_its_form(name: str, left_out: str, device: str, mon
     captions = make_captions([*random_sets(14, seed=5, least=2), ["", "a cat"], ["a cat", "a cat"]])
     params = MeasuresParams(**{name: {"self_reference": left_out}})
     moved = on_device._moved(choose([name], params)[name].fit(captions), torch.device(device))
-    find, images = finder(moved, captions.n_captions), np.array([3, 15, 0, 14])
+    find, images = finder(moved, ties(captions.n_captions)), np.array([3, 15, 0, 14])
     assert isinstance(find, EveryPair) and isinstance(moved, Selects)
     for k in (1, 5, captions.n_captions, captions.n_captions + 3):
-        mine, full = find.tops(images, k), every_pair(moved, images, captions.n_captions, k)
+        mine, full = find.tops(images, k), every_pair(moved, images, k, ties(captions.n_captions))
         assert np.array_equal(mine.rows, full.rows) and np.array_equal(mine.values, full.values)
 
 
@@ -60,7 +84,7 @@ def test_a_mixture_with_parts_on_a_device_is_scored_in_full(parts: tuple[str, st
     moved = on_device._moved(choose(["m"], params)["m"].fit(captions), torch.device("cpu"))
     images = np.arange(0, 60, 7)
     with patch.multiple(named, LEAST=named.NAMED, PAYS={}):
-        mine = finder(moved, captions.n_captions).tops(images, 3)
-    full = every_pair(moved, images, captions.n_captions, 3)
+        mine = finder(moved, ties(captions.n_captions)).tops(images, 3)
+    full = every_pair(moved, images, 3, ties(captions.n_captions))
     assert np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
     assert (mine.pairs == captions.n_captions).all()
