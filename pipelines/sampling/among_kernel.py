@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from capgrade.pipelines.sampling.cells import cell_of
-from capgrade.pipelines.sampling.kernel import descending, take, take_top
+from capgrade.pipelines.sampling.kernel import descending, lets_in, take, tied
 from capgrade.pipelines.sampling.keys import ANY, SHARE, UNIFORM, key_below, word
 from capgrade.pipelines.sampling.keys import LANES as KEYS
 from capgrade.pipelines.sampling.words import low_words
@@ -165,9 +165,11 @@ def offer_listed(begin, end, base, caption_keys, ptr, rows, marks, values, value
             for m in range(n_measures):
                 if marks[k] & (TOP << m):
                     high = descending(value_bits[m, k])
-                    slot = take_top(1 + m, high, seed, row, start, heap[b], size[b], limit[b])
-                    if slot >= 0:
-                        payload[b, slot] = mine
+                    most = limit[b, 1 + m]
+                    if high <= most:
+                        key, tied_row = tied(high, seed, row)
+                        if key < most or (key == most and lets_in(1 + m, key, tied_row, start, heap[b], limit[b])):
+                            payload[b, take(1 + m, key, tied_row, start, heap[b], size[b], limit[b])] = mine
                 if marks[k] & INSIDE:
                     cell, x = cell_of(edges, m, mine[m]), 1 + n_measures + m * behind[0, -1]
                     counts[b, m, cell] += 1

@@ -75,19 +75,13 @@ def lets_in(x, key, row, start, heap, limit):
 
 
 @njit(cache=True)
-def take_top(x, high, seed, row, start, heap, size, limit):
-    """The top x of an image takes a caption, from `descending` and the pair's seed, if it is among the best so far;
-    returns the slot for the caption's values, -1 for none."""
-    if high > limit[x]:
-        return np.int64(-1)
+def tied(high, seed, row):
+    """Key and row of a caption in a top, from `descending` and the pair's seed, whose hash decides between ties."""
     tie = mix(seed)
-    key, row = high | (tie >> HALF), (tie << HALF) | np.uint64(row)
-    if not lets_in(x, key, row, start, heap, limit):
-        return np.int64(-1)
-    return np.int64(take(x, key, row, start, heap, size, limit))
+    return high | (tie >> HALF), (tie << HALF) | np.uint64(row)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _after(key, row, other, other_row):
     return (key > other) | ((key == other) & (row > other_row))
 

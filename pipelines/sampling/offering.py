@@ -9,7 +9,7 @@ import numpy as np
 
 from capgrade.pipelines.sampling.cells import Cells, cell_of
 from capgrade.pipelines.sampling.gates import RUN, room_for_gates, set_gates
-from capgrade.pipelines.sampling.kernel import Layout, State, descending, take, take_top
+from capgrade.pipelines.sampling.kernel import Layout, State, descending, lets_in, take, tied
 from capgrade.pipelines.sampling.keys import ANY, key_below, word
 from capgrade.pipelines.sampling.keys import LANES as KEYS
 from capgrade.pipelines.sampling.marking import SLICE, mark, room_for_marks
@@ -42,9 +42,12 @@ def _take_marked(
             if key < ANY:
                 _keep(take(0, key, row, start, heap, size, limit), values, b, c, payload)
             for m in range(n_measures):
-                slot = take_top(1 + m, descending(bits[m, b, c]), seed, row, start, heap, size, limit)
-                if slot >= 0:
-                    _keep(slot, values, b, c, payload)
+                high = descending(bits[m, b, c])
+                most = limit[1 + m]
+                if high <= most:
+                    key, tied_row = tied(high, seed, row)
+                    if key < most or (key == most and lets_in(1 + m, key, tied_row, start, heap, limit)):
+                        _keep(take(1 + m, key, tied_row, start, heap, size, limit), values, b, c, payload)
                 cell = cell_of(edges, m, values[m, b, c])
                 if not run[m, 0] <= cell < run[m, 1]:
                     counts[m, cell] += 1
