@@ -135,9 +135,9 @@ def kth(ptr, values, k):
 @njit(cache=True)
 def choose(ptr, rows, values, k, seeds, keys):
     """The k best captions of each image in no order, equal ones by the hashes `seeds` of images and `keys` of captions
-    (`Ties`): int64 and float32 [images, k]."""
+    (`Ties`): int64 and float32 [images, k], 0 of an image without captions."""
     n_images = ptr.shape[0] - 1
-    best, of = np.empty((n_images, k), np.float32), np.empty((n_images, k), np.int64)
+    best, of = np.zeros((n_images, k), np.float32), np.zeros((n_images, k), np.int64)
     for b in range(n_images):
         n = 0
         for x in range(ptr[b], ptr[b + 1]):
