@@ -176,6 +176,13 @@ def test_written_files_are_read_by_plain_numpy(tmp_path: Path) -> None:
         write_npz(tmp_path, [replace(image, boxes=None)])
 
 
+def test_rows_of_square_features_are_regions(tmp_path: Path) -> None:
+    image = made("a", n=5, d=5)
+    write_npz(tmp_path, [image])
+    (found,) = read_npz(tmp_path)
+    assert (found.features == image.features).all() and (image.features != image.features.T).any()
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 6), st.booleans(), st.booleans(), st.sampled_from(["float16", "float32"]))
 def test_round_trip(
