@@ -26,8 +26,8 @@ MEANING = (
 )
 OF_RANDOM = "Any pair was as likely to be judged, so P holds for all pairs. Intervals are 95%."
 OF_CHOSEN = (
-    "The judged pairs were chosen, as similar pairs are. People accept more of such pairs than of others with the same "
-    "value, so P is too high, nobody knows by how much. How many pairs people accept can only be said as “at most”."
+    "The judged pairs were chosen because they looked similar. People accept more of such pairs than of other pairs "
+    "with the same value. So P is too high, by an unknown amount. The number of accepted pairs is told as “at most”."
 )
 
 
@@ -94,9 +94,9 @@ def _facts(found: dict[str, Any]) -> Facts:
     return Facts(
         {
             "likely captions per image, beside the given": f"{captions['pairs']:.2f}",
-            "of these accepted": accepted(captions),
+            "captions of these that people accept": accepted(captions),
             "likely images per caption, beside the given": f"{images['pairs']:.2f}",
-            "of these accepted by people": accepted(images),
+            "images of these that people accept": accepted(images),
             "likely pairs, all listed in likely.csv": f"{found['likely_pairs']:,}",
             "near-duplicate pairs of images": f"{found['near_duplicates']:,}",
             "given captions that fit nothing": "not known" if suspects is None else f"{suspects:,}",
