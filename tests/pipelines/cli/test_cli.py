@@ -93,7 +93,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("relevance", RelevanceParams(), ("measures", "dtype")),
         ("shards", ShardsParams(), ("measures", "top", "uniform", "seed")),
         ("publish", PublishParams(), ("name", "version")),
-        ("regions", RegionsParams(), ("detector", "boxes", "precision", "device", "workers", "unreadable", "dtype")),
+        ("regions", RegionsParams(), ("detector", "boxes", "device", "workers", "unreadable", "dtype")),
     ],
 )
 def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys, monkeypatch) -> None:
@@ -279,7 +279,7 @@ BAD = {
         "no licence given -> set publish.license",
     ),
     "shards of other captions": (
-        "publish --captions {t}/one --shards {w}/s --license mit --out {t}/o",
+        "publish --captions {t}/one --shards {w}/s --license mit --set publish.language=de --out {t}/o",
         "made from another captions table",
     ),
     "a judgement of nothing": (

@@ -219,10 +219,10 @@ def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: st
         for name in names:
             block = captions.image_ids, captions.caption_ids, name
             wanted = by_score(corpus, name)
-            matrix, known = dense.block(*block)
+            matrix, known, _ = dense.block(*block)
             assert known.all()
             close(matrix, wanted, name, "dense")
-            values, known = kept.block(*block)
+            values, known, _ = kept.block(*block)
             assert known[captions.owner, np.arange(captions.n_captions)].all()
             np.testing.assert_array_equal(values[known], matrix[known], err_msg=name)
             close(kept.exact(name).block(*block)[0], wanted, name, "exact")
