@@ -31,6 +31,8 @@ class Computed:
     fitted: Fitted
     n_images: int
     n_captions: int
+    low: float
+    high: float
     device: str = "cpu"
     sampled: bool = False
 
@@ -38,8 +40,8 @@ class Computed:
     def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
         """Fit the measure with these parameters. InputError for one that they do not have."""
         require_device(device)
-        fitted = choose([measure], params)[measure].fit(captions)
-        return cls(measure, fitted, captions.n_images, captions.n_captions, device)
+        made = choose([measure], params)[measure]
+        return cls(measure, made.fit(captions), captions.n_images, captions.n_captions, made.low, made.high, device)
 
     @property
     def measures(self) -> Sequence[str]:
@@ -79,3 +81,6 @@ class Computed:
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         images = np.arange(self.n_images)
         return images, self.fitted.score(images, np.array([caption]))[:, 0]
+
+    def span(self, measure: str) -> tuple[float, float]:
+        return self.low, self.high

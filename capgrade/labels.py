@@ -13,7 +13,8 @@ import numpy as np
 from capgrade.opening import Opened, opened
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.stored import RelevanceBlock
+from capgrade.stored import RelevanceBlock, Sampled
+from capgrade.unsampled import UNKNOWN, Unknown, stand_ins
 
 if TYPE_CHECKING:
     import torch
@@ -41,11 +42,11 @@ class Labels:
     ) -> Labels:  # fmt: skip
         """Open a folder of `capgrade shards`, `relevance` or `publish`, or a published dataset USER/NAME of the hub.
 
-        `measures` are those wanted (None: all); `split` is of a published dataset; `captions`, the folder of
-        `capgrade captions`, gives shards and dense relevance the ids of captions; `revision` is of the hub: a tag,
-        branch or commit. Arrow files are mapped into memory; of a published dataset 4 bytes per pair and as many a
-        measure are read. Raises InputError for what is damaged, unfinished, of another kind, or made for other
-        captions.
+        `measures` are those wanted (None: all); `split` chooses one of a published dataset, and must be that of other
+        labels; `captions`, the folder of `capgrade captions`, gives shards and dense relevance the ids of captions, and
+        must be what a dataset was published from; `revision` is of the hub: a tag, branch or commit. Arrow files are
+        mapped into memory; of a published dataset 4 bytes per pair and as many a measure are read. Raises InputError
+        for what is damaged, unfinished, of another kind, or made for other captions.
 
         >>> labels = Labels.load("dataset")
         >>> labels.measures
@@ -92,20 +93,28 @@ class Labels:
 
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
-        device: str | torch.device | None = None,
+        device: str | torch.device | None = None, unknown: Unknown = "mask",
     ) -> RelevanceBlock:  # fmt: skip
         """Relevance of captions to images: (relevance float32, known bool, weights float32), each [I, C].
 
         `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where it is given. `known`
         is False where a pair was not sampled; its relevance is 0 and means nothing. `weights` say how many pairs each
         stands for: 0 where it is not known, 1 where sampling kept it for certain, above 1 otherwise. Where every pair
-        is known they are 1. Raises InputError for an unknown id, row or measure.
+        is known they are 1.
+
+        `unknown` says what a pair that was not sampled gets. mask: what is said above. estimate: the estimated mean of
+        that image's captions that were not sampled (`capgrade.unsampled.estimates` has the formula, bias and variance).
+        bound: the image's last top value, which none of them exceeds. With both every cell counts as known, with
+        weight 1. Raises InputError for an unknown id, row or measure, and where nothing tells of
+        the pairs that were not sampled.
 
         >>> labels = Labels.load("dataset", measures=["cider"])
         >>> relevance, known, weights = labels.block(labels.image_ids[:2], labels.caption_ids[:10])
         >>> relevance.shape, bool(known[0, :5].all()), bool((weights[0, :5] == 1).all())
         ((2, 10), True, True)
         """
+        if unknown not in UNKNOWN:
+            raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN)}")
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and (found := self.opened.stored_on(device, images, captions, measure)) is not None:
@@ -114,6 +123,10 @@ class Labels:
         block = RelevanceBlock(*(np.zeros(shape, kind) for kind in (np.float32, np.bool_, np.float32)))
         if block.relevance.size:
             self.opened.stored.fill(images, captions, measure, block)
+        if unknown != "mask" and isinstance(self.opened.stored, Sampled):
+            others = stand_ins(self.opened.stored, measure, unknown, self.opened.file)[images]
+            np.copyto(block.relevance, others[:, None], where=~block.known)
+            block.known[:], block.weights[:] = True, 1
         if device is None:
             return block
         with needs("train"):

@@ -14,7 +14,7 @@ from capgrade.computed import Computed
 from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.reads import require_read
 from capgrade.pipelines.publish.named import EXACT, as_named
-from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
+from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs, published_reasons
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
@@ -97,11 +97,7 @@ def opened(
     kind = parse_manifest(folder / MANIFEST)["kind"]
     if kind not in KINDS:
         raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(KINDS)}")
-    if kind == "publish" and captions is not None:
-        raise InputError("a published dataset has its captions", file=folder, remedy="leave captions out")
-    if kind != "publish" and split is not None:
-        raise InputError(f"a {kind} folder is of one split", file=folder, remedy="leave split out")
-    return KINDS[kind](folder, measures, split if kind == "publish" else captions)
+    return KINDS[kind](folder, measures, split, captions)
 
 
 def _from_hub(where: str, revision: str | None) -> Path:
@@ -121,8 +117,10 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
     return list(known if measures is None else measures)
 
 
-def _published(folder: Path, measures: Sequence[str] | None, split: str | Path | None) -> Opened:
-    manifest, captions = published_captions(folder, None if split is None else str(split))
+def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Opened:
+    manifest, captions = published_captions(folder, split)
+    if source is not None:
+        _require_same(captions, read_captions(Path(source), split or captions.split), folder)
     calibrated = manifest.get("calibration", {}).get("columns", {})
     names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
     pairs = list(published_pairs(folder, manifest, captions, names))
@@ -134,9 +132,23 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | Path |
     values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
     weights = np.ascontiguousarray(np.concatenate([part.weight for part in pairs]))
     _finite({**values, "weight": weights}, folder)
-    stored = Sampled(names, captions.n_captions, [Part(start, caption, weights, values)])
+    part = Part(start, caption, weights, values)
+    stored = Sampled(names, captions.n_captions, [part], lambda: published_reasons(folder, manifest, captions.split))
     found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
     return replace(found, calibrated=calibrated)
+
+
+def _require_same(published: Captions, given: Captions, folder: Path) -> None:
+    """InputError unless both tables have the same captions of the same images in the same rows."""
+    columns = ["image_id", "caption_id", "caption"]
+    if not published.table.select(columns).equals(given.table.select(columns)):
+        remedy = f"give the captions it was published from, or choose its split '{published.split}' of them"
+        raise InputError(f"published from other captions than split '{given.split}'", file=folder, remedy=remedy)
+
+
+def _require_split(found: str | None, split: str | None, folder: Path) -> None:
+    if split not in (None, found):
+        raise InputError(f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split")
 
 
 def _finite(values: dict[str, np.ndarray], folder: Path) -> None:
@@ -146,8 +158,9 @@ def _finite(values: dict[str, np.ndarray], folder: Path) -> None:
             raise InputError(f"column '{name}' has no value", file=folder, row=row, remedy="publish it again")
 
 
-def _shards(folder: Path, measures: Sequence[str] | None, captions: str | Path | None) -> Opened:
+def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Opened:
     shards = read_shards(folder)
+    _require_split(shards.metadata["split"], split, folder)
     table = None if captions is None else read_captions(Path(captions), shards.metadata["split"])
     if table is not None:
         shards.require(table)
@@ -157,7 +170,7 @@ def _shards(folder: Path, measures: Sequence[str] | None, captions: str | Path |
         image_ids += batch["image_id"].to_pylist()
         parts.append(_part(batch, names))
         _own(batch, shards, owner)
-    stored = Sampled(names, n_captions, parts)
+    stored = Sampled(names, n_captions, parts, lambda: _reasons(shards))
     made_with = shards.metadata["params"]["measures"]
     if table is not None:
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
@@ -170,6 +183,11 @@ def _part(batch: pa.RecordBatch, names: Sequence[str]) -> Part:
     return Part(offsets - offsets[0], flat.pop("captions"), flat.pop("weight"), flat)
 
 
+def _reasons(shards: Shards) -> tuple[Sequence[str], Sequence[np.ndarray]]:
+    """As `Reasons`, mapped."""
+    return shards.metadata["reasons"], [batch["reasons"].flatten().to_numpy() for batch in shards.batches()]
+
+
 def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:
     """Own captions are always kept, and say so."""
     row, flat = pair_columns(batch)
@@ -178,11 +196,12 @@ def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:
     owner[flat["captions"].to_numpy()[own]] = batch["image"].to_numpy()[row[own]]
 
 
-def _relevance(folder: Path, measures: Sequence[str] | None, captions: str | Path | None) -> Opened:
+def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Opened:
     files = [Path(name) for name in sorted(read_manifest(folder, "relevance")["files"]) if name.endswith(".arrow")]
     names = _chosen(measures, [file.stem for file in files], folder)
     matrices = {name: read_relevance(folder / f"{name}.arrow") for name in names}
     first = next(iter(matrices.values()))
+    _require_split(first.metadata.get("split"), split, folder)
     if captions is None:
         return Opened(folder, Dense(matrices), first.image_ids, first.n_captions)
     table = read_captions(Path(captions), first.metadata.get("split"))
@@ -201,7 +220,7 @@ def _of_captions(
     )  # fmt: skip
 
 
-KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | Path | None], Opened]] = {
+KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Opened]] = {
     "shards": _shards,
     "relevance": _relevance,
     "publish": _published,

@@ -58,9 +58,13 @@ class Stored(Protocol):
         """The images whose label is known, int, and their values, float32."""
         ...
 
+    def span(self, measure: str) -> tuple[float, float]:
+        """The smallest and the largest value that is known, or what bounds them."""
+        ...
+
 
 @intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
+def pointer(typing: Any, address: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
@@ -79,9 +83,9 @@ def _columns(captions, last, before):
 def _fill_sampled(images, runs, sizes, labels, stands_for, last, before, values, known, weights):
     for i in range(len(images)):
         size = sizes[images[i]]
-        kept = carray(_pointer(runs[images[i]]), size, np.int32)
-        stored = carray(_pointer(labels[images[i]]), size, np.float32)
-        weight = carray(_pointer(stands_for[images[i]]), size, np.float32)
+        kept = carray(pointer(runs[images[i]]), size, np.int32)
+        stored = carray(pointer(labels[images[i]]), size, np.float32)
+        weight = carray(pointer(stands_for[images[i]]), size, np.float32)
         for k in range(size):
             j = last[kept[k]]
             while j >= 0:
@@ -95,7 +99,7 @@ def _fill_sampled(images, runs, sizes, labels, stands_for, last, before, values,
 def _fill_dense(images, captions, columns, rows, n_captions, values):
     """Captions ascend, for memory is read ahead; `columns` are theirs in the batch."""
     for i in range(len(images)):
-        stored = carray(_pointer(rows[images[i]]), n_captions, values.dtype)
+        stored = carray(pointer(rows[images[i]]), n_captions, values.dtype)
         for j in range(len(captions)):
             values[i, columns[j]] = stored[captions[j]]
 
@@ -112,6 +116,10 @@ class Part:
     values: Mapping[str, np.ndarray]
 
 
+# The names of the reasons, and of each part why its pairs were kept: uint32 [pairs], bit k set for reason k.
+Reasons = Callable[[], tuple[Sequence[str], Sequence[np.ndarray]]]
+
+
 @dataclass
 class Sampled:
     """The pairs that sampling kept: of every image a run, wherever it lies."""
@@ -119,7 +127,9 @@ class Sampled:
     measures: Sequence[str]
     n_captions: int
     parts: Sequence[Part]
+    reasons: Reasons
     sampled: bool = True
+    stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # for unknown pairs, of each image
     _local: threading.local = field(default_factory=threading.local)
 
     @cached_property
@@ -139,6 +149,20 @@ class Sampled:
     def _labels(self) -> dict[str, np.ndarray]:
         return {name: self._where(part.values[name] for part in self.parts) for name in self.measures}
 
+    def runs(self, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """int64 [n_images] each: addresses of the captions of each image, how many, addresses of values and weights."""
+        return self._runs, self.sizes, self._labels[measure], self._weights
+
+    def kept_for(self, *names: str) -> list[np.ndarray]:
+        """bool [pairs] of each part: kept for one of these reasons. Read anew each time."""
+        known, parts = self.reasons()
+        wanted = np.uint32(sum(1 << bit for bit, name in enumerate(known) if name in names))
+        return [bits & wanted > 0 for bits in parts]
+
+    def span(self, measure: str) -> tuple[float, float]:
+        found = [part.values[measure] for part in self.parts if len(part.captions)]
+        return float(min(values.min() for values in found)), float(max(values.max() for values in found))
+
     def _where(self, columns: Iterable[np.ndarray]) -> np.ndarray:
         """int64 [n_images]: the addresses of each image's run of a column of 4 bytes, given of each part."""
         return np.concatenate(
@@ -152,8 +176,7 @@ class Sampled:
         _columns(captions, last, before)
 
         def some(here: slice) -> None:
-            stored = self._runs, self.sizes, self._labels[measure], self._weights
-            _fill_sampled(images[here], *stored, last, before, *(cells[here] for cells in block))
+            _fill_sampled(images[here], *self.runs(measure), last, before, *(cells[here] for cells in block))
 
         _in_threads(some, len(images), len(captions))
         last[captions] = -1
@@ -222,6 +245,10 @@ class Dense:
         matrix = self.matrices[measure]
         images = np.arange(sum(batch.num_rows for batch in matrix.batches))
         return images, matrix.cells(images, np.array([caption]))[:, 0]
+
+    def span(self, measure: str) -> tuple[float, float]:
+        found = [batch["relevance"].flatten().to_numpy() for batch in self.matrices[measure].batches]
+        return float(min(values.min() for values in found)), float(max(values.max() for values in found))
 
 
 def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:

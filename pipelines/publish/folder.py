@@ -13,7 +13,8 @@ from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTU
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.figures import draw_distributions
 from capgrade.pipelines.publish.own_pairs import own_without_themselves
-from capgrade.pipelines.publish.tables import hub_split, write_captions, write_pairs
+from capgrade.pipelines.publish.published import hub_split
+from capgrade.pipelines.publish.tables import write_captions, write_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest, write_text

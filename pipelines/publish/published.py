@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,11 @@ class PublishedPairs:
     weight: np.ndarray
 
 
+def hub_split(split: str) -> str:
+    """A split name that `datasets` accepts: letters, digits and `_` (train+restval becomes train_restval)."""
+    return re.sub(r"\W", "_", split)
+
+
 def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
     """The manifest of a published folder, or of its copy from the hub, and the captions of a split.
 
@@ -68,6 +74,19 @@ def published_pairs(
         yield PublishedPairs(image.to_numpy(), caption.to_numpy(), numbers, original, weight)
 
 
+def published_reasons(folder: Path, manifest: dict[str, Any], split: str) -> tuple[Sequence[str], Sequence[np.ndarray]]:
+    """The names of the reasons, and why each pair of a split was kept: one array uint32 [pairs], bit k for name k."""
+    names, parts = pa.array([], pa.string()), []
+    for path in _files(folder, manifest, f"relevance/{split}"):
+        reasons = _parquet(path, ["reasons"])["reasons"].combine_chunks()
+        said = pc.list_flatten(reasons)
+        names = pc.unique(pa.concat_arrays([names, said]))
+        bits = np.left_shift(np.uint64(1), pc.index_in(said, names).to_numpy().astype(np.uint64))
+        pair = pc.list_parent_indices(reasons).to_numpy()
+        parts.append(np.bincount(pair, bits, len(reasons)).astype(np.uint32))
+    return names.to_pylist(), [np.concatenate(parts)]
+
+
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
     """From what `MeasuresParams.used` wrote. Imported matrices are left out, and mixtures with them: their labels are
     in the pairs."""
@@ -79,9 +98,9 @@ def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
 def _chosen(split: str | None, known: list[str], folder: Path) -> str:
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
-    if not known or (split is not None and split not in known):
+    if not known or (split is not None and hub_split(split) not in known):
         raise InputError(f"no split '{split}'", file=folder, remedy=f"choose from: {', '.join(known)}")
-    return known[0] if split is None else split
+    return known[0] if split is None else hub_split(split)
 
 
 def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:

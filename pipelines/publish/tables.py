@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.calibrated import Calibrated
+from capgrade.pipelines.publish.published import hub_split
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
@@ -38,11 +38,6 @@ class Table:
     def rows(self) -> int:
         """Of all its files."""
         return sum(self.files.values())
-
-
-def hub_split(split: str) -> str:
-    """A split name that `datasets` accepts: letters, digits and `_` (train+restval becomes train_restval)."""
-    return re.sub(r"\W", "_", split)
 
 
 def write_captions(captions: Captions, out: Path) -> Table:

@@ -293,7 +293,8 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
         (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
         (lambda: Labels.load(made / "dataset", split="dev"), "no split 'dev' -> choose from: train"),
-        (lambda: Labels.load(made / "shards", split="train"), "a shards folder is of one split"),
+        (lambda: Labels.load(made / "shards", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
+        (lambda: Labels.load(made / "relevance", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
         (lambda: Labels.load(made / "captions"), "a captions folder -> give a folder of capgrade shards"),
         (lambda: Labels.load(tmp_path), "no manifest.json: no labels"),
         (lambda: Labels.load(tmp_path / "gone"), "no such folder, nor a dataset USER/NAME"),
@@ -320,9 +321,10 @@ def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
     from tests.conftest import caption_table, random_sets, write_captions_folder
 
     write_captions_folder(other, [caption_table(random_sets(12), "train")])
-    for kind in ("shards", "relevance"):
+    for kind in SOURCES:
         with pytest.raises(InputError, match="captions"):
             Labels.load(made / kind, captions=other)
+    assert Labels.load(made / "dataset", captions=made / "captions").n_captions == 60
 
 
 def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
