@@ -334,6 +334,7 @@ class TrainParams(Block):
     loss: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)] = ({"name": "triplet"},)
     measure: str = "sbert"  # relevance, where a loss asks for it
     relevance: Literal["exact", "shards"] = "exact"  # computed for each batch, or looked up
+    unknown: Literal["estimate", "mask", "bound"] = "estimate"  # what a looked-up pair gets that was not sampled
     relevance_of: Literal["image_set", "caption"] = "image_set"  # to all captions of the image, or to the paired one
     split: str = "train"
     validation: str | None = "val"  # None: no validation, the last epoch is kept

@@ -48,7 +48,13 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/models.md), or one of params.yaml.")
     ] = None,
-    shards: Annotated[Path | None, typer.Option(help="For train.relevance=shards or train.composition=seeded.")] = None,
+    shards: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels for train.relevance=shards or train.composition=seeded: a folder of `capgrade shards`, "
+            "`relevance` or `publish`, or USER/NAME of the hub."
+        ),
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
     validation: Annotated[str | None, typer.Option(help="Split to validate on. Default: val, else dev.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,

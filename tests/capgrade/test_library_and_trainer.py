@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels, evaluate, losses
+from capgrade.batches import Neighbours
 from capgrade.losses import COUNTED
-from capgrade.schemas.captions import read_captions
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.data.relevance import SampledRelevance
+from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, score
 from capgrade.trainer.evaluation.task import DIRECTIONS, Task
 from capgrade.trainer.losses import make_loss
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.metrics import CATALOGUE
+from capgrade.unsampled import UNKNOWN
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.trainer.evaluation.test_evaluate import captions_folder, relevance_folder
 
@@ -40,7 +40,7 @@ class World:
 
     folder: Path
     sampled: dict[str, Labels]  # by kind of folder
-    looked_up: dict[str, SampledRelevance]  # by measure, as the trainer reads them
+    looked_up: dict[tuple[str, str], LookedUp]  # by kind of folder and measure, as the trainer reads them
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     publish = ["--captions", str(captions), "--shards", str(folder / "shards"), "--license", "cc-by-4.0"]
     assert call("publish", *publish, "--out", str(folder / "dataset")) == 0
     sampled = {"shards": Labels.load(folder / "shards", captions=captions), "dataset": Labels.load(folder / "dataset")}
-    shards, table = read_shards(folder / "shards"), read_captions(captions, "train")
-    return World(folder, sampled, {name: SampledRelevance(shards, table, name) for name in MEASURES})
+    looked_up = {
+        (kind, measure): LookedUp.load(folder / kind, captions, "train", measure, "mask")
+        for kind in sampled
+        for measure in MEASURES
+    }
+    return World(folder, sampled, looked_up)
 
 
 def options_of(name: str) -> dict[str, float]:
@@ -70,12 +74,13 @@ def options_of(name: str) -> dict[str, float]:
 def test_a_loss_of_sampled_labels_is_that_of_the_trainer(world, name, kind, data):
     """Batches as the trainer makes them: pairs, in which an image may come twice."""
     labels, measure = world.sampled[kind], data.draw(st.sampled_from(MEASURES))
+    other = {"shards": "dataset", "dataset": "shards"}[kind]  # the trainer reads the same pairs from the other folder
     drawn = st.lists(st.integers(0, labels.n_captions - 1), min_size=1, max_size=14, unique=True)
     rows = np.array(data.draw(drawn))
     images = labels.owner[rows]
     scores = torch.from_numpy(np.random.default_rng(data.draw(st.integers(0, 99))).uniform(-1, 1, (len(rows),) * 2))
     own = torch.from_numpy(Batch(None, None, images, rows).own)  # type: ignore[arg-type]
-    looked_up = [torch.from_numpy(found) for found in world.looked_up[measure].block(images, rows)]
+    looked_up = [torch.from_numpy(found) for found in world.looked_up[other, measure].block(images, rows)]
     block = labels.block(images, rows, measure, device="cpu")
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(block, looked_up, strict=True))
     batch = ScoredBatch(scores, own, *looked_up, in_order=True)
@@ -83,6 +88,31 @@ def test_a_loss_of_sampled_labels_is_that_of_the_trainer(world, name, kind, data
     given_ = [own] if name not in GRADED else [block.relevance, own, block.known]
     given_ += [block.weights] if name in COUNTED else []
     assert float(FUNCTIONS[name](scores, *given_, **options_of(name))) == float(trained)
+
+
+@pytest.mark.parametrize("kind", ["shards", "dataset"])
+@pytest.mark.parametrize("unknown", UNKNOWN)
+@settings(max_examples=12, **ONES)
+@given(data=st.data())
+def test_a_block_of_the_trainer_is_that_of_the_library(world, kind, unknown, data):
+    """From shards and from the dataset that was published from them."""
+    other = {"shards": "dataset", "dataset": "shards"}[kind]
+    measure = data.draw(st.sampled_from(MEASURES))
+    rows = np.array(data.draw(st.lists(st.integers(0, len(world.sampled[kind].owner) - 1), min_size=1, max_size=14)))
+    images = world.sampled[kind].owner[rows]
+    ours = world.sampled[kind].block(images, rows, measure, unknown=unknown)
+    theirs = replace(world.looked_up[other, measure], unknown=unknown).block(images, rows)
+    assert np.array_equal(ours.relevance, theirs.relevance)
+    ones = (np.ones_like(ours.known), np.ones_like(ours.weights)) if unknown != "mask" else theirs[1:]
+    assert np.array_equal(ours.known, ones[0]) and np.array_equal(ours.weights, ones[1])
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_same_captions_are_kept_for_a_measure_in_shards_and_the_dataset(world, measure):
+    every = np.ones(world.sampled["shards"].n_captions, bool)
+    one, other = (Neighbours.kept_for(labels, measure, every) for labels in world.sampled.values())
+    assert np.array_equal(one.start, other.start) and np.array_equal(one.captions, other.captions)
+    assert len(one.captions) > 20
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -6,9 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from capgrade.batches import Neighbours
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.data.relevance import SampledRelevance
+from capgrade.trainer.data.relevance import LookedUp
 
 Composition = Literal["random", "seeded"]
 
@@ -18,7 +19,7 @@ class BatchPlan:
 
     random: every caption once an epoch, in random order; the rest that fills no batch is left out, another each
     epoch, or without `drop_last` is a smaller batch, if it has two pairs. seeded: half of each random batch stays; each
-    of these pairs brings one whose caption the shards keep as relevant to its image (`SampledRelevance.partners`), so
+    of these pairs brings one whose caption the shards keep as relevant to its image (`Neighbours.kept_for`), so
     that graded positives meet, and what is still missing comes from the other half. Epochs 2k and 2k + 1 share their
     random batches and keep one half each, so every caption of them comes at least once in two epochs, and a partner as
     often as it is drawn. A rest stays as it is.
@@ -28,7 +29,7 @@ class BatchPlan:
 
     def __init__(
         self, pairs: Pairs, batch_size: int, composition: Composition = "random", seed: int = 0,
-        partners: SampledRelevance | None = None, unique_images: bool = False, drop_last: bool = True,
+        partners: LookedUp | None = None, unique_images: bool = False, drop_last: bool = True,
     ) -> None:  # fmt: skip
         self.pairs, self.size, self.seed, self.unique_images = pairs, batch_size, seed, unique_images
         self.drop_last, self._owner = drop_last, pairs.captions.owner
@@ -61,7 +62,7 @@ class BatchPlan:
         batches, rests = self._random(np.random.default_rng([self.seed, number // 2]))
         batches = np.roll(batches, -half * (number % 2), axis=1)
         kept, rest = batches[:, :half], batches[:, half:]
-        brought = self._brought(kept, np.random.default_rng([self.seed, number, 1]))
+        brought = self._partners.drawn(self._owner[kept], np.random.default_rng([self.seed, number, 1]), kept)
         return [*(self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)), *rests]
 
     def _random(self, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -79,29 +80,20 @@ class BatchPlan:
         together = rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
         return together, [] if self.drop_last else rests
 
-    def _brought(self, kept: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """For each row of `kept` a partner of its image; itself where there is none."""
-        assert self._partners is not None
-        start, captions = self._partners
-        first = start[self._owner[kept]]
-        count = start[self._owner[kept] + 1] - first
-        drawn = first + (rng.random(kept.shape) * count).astype(np.int64)
-        return np.where(count > 0, captions[np.minimum(drawn, len(captions) - 1)], kept)
-
     def _distinct(self, rows: np.ndarray) -> np.ndarray:
         """The first `batch_size` different captions (or images) of `rows`, in their order."""
         _, first = np.unique(self._owner[rows] if self.unique_images else rows, return_index=True)
         return rows[np.sort(first)][: self.size]
 
 
-def _partners(pairs: Pairs, sampled: SampledRelevance | None) -> tuple[np.ndarray, np.ndarray]:
+def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
     """Partners of each image among the captions that are learnt from."""
-    if sampled is None:
+    if labels is None:
         raise InputError("seeded batches need the sampled captions of each image", remedy="give --shards")
     allowed = np.zeros(pairs.captions.n_captions, np.bool_)
     allowed[pairs.rows] = True
-    start, captions = sampled.partners(allowed)
-    if not np.diff(start)[pairs.captions.owner[pairs.rows]].any():
+    found = Neighbours.kept_for(labels.labels, labels.measure, allowed)
+    if not np.diff(found.start)[pairs.captions.owner[pairs.rows]].any():
         problem = "no caption is sampled as relevant to another image"
-        raise InputError(problem, file=sampled.folder, remedy="raise shards.top, or train.composition=random")
-    return start, captions
+        raise InputError(problem, file=labels.folder, remedy="raise shards.top, or train.composition=random")
+    return found

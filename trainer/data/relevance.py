@@ -1,27 +1,28 @@
-"""Relevance of a batch's captions to its images: looked up in sampled shards, or computed by a fitted measure."""
+"""Relevance of a batch's captions to its images: looked up in labels, or computed by a fitted measure."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
+from capgrade.labels import Labels
 from capgrade.pipelines.measures import Measure
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.shards import Shards, pair_columns
 from capgrade.stored import RelevanceBlock
 from capgrade.trainer.data.intra_modal import against_captions, own_spread
+from capgrade.unsampled import Unknown
 
 __all__ = [
     "BatchRelevance",
     "ExactRelevance",
+    "LookedUp",
     "RelevanceBlock",
     "RelevanceOf",
-    "SampledRelevance",
     "learnt_from",
     "own_spread",
 ]
@@ -32,84 +33,59 @@ RelevanceOf = Literal["image_set", "caption"]
 class BatchRelevance(Protocol):
     """Relevance between the images and captions of a batch; values are in low..high."""
 
-    low: float
-    high: float
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
         """Of image numbers [n] and caption rows [m], int64."""
         ...
 
 
-@njit(nogil=True, cache=True)
-def _look_up(images, captions, start, kept, stored, stored_weights, values, known, weights):
-    for i in range(len(images)):
-        first, last = start[images[i]], start[images[i] + 1]
-        for j in range(len(captions)):
-            low, high = first, last
-            while low < high:
-                middle = (low + high) // 2
-                if kept[middle] < captions[j]:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < last and kept[low] == captions[j]:
-                values[i, j] = stored[low]
-                known[i, j] = True
-                weights[i, j] = stored_weights[low]
+@dataclass(frozen=True)
+class LookedUp:
+    """Labels that were made before, of one measure: relevance to all captions of an image.
 
-
-class SampledRelevance:
-    """The pairs that `capgrade shards` kept, with one of its measures; an image's own captions are always among them.
-
-    Relevance is to all captions of an image. 13 bytes per pair in memory. InputError for shards of other captions, and
-    a measure they do not have.
+    `unknown` says what a pair that was not sampled gets, as in `Labels.block`; but for "mask" every pair is then known
+    to a loss, as it is where labels hold every pair.
     """
 
-    def __init__(self, shards: Shards, captions: Captions, measure: str) -> None:
-        shards.require(captions)
-        if measure not in shards.measures:
-            remedy = f"choose from: {', '.join(shards.measures)}"
-            raise InputError(f"no measure '{measure}' in these shards", file=shards.folder, remedy=remedy)
-        names = shards.metadata["reasons"]
-        own = _bits(names, "own")
-        relevant = _bits(names, f"top_{measure}", f"window_{measure}")
-        sizes, kept, values, brings, weights = [], [], [], [], []
-        for batch in shards.batches():  # in image order, captions rising within an image
-            _, flat = pair_columns(batch)
-            reasons = flat["reasons"].to_numpy()
-            sizes.append(np.diff(batch["captions"].offsets.to_numpy()))
-            kept.append(flat["captions"].to_numpy())
-            values.append(flat[measure].to_numpy())
-            weights.append(flat["weight"].to_numpy())
-            brings.append((reasons & relevant > 0) & (reasons & own == 0))
-        self.folder = shards.folder
-        self.start = np.concatenate([[0], np.cumsum(np.concatenate(sizes), dtype=np.int64)])
-        self.captions, self.values = np.concatenate(kept), np.concatenate(values)
-        self._weights = np.concatenate(weights)
-        self.low, self.high = float(self.values.min()), float(self.values.max())
-        self._brings = np.concatenate(brings)
+    labels: Labels
+    measure: str
+    unknown: Unknown = "estimate"
+
+    @classmethod
+    def load(cls, where: Path, captions_dir: Path, split: str, measure: str, unknown: Unknown) -> LookedUp:
+        """Of shards, dense relevance or a published dataset (a folder, or USER/NAME of the hub). InputError for what
+        was made from other captions than these, and for a measure that it does not have."""
+        return cls(Labels.load(where, measures=[measure], split=split, captions=captions_dir), measure, unknown)
+
+    @property
+    def folder(self) -> Path:
+        """Where they lie on this machine."""
+        return Path(self.labels.opened.file)
+
+    @cached_property
+    def _span(self) -> tuple[float, float]:
+        return self.labels.opened.stored.span(self.measure)
+
+    @property
+    def low(self) -> float:
+        """The least that is known."""
+        return self._span[0]
+
+    @property
+    def high(self) -> float:
+        """The most that is known."""
+        return self._span[1]
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
-        """As `BatchRelevance.block`: 0, not known and of no weight where a pair was not sampled."""
-        values, weights = np.zeros((2, len(images), len(captions)), np.float32)
-        known = np.zeros(values.shape, np.bool_)
-        stored = self.start, self.captions, self.values, self._weights
-        _look_up(images, captions, *stored, values, known, weights)
-        return RelevanceBlock(values, known, weights)
-
-    def partners(self, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Captions of other images kept for the top or a window of the measure, those that are `allowed`, bool
-        [n_captions]: where each image's start, int64 [n_images + 1], and their rows.
-
-        Windows cover the whole range of the measure, so partners are of every grade.
-        """
-        fits = self._brings & allowed[self.captions]
-        return np.concatenate([[0], np.cumsum(fits)])[self.start], self.captions[fits].astype(np.int64)
-
-
-def _bits(names: list[str], *wanted: str) -> np.uint32:
-    """The bits of `reasons` that stand for these."""
-    return np.uint32(sum(1 << k for k, name in enumerate(names) if name in wanted))
+        """As `BatchRelevance.block`."""
+        found = self.labels.block(images, captions, self.measure, unknown=self.unknown)
+        whole = self.unknown != "mask" or not self.labels.opened.stored.sampled
+        return RelevanceBlock(found.relevance) if whole else found
 
 
 def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:

@@ -20,11 +20,10 @@ from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
-from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
-from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, SampledRelevance, learnt_from, own_spread
+from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
@@ -47,13 +46,14 @@ class Data:
 
     captions: Path
     regions: Path | None = None
-    shards: Path | None = None
+    shards: Path | None = None  # labels made before: shards, dense or published, or USER/NAME of the hub
     images: Path | None = None  # pictures, of a model that reads them
 
-    def digests(self, images: dict[str, str]) -> dict[str, str]:
-        """Of the captions, the images (`image_digest`) and the shards."""
-        shards = {} if self.shards is None else {"shards": digest(self.shards / MANIFEST)}
-        return {"captions": digest(self.captions / MANIFEST), **images, **shards}
+    def digests(self, images: dict[str, str], shards: LookedUp | None) -> dict[str, str]:
+        """Of the captions, the images (`image_digest`) and the labels, wherever they were read."""
+        folders = {"captions": self.captions, **({} if shards is None else {"shards": shards.folder})}
+        found = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
+        return {**found, **images}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,12 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
     read = image_digest(store, [captions] if held_out is None else [captions, held_out])
-    inputs = {**data.digests(read), **read_by([params.measure], measures), **model_inputs(config), **_initial(params)}
+    inputs = {
+        **data.digests(read, shards),
+        **read_by([params.measure], measures),
+        **model_inputs(config),
+        **_initial(params),
+    }
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
@@ -164,7 +169,7 @@ def model_inputs(config: Config) -> dict[str, str]:
     }
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> SampledRelevance | None:
+def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> LookedUp | None:
     """The shards that were given. InputError when this run would not read them."""
     if data.shards is None:
         return None
@@ -173,11 +178,11 @@ def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozens
         problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
         remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
         raise InputError(problem, file=data.shards, remedy=remedy)
-    return SampledRelevance(read_shards(data.shards), captions, params.measure)
+    return LookedUp.load(data.shards, data.captions, captions.split, params.measure, params.unknown)
 
 
 def _relevance(
-    params: TrainParams, measures: MeasuresParams, captions: Captions, rows: np.ndarray, shards: SampledRelevance | None
+    params: TrainParams, measures: MeasuresParams, captions: Captions, rows: np.ndarray, shards: LookedUp | None
 ) -> BatchRelevance:
     """Labels of the captions that are learnt from, `rows`. InputError where the source knows of others too."""
     whole = len(rows) == captions.n_captions
@@ -189,10 +194,12 @@ def _relevance(
         problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
         raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")
     assert shards is not None
+    nothing = np.empty(0, np.int64)
+    shards.block(nothing, nothing)  # what stands for unknown pairs is estimated now, or refused
     return shards
 
 
-def _plan(params: TrainParams, pairs: Pairs, shards: SampledRelevance | None) -> BatchPlan:
+def _plan(params: TrainParams, pairs: Pairs, shards: LookedUp | None) -> BatchPlan:
     options = params.seed, shards, params.unique_images, params.drop_last
     return BatchPlan(pairs, params.batch_size, params.composition, *options)
 

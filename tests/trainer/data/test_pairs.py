@@ -13,17 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.batches import Neighbours
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.schemas.shards import read_shards
 from capgrade.trainer.data.batches import BatchPlan
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.prefetch import prefetched
-from capgrade.trainer.data.relevance import SampledRelevance
+from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Words
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
@@ -55,8 +55,8 @@ def pairs(folder: Path) -> Pairs:
 
 
 @pytest.fixture(scope="module")
-def sampled(folder: Path, pairs: Pairs) -> SampledRelevance:
-    return SampledRelevance(read_shards(folder / "shards"), pairs.captions, "rouge_l")
+def sampled(folder: Path) -> LookedUp:
+    return LookedUp.load(folder / "shards", folder / "captions", "train", "rouge_l", "mask")
 
 
 def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
@@ -175,7 +175,9 @@ def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, compositi
 def test_seeded_batches_keep_half_and_bring_partners_of_it(pairs, sampled, size):
     rows = DataShare(captions_per_image=2).rows(pairs.captions)
     plan = BatchPlan(some(pairs, rows), size, "seeded", 0, sampled)
-    start, partners = sampled.partners(np.isin(np.arange(pairs.captions.n_captions), rows))
+    allowed = np.isin(np.arange(pairs.captions.n_captions), rows)
+    neighbours = Neighbours.kept_for(sampled.labels, "rouge_l", allowed)
+    start, partners = neighbours.start, neighbours.captions
     half = (size + 1) // 2
     seen = []
     for number in (2, 3):

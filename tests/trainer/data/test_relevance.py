@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from capgrade.batches import Neighbours
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.embeddings import embed
 from capgrade.pipelines.shards import shards
@@ -17,9 +16,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.intra_modal import against_captions
-from capgrade.trainer.data.relevance import ExactRelevance, SampledRelevance, _look_up, learnt_from, own_spread
+from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from capgrade.unsampled import Unknown
+from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))
 
@@ -32,26 +32,13 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Captions, Shards]
     return read_captions(folder / "captions"), read_shards(folder / "shards")
 
 
+def looked_up(found: Shards, measure: str, unknown: Unknown = "estimate") -> LookedUp:
+    return LookedUp.load(found.folder, found.folder.parent / "captions", "train", measure, unknown)
+
+
 def dictionary(found: Shards, column: str) -> dict[tuple[int, int], float]:
     rows = [row for batch in found.batches() for row in batch.to_pylist()]
     return {(r["image"], c): v for r in rows for c, v in zip(r["captions"], r[column], strict=True)}
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.sets(st.integers(0, 20), max_size=8), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
-def test_look_up_is_a_dictionary(kept, seed):
-    rng = np.random.default_rng(seed)
-    table = {(i, c): np.float32(rng.random()) for i, row in enumerate(kept) for c in sorted(row)}
-    start = np.cumsum([0, *map(len, kept)])
-    stored = np.array(list(table.values()), np.float32)
-    flat = np.array([c for _, c in table], np.int32)
-    images, captions = rng.integers(0, len(kept), 5), rng.integers(0, 22, 7)
-    values, known, weights = np.zeros((5, 7), np.float32), np.zeros((5, 7), bool), np.zeros((5, 7), np.float32)
-    _look_up(images, captions, start, flat, stored, stored + 1, values, known, weights)
-    for a, i in enumerate(images):
-        for b, c in enumerate(captions):
-            assert (known[a, b], values[a, b]) == ((i, c) in table, table.get((i, c), 0))
-            assert weights[a, b] == (values[a, b] + 1 if known[a, b] else 0)
 
 
 @pytest.mark.parametrize("measure", ["cider", "rouge_l"])
@@ -59,7 +46,7 @@ def test_shards_give_what_they_hold_and_own_captions_always(sampled, measure):
     captions, found = sampled
     table = dictionary(found, measure)
     images, rows = np.arange(captions.n_images), np.arange(captions.n_captions)
-    values, known, weights = SampledRelevance(found, captions, measure).block(images, rows)
+    values, known, weights = looked_up(found, measure, "mask").block(images, rows)
     every = dictionary(found, "weight")
     assert known is not None and weights is not None and (weights[~known] == 0).all()
     assert all(weights[pair] == np.float32(weight) for pair, weight in every.items())
@@ -75,7 +62,8 @@ def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
     captions, found = sampled
     names = found.metadata["reasons"]
     allowed = np.arange(captions.n_captions) % 3 > 0
-    start, partners = SampledRelevance(found, captions, "rouge_l").partners(allowed)
+    neighbours = Neighbours.kept_for(looked_up(found, "rouge_l").labels, "rouge_l", allowed)
+    start, partners = neighbours.start, neighbours.captions
     reasons = dictionary(found, "reasons")
     for i in range(captions.n_images):
         why = {c: {name for k, name in enumerate(names) if r >> k & 1} for (at, c), r in reasons.items() if at == i}
@@ -84,12 +72,37 @@ def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
     assert len(partners)
 
 
-def test_shards_of_other_captions_and_an_unknown_measure_are_refused(sampled):
+def test_labels_of_other_captions_and_an_unknown_measure_are_refused(sampled, tmp_path):
     captions, found = sampled
+    other = write_captions_folder(tmp_path / "other", [caption_table(random_sets(9), "train")])
     with pytest.raises(InputError, match="made from another captions table"):
-        SampledRelevance(found, make_captions([["a b"]], "train"), "cider")
-    with pytest.raises(InputError, match="no measure 'sbert' in these shards -> choose from: cider, rouge_l"):
-        SampledRelevance(found, captions, "sbert")
+        LookedUp.load(found.folder, other, "train", "cider", "mask")
+    with pytest.raises(InputError, match="no measure 'sbert' -> choose from: cider, rouge_l"):
+        looked_up(found, "sbert")
+
+
+@pytest.mark.parametrize("unknown", ["estimate", "bound"])
+def test_a_loss_sees_every_pair_as_known_where_something_stands_for_it(sampled, unknown):
+    captions, found = sampled
+    relevance = looked_up(found, "cider", unknown)
+    values, known, weights = relevance.block(np.arange(9), np.arange(0, captions.n_captions, 3))
+    assert known is None and weights is None and (values > 0).any()
+    table = dictionary(found, "cider")
+    assert (relevance.low, relevance.high) == (min(table.values()), max(table.values()))
+
+
+def test_dense_labels_are_looked_up_too(sampled, tmp_path):
+    captions, found = sampled
+    options = ["--captions", str(found.folder.parent / "captions"), "--split", "train", "--measures", "rouge_l"]
+    assert call("relevance", *options, "--out", str(tmp_path / "dense")) == 0
+    dense = LookedUp.load(tmp_path / "dense", found.folder.parent / "captions", "train", "rouge_l", "mask")
+    images, rows = np.arange(captions.n_images), np.arange(captions.n_captions)
+    values, *others = dense.block(images, rows)
+    exact = ExactRelevance(choose(["rouge_l"], MeasuresParams())["rouge_l"], captions).block(images, rows)[0]
+    assert others == [None, None] and np.abs(values - exact).max() < 1e-6
+    assert (dense.low, dense.high) == (values.min(), values.max())
+    with pytest.raises(InputError, match="labels of every pair name no captions .* give shards"):
+        Neighbours.kept_for(dense.labels, "rouge_l", rows >= 0)
 
 
 def between(measure: str, captions: Captions, rows: np.ndarray, measures: MeasuresParams) -> np.ndarray:

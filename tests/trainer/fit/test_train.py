@@ -1,9 +1,11 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
+import hashlib
 import json
 import shutil
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import embed, search, search_captions
+from tests.conftest import call
 from tests.trainer.fit.runs import SMALL, column, params
 
 
@@ -191,6 +194,23 @@ def test_shards_that_are_read_train_too(small, tmp_path, case):
     preset, sets = READS[case]
     summary = train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
     assert np.isfinite(summary["loss"])
+
+
+@pytest.mark.parametrize("case", [*READS, "a looked-up mask", "a looked-up bound"])
+def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path, case):
+    kind = case.removeprefix("a looked-up ")
+    preset, sets = READS[case] if kind == case else ("daa", (*LOOKED_UP, f"train.unknown={kind}"))
+    told = ["--captions", str(small.data.captions), "--shards", str(small.sampled.shards), "--license", "cc-by-4.0"]
+    assert call("publish", *told, "--out", str(tmp_path / "dataset")) == 0
+    published, runs = replace(small.sampled, shards=tmp_path / "dataset"), (tmp_path / "a", tmp_path / "b")
+    for data, out in zip((small.sampled, published), runs, strict=True):
+        summary = train(data, out, params(*sets, preset=preset, epochs=1), MeasuresParams())
+    losses = [column(out, "loss") for out in runs]
+    assert losses[0] == losses[1] and len(losses[0]) == 6
+    assert summary["epochs"] == 1
+    inputs = [json.loads((out / "manifest.json").read_text())["inputs"] for out in runs]
+    assert inputs[1]["shards"] == hashlib.sha256((tmp_path / "dataset" / "manifest.json").read_bytes()).hexdigest()
+    assert inputs[0]["shards"] != inputs[1]["shards"]
 
 
 @pytest.mark.parametrize("case", NONE_READ)

@@ -11,7 +11,7 @@ import torch
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.schemas.shards import pair_columns, read_shards
-from capgrade.trainer.data.relevance import SampledRelevance
+from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
 from capgrade.trainer.losses.base import ScoredBatch
@@ -72,7 +72,8 @@ def test_the_sigmoid_loss_sums_what_pairs_stand_for() -> None:
 
 
 def test_a_batch_has_the_weights_of_its_shards(small) -> None:
-    asked = load_params(None, ["train.preset=daa", "train.relevance=shards", "train.batch_size=16",
+    asked = load_params(None, ["train.preset=daa", "train.relevance=shards", "train.unknown=mask",
+                               "train.batch_size=16",
                                "train.model={name: vse, options: {embed: 16, word: 8}}"]).train  # fmt: skip
     setup = prepare(small.sampled, asked, MeasuresParams())
     one = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
@@ -90,5 +91,5 @@ def test_a_batch_has_the_weights_of_its_shards(small) -> None:
     for i, picture in enumerate(one.image_numbers):
         for j, row in enumerate(one.caption_rows):
             assert float(found.weights[i, j]) == pytest.approx(kept.get((picture, row), 0.0))
-    assert isinstance(setup.relevance, SampledRelevance)
+    assert isinstance(setup.relevance, LookedUp)
     assert (found.weights > 1.01).any() and read_captions(small.data.captions, "train").n_images == image
