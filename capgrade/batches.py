@@ -1,4 +1,4 @@
-"""Batches in which graded neighbours meet: a batch sampler for torch's DataLoader."""
+"""Which captions make a batch, in what company: a plan of every epoch, and a batch sampler for torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -65,12 +65,79 @@ class Neighbours:
         return np.where(count > 0, self.captions[np.minimum(chosen, len(self.captions) - 1)], otherwise)
 
 
-class GradedBatches:
-    """As `Labels.batches` says: an iterable of lists of caption rows, `len` of them, and `set_epoch`.
+class BatchPlan:
+    """The batches of every epoch, caption rows: the same for the same seed, whatever ran before.
 
-    An epoch draws every caption once at random into halves of batches; the rest that fills no half is left out, another
-    each epoch, and so are batches that would give one process more than another.
+    Without `neighbours` every one of `rows` comes once an epoch, in random order; the rest that fills no batch is left
+    out, another each epoch, or without `drop_last` is a smaller batch, if it has two rows. With them half of each such
+    batch stays; each caption of it brings a neighbour of its image, so that graded positives meet, and what is still
+    missing comes from the other half. Epochs 2k and 2k + 1 share their random batches and keep one half each, so every
+    caption of them comes at least once in two epochs, and a neighbour as often as it is drawn. A rest stays as it is.
+    With `unique_images` no image comes twice in a batch; each first, second, ... caption then has a rest of its own.
+    `owner` is the image of each caption, int64. Raises InputError when no batch can be filled.
     """
+
+    def __init__(
+        self, owner: np.ndarray, rows: np.ndarray, size: int, seed: int = 0, neighbours: Neighbours | None = None,
+        unique_images: bool = False, drop_last: bool = True,
+    ) -> None:  # fmt: skip
+        self.rows, self.size, self.seed, self.unique_images = rows, size, seed, unique_images
+        self.drop_last, self._owner, self._neighbours = drop_last, owner, neighbours
+        rounds = [len(rows)]  # of each the captions are taken a batch at a time
+        if unique_images:
+            captions = np.bincount(owner[rows])  # of each image
+            rounds = [int((captions > place).sum()) for place in range(captions.max())]
+        self._whole = sum(n // size for n in rounds)
+        self.rests = [] if drop_last else [n % size for n in rounds if n % size > 1]
+        if not self._whole:
+            there = f"{len(np.unique(owner[rows]))} images" if unique_images else f"{len(rows)} pairs"
+            remedy = "lower the size of batches (train.batch_size), or take more of the data"
+            raise InputError(f"a batch of {size} from {there}", remedy=remedy)
+
+    @property
+    def batches_an_epoch(self) -> int:
+        return self._whole + len(self.rests)
+
+    @property
+    def pairs_an_epoch(self) -> int:
+        return self._whole * self.size + sum(self.rests)
+
+    def epoch(self, number: int) -> list[np.ndarray]:
+        """Caption rows int64 of each batch of an epoch: [size], and the rests."""
+        if self._neighbours is None:
+            batches, rests = self._random(np.random.default_rng([self.seed, number]))
+            return [*batches, *rests]
+        half = (self.size + 1) // 2
+        batches, rests = self._random(np.random.default_rng([self.seed, number // 2]))
+        batches = np.roll(batches, -half * (number % 2), axis=1)
+        kept, rest = batches[:, :half], batches[:, half:]
+        brought = self._neighbours.drawn(self._owner[kept], np.random.default_rng([self.seed, number, 1]), kept)
+        return [*(self._distinct(rows) for rows in np.concatenate([kept, brought, rest], axis=1)), *rests]
+
+    def _random(self, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Whole batches [whole, size] and the rests, no caption twice."""
+        order = rng.permutation(self.rows)
+        rounds = [order]
+        if self.unique_images:  # a round has one caption of each image
+            by_image = order[np.argsort(self._owner[order], kind="stable")]
+            owner = self._owner[by_image]
+            place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+            rounds = [rng.permutation(by_image[place == k]) for k in range(place.max() + 1)]
+        ends = [len(rows) // self.size * self.size for rows in rounds]
+        whole = [rows[:end].reshape(-1, self.size) for rows, end in zip(rounds, ends, strict=True)]
+        rests = [rows[end:] for rows, end in zip(rounds, ends, strict=True) if len(rows) - end > 1]
+        together = rng.permutation(np.concatenate(whole)) if self.unique_images else whole[0]
+        return together, [] if self.drop_last else rests
+
+    def _distinct(self, rows: np.ndarray) -> np.ndarray:
+        """The first `size` different captions (or images) of `rows`, in their order."""
+        _, first = np.unique(self._owner[rows] if self.unique_images else rows, return_index=True)
+        return rows[np.sort(first)][: self.size]
+
+
+class GradedBatches:
+    """As `Labels.batches` says: an iterable of lists of caption rows, `len` of them, and `set_epoch`. Batches that
+    would give one process more than another are left out."""
 
     def __init__(
         self, labels: Labels, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
@@ -78,38 +145,20 @@ class GradedBatches:
         if not isinstance(size, int) or size < 2 or not 0 <= process < processes:
             problem = f"batches of {size} for process {process} of {processes}"
             raise InputError(problem, remedy="give a whole size of at least 2, and a process below processes")
-        self.size, self.seed, self.process, self.processes, self.epoch = size, seed, process, processes, 0
-        self._half, self._owner = (size + 1) // 2, labels.owner
-        self._neighbours = Neighbours.within(labels, measure, low, high)
-        if not len(self) or len(self._owner) < 2 * self._half:
-            problem = f"{len(self._owner)} captions fill no batch of {size} for each of {processes} processes"
+        rows, neighbours = np.arange(labels.n_captions), Neighbours.within(labels, measure, low, high)
+        self.plan = BatchPlan(labels.owner, rows, size, seed, neighbours)
+        self.process, self.processes, self.epoch = process, processes, 0
+        if not len(self):
+            problem = f"{len(rows)} captions fill no batch of {size} for each of {processes} processes"
             raise InputError(problem, remedy="lower the size")
 
     def __len__(self) -> int:
-        return len(self._owner) // self._half // self.processes
+        return self.plan.batches_an_epoch // self.processes
 
     def set_epoch(self, epoch: int) -> None:
         """The batches of this epoch come next."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        rng = np.random.default_rng([self.seed, self.epoch])
-        order = rng.permutation(len(self._owner))
-        drawn = order[: len(order) // self._half * self._half].reshape(-1, self._half)
-        for number in range(self.process, len(self) * self.processes, self.processes):
-            yield self._batch(drawn, number, np.random.default_rng([self.seed, self.epoch, number]))
-
-    def _batch(self, drawn: np.ndarray, number: int, rng: np.random.Generator) -> list[int]:
-        """A half, what it brings, and what is still missing from the halves that follow it round; no caption twice."""
-        half = drawn[number]
-        rows = _distinct(np.concatenate([half, self._neighbours.drawn(self._owner[half], rng, half)]))
-        for following in range(1, len(drawn)):
-            if len(rows) >= self.size:
-                break
-            rows = _distinct(np.concatenate([rows, drawn[(number + following) % len(drawn)]]))
-        return rows[: self.size].tolist()
-
-
-def _distinct(rows: np.ndarray) -> np.ndarray:
-    """Each once, where it stands first."""
-    return rows[np.sort(np.unique(rows, return_index=True)[1])]
+        batches = self.plan.epoch(self.epoch)[: len(self) * self.processes]
+        return (rows.tolist() for rows in batches[self.process :: self.processes])

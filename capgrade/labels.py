@@ -159,8 +159,9 @@ class Labels:
         """A batch sampler for a DataLoader whose dataset is indexed by caption rows: graded neighbours meet.
 
         Half of each batch is drawn at random, and each of these captions brings one that is not its image's own and
-        has a relevance in low..high to it. The same for the same seed and epoch (`set_epoch`), whatever ran before;
-        of several `processes` each gets other batches, equally many. InputError where nothing is in the range.
+        has a relevance in low..high to it; `capgrade.batches.BatchPlan` says the rest, and the trainer's batches are
+        planned by it too. The same for the same seed and epoch (`set_epoch`), whatever ran before; of several
+        `processes` each gets other batches, equally many. InputError where nothing is in the range.
 
         >>> batches = Labels.load("dataset").batches(8, measure="sbert", low=0.3, high=0.9)
         >>> len(next(iter(batches)))

@@ -219,11 +219,8 @@ def test_batches_bring_graded_neighbours_together(made):
     values, known, _ = labels.block(range(12), range(60), "sbert")
     batches = labels.batches(8, measure="sbert", low=0.3, high=0.8, seed=3)
     first = list(batches)
-    assert list(batches) == first and len(first) == len(batches) == 60 // 4
+    assert list(batches) == first and len(first) == len(batches) == 60 // 8
     assert all(len(set(batch)) == 8 for batch in first)
-    assert {row for batch in first for row in batch[:4]} == set(
-        range(60)
-    )  # every caption once an epoch, beside what it brings
 
     def together(chosen):
         image = labels.owner[chosen]
@@ -234,7 +231,10 @@ def test_batches_bring_graded_neighbours_together(made):
     at_random = np.mean([together(rng.choice(60, 8, replace=False)) for _ in range(200)])
     assert np.mean([together(np.array(batch)) for batch in first]) > 1.5 * at_random
     batches.set_epoch(1)
-    assert list(batches) != first
+    second = list(batches)
+    assert second != first
+    kept = [row for batch in first + second for row in batch[:4]]
+    assert len(set(kept)) == len(kept) == 56  # every caption of the random batches once, beside what it brings
     loader = torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
     assert len(next(iter(loader))) == 8
 
@@ -245,35 +245,36 @@ def partners_of(labels, row):
     return np.flatnonzero(known[0] & (values[0] >= 0.3) & (labels.owner != image)).tolist()
 
 
+@pytest.mark.parametrize("epoch", [4, 5])
 @pytest.mark.parametrize("size", [2, 7, 20, 40])
-def test_a_batch_is_a_half_what_it_brings_and_the_halves_after_it(made, size):
-    """The definition, with every half at hand: batches of a seed are of it, and none is short."""
+def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, size, epoch):
+    """The definition, with every random batch at hand: batches of a seed are of it, and none is short."""
     labels = load(made, "dataset")
     batches = labels.batches(size, measure="sbert", low=0.3, seed=1)
+    batches.set_epoch(epoch)
     half = (size + 1) // 2
-    order = np.random.default_rng([1, 0]).permutation(60)
-    halves = [order[k * half : (k + 1) * half].tolist() for k in range(60 // half)]
+    order = np.random.default_rng([1, epoch // 2]).permutation(60).tolist()
     partners = {row: set(partners_of(labels, row)) for row in range(60)}
+    assert len(batches) == len(list(batches)) == 60 // size
     for number, batch in enumerate(batches):
-        assert len(batch) == len(set(batch)) == size and batch[:half] == halves[number]
-        after = [row for k in range(1, len(halves)) for row in halves[(number + k) % len(halves)]]
-        bounds = [
-            k
+        whole = order[number * size : (number + 1) * size]
+        whole = whole if epoch == 4 else whole[half:] + whole[:half]
+        assert len(batch) == len(set(batch)) == size and batch[:half] == whole[:half]
+        assert any(
+            all(any(row in partners[one] for one in batch[:half]) for row in batch[half:k])
+            and batch[k:] == [row for row in whole if row not in batch[:k]][: size - k]
             for k in range(half, size + 1)
-            if all(any(row in partners[one] for one in batch[:half]) for row in batch[half:k])
-            and batch[k:] == [row for row in after if row not in batch[:k]][: size - k]
-        ]
-        assert bounds
-    with pytest.raises(InputError, match="60 captions fill no batch of 62"):
+        )
+    with pytest.raises(InputError, match="a batch of 62 from 60 pairs -> lower the size"):
         labels.batches(62, measure="sbert", low=0.3)
 
 
 def test_processes_share_the_batches_of_one(made):
     labels = load(made, "shards")
     whole = list(labels.batches(8, measure="cider", low=0.1))
-    parts = [list(labels.batches(8, measure="cider", low=0.1, process=k, processes=4)) for k in range(4)]
-    assert [len(part) for part in parts] == [len(whole) // 4] * 4
-    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[: len(whole) // 4 * 4]
+    parts = [list(labels.batches(8, measure="cider", low=0.1, process=k, processes=3)) for k in range(3)]
+    assert [len(part) for part in parts] == [len(whole) // 3] * 3 and len(whole) % 3
+    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[: len(whole) // 3 * 3]
 
 
 def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
@@ -303,7 +304,8 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
         (lambda: Labels.load(made / "relevance").owner, "whose each caption is stands in the captions table"),
         (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9"),
-        (lambda: labels.batches(500, measure="cider"), "60 captions fill no batch of 500"),
+        (lambda: labels.batches(500, measure="cider"), "a batch of 500 from 60 pairs"),
+        (lambda: labels.batches(8, measure="cider", processes=9), "60 captions fill no batch of 8 for each of 9"),
         (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message.replace("\\", "").replace("(", r"\(").replace(")", r"\)")):
