@@ -33,11 +33,13 @@ def stages() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 def file_of(module: str) -> Path | None:
-    """The file of capgrade.a.b, at a/b.py: capgrade/ itself holds links and public names, which no stage reads."""
+    """The file of capgrade.a.b, at a/b.py, or of capgrade.a, a module of the library; else capgrade/ holds links."""
     top, _, inner = module.partition(".")
-    path = ROOT / inner.replace(".", "/")
+    if top != "capgrade" or not inner:
+        return None
+    path = (ROOT if inner.split(".")[0] in PACKAGES else ROOT / "capgrade") / inner.replace(".", "/")
     found = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
-    return found[0] if found and top == "capgrade" and inner.split(".")[0] in PACKAGES else None
+    return found[0] if found else None
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -205,9 +205,7 @@ def test_seeded_batches_hold_more_relevance(pairs, sampled):
 
 
 def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
-    with pytest.raises(
-        InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"
-    ):
+    with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"):
         BatchPlan(pairs, 999)
     with pytest.raises(InputError, match="a batch of 41 from 40 images"):
         BatchPlan(pairs, 41, unique_images=True)

@@ -1,6 +1,5 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
-import hashlib
 import json
 import shutil
 import sys
@@ -13,14 +12,17 @@ import pytest
 import torch
 
 from capgrade.pipelines.measures.embeddings import embed as embed_texts
+from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import embed, search, search_captions
 from tests.conftest import call
+from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from tests.pipelines.publish.stand_in import Hub
 from tests.trainer.fit.runs import SMALL, column, params
 
 
@@ -205,12 +207,24 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
     published, runs = replace(small.sampled, shards=tmp_path / "dataset"), (tmp_path / "a", tmp_path / "b")
     for data, out in zip((small.sampled, published), runs, strict=True):
         summary = train(data, out, params(*sets, preset=preset, epochs=1), MeasuresParams())
-    losses = [column(out, "loss") for out in runs]
-    assert losses[0] == losses[1] and len(losses[0]) == 6
+    assert losses(runs[0]) == losses(runs[1]) and len(losses(runs[0])) == 6
     assert summary["epochs"] == 1
     inputs = [json.loads((out / "manifest.json").read_text())["inputs"] for out in runs]
-    assert inputs[1]["shards"] == hashlib.sha256((tmp_path / "dataset" / "manifest.json").read_bytes()).hexdigest()
+    assert inputs[1]["shards"] == digest(tmp_path / "dataset" / "manifest.json")
     assert inputs[0]["shards"] != inputs[1]["shards"]
+
+
+def test_a_dataset_of_the_hub_trains_by_its_name(small, tmp_path, monkeypatch, hub: Hub):  # noqa: F811
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    told = ["--captions", str(small.data.captions), "--shards", str(small.sampled.shards), "--license", "cc-by-4.0"]
+    assert call("publish", *told, "--out", str(tmp_path / "dataset")) == 0
+    push(tmp_path / "dataset", "user/labels")
+    there = replace(small.sampled, shards=Path("user/labels"))
+    for data, out in ((there, tmp_path / "a"), (small.sampled, tmp_path / "b")):
+        train(data, out, params(*LOOKED_UP, preset="sam", epochs=1), MeasuresParams())
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    told_of = json.loads((tmp_path / "a" / "manifest.json").read_text())["inputs"]
+    assert told_of["shards"] == digest(tmp_path / "dataset" / "manifest.json")
 
 
 @pytest.mark.parametrize("case", NONE_READ)
