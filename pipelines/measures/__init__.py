@@ -66,6 +66,11 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     return {name: known[name](params) for name in names}
 
 
+def names_of(params: MeasuresParams) -> set[str]:
+    """The measures that can be computed with these parameters."""
+    return {*_single(params), *params.all_mixtures}
+
+
 def _check_name(name: str) -> None:
     """InputError for a measure whose name cannot be one of a file and of a column."""
     if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:

@@ -106,9 +106,16 @@ def test_unknown_pairs_get_what_stands_for_them(made: Path, kind: str) -> None:
             assert all(len(set(values[i][~known[i]])) == 1 for i in range(12))
             if unknown == "bound":
                 assert (values >= truth - 1e-6).all()
+                assert all((values[i][~known[i]] >= means[i] - 1e-6).all() for i in range(12))
             else:
                 assert all(values[i][~known[i]] == pytest.approx(means[i], rel=1e-5) for i in range(12))
             assert labels.block(*everything, measure, device="cpu", unknown=unknown)[0].numpy() == pytest.approx(values)
+
+
+def test_computed_labels_are_within_the_bounds_of_their_measure(made: Path) -> None:
+    exact = load(made, "shards").exact("rouge_l")
+    assert exact.opened.stored.span("rouge_l") == (0, 1)
+    assert exact.block(range(3), range(9), unknown="estimate").known.all()
 
 
 def test_dense_labels_know_everything(made: Path) -> None:

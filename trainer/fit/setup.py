@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures import choose, names_of
 from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions, splits_of
@@ -113,10 +113,11 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     held_out = None if split is None else first_images(split, params.validation_images)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
+    computed = _computed(params, measures, shards, held_out)
     read = image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs = {
         **data.digests(read, shards),
-        **read_by([params.measure], measures),
+        **read_by(computed, measures),
         **model_inputs(config),
         **_initial(params),
     }
@@ -135,18 +136,35 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         needed,
         relevance,
         None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
-        None if split is None or held_out is None else _dense(params, measures, split, held_out),
+        None if split is None or held_out is None or not computed else _dense(params, measures, split, held_out),
         inputs,
-        _key(params, measures, inputs),
+        _key(params, measures.used(computed), inputs),
         not_initial,
     )
 
 
-def _key(params: TrainParams, measures: MeasuresParams, inputs: dict[str, str]) -> str:
+def _computed(
+    params: TrainParams, measures: MeasuresParams, shards: LookedUp | None, held_out: Captions | None
+) -> list[str]:
+    """The measure, but where labels alone know it: then validation has recall alone, which is said. InputError where
+    the best epoch is to be found by more."""
+    if shards is None or params.measure in names_of(measures):
+        return [params.measure]
+    if held_out is not None:
+        for key in ("best_by", "also_best_by"):
+            if getattr(params, key) not in (None, "rsum"):
+                problem = f"train.{key} is {getattr(params, key)}, and {params.measure} is known in the labels alone"
+                remedy = f"set train.{key}=rsum, or give its values for all splits: measures.imported"
+                raise InputError(problem, file=shards.folder, remedy=remedy)
+        tell(f"validation: recall alone, as {params.measure} is known in the labels alone")
+    return []
+
+
+def _key(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> str:
     """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
     passing = {"device", "tensorboard", "workers", "epochs", "patience"}
     lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
-    content = [FORMAT, package_version(), lasting, measures.used([params.measure]), inputs]
+    content = [FORMAT, package_version(), lasting, measures, inputs]
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 

@@ -18,6 +18,7 @@ from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
+from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import embed, search, search_captions
 from tests.conftest import call
@@ -212,6 +213,35 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
     inputs = [json.loads((out / "manifest.json").read_text())["inputs"] for out in runs]
     assert inputs[1]["shards"] == digest(tmp_path / "dataset" / "manifest.json")
     assert inputs[0]["shards"] != inputs[1]["shards"]
+
+
+@pytest.fixture(scope="module")
+def judged(small, tmp_path_factory):
+    """Shards of a matrix that is not given again, without top captions."""
+    folder = tmp_path_factory.mktemp("judged")
+    np.save(folder / "m.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
+    told = ["--captions", str(small.data.captions), "--split", "train", "--measures", "judge", "--top", "0"]
+    told += ["--uniform", "8", "--set", f"measures.imported={{judge: {folder / 'm.npy'}}}"]
+    assert call("shards", *told, "--set", "shards.windows.per_window=1", "--out", str(folder / "shards")) == 0
+    return replace(small.sampled, shards=folder / "shards")
+
+
+JUDGED = ("train.measure=judge", *LOOKED_UP)
+
+
+def test_a_measure_that_only_the_labels_know_trains(judged, tmp_path, capsys):
+    found = train(judged, tmp_path / "a", params(*JUDGED, preset="sam", epochs=1), MeasuresParams())
+    assert np.isfinite(found["loss"]) and "rsum" in found["best"] and "ndcg" not in found["best"]
+    assert "validation: recall alone, as judge is known in the labels alone" in capsys.readouterr().err
+    alone = params(*JUDGED, "train.validation=null", preset="sam", epochs=1)
+    assert train(judged, tmp_path / "b", alone, MeasuresParams())["loss"] == found["loss"]
+
+
+def test_what_labels_alone_cannot_tell_is_refused_before_the_first_step(judged, tmp_path):
+    with pytest.raises(InputError, match="train.best_by is ndcg, and judge is known in the labels alone"):
+        train(judged, tmp_path, params(*JUDGED, "train.best_by=ndcg", preset="sam"), MeasuresParams())
+    with pytest.raises(InputError, match="no top captions of judge, so nothing bounds .* shards.top above 0"):
+        prepare(judged, params(*JUDGED, "train.unknown=bound", preset="sam"), MeasuresParams())
 
 
 def test_a_dataset_of_the_hub_trains_by_its_name(small, tmp_path, monkeypatch, hub: Hub):  # noqa: F811
