@@ -101,7 +101,7 @@ def scored(data: Data, run: Path) -> dict[str, float]:
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
     task = Task(similarity(model, pairs), captions.owner, {"truth": truth})
     found = score(task, Settings(samples=0, metrics=METRICS))
-    ways = [scored.summary() for scored in found.scored.values()]
+    ways = [scored.mean for scored in found.scored.values()]
     means = {name: float(np.mean([way[name] for way in ways])) for name in METRICS}
     return {**found.sums, **means, **(pointed(data, pairs, model) if name == "teran" else {})}
 

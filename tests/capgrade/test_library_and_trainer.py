@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from capgrade import Labels, evaluate, losses
 from capgrade.batches import Neighbours
+from capgrade.evaluation import DIRECTIONS
 from capgrade.losses import COUNTED
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, score
-from capgrade.trainer.evaluation.task import DIRECTIONS, Task
+from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.losses import make_loss
 from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.metrics import CATALOGUE
@@ -224,8 +225,10 @@ def test_evaluate_of_matrices_is_that_of_the_command(seed, images, k, m):
     names, own = shared_names(k, m), owner[None, :] == np.arange(images)[:, None]
     task = Task(scores, owner, {"judged": relevance})
     theirs = as_json([score(task, Settings(samples=0, metrics=tuple(names)))])
-    same(evaluate(scores, relevance, names, own=own).mean, theirs["i2t"])
-    same(evaluate(scores.T, relevance.T, names, own=own.T).mean, theirs["t2i"])
+    ours = evaluate(scores, relevance, names, own=own)
+    same(ours.i2t.mean, theirs["i2t"])
+    same(ours.t2i.mean, theirs["t2i"])
+    same(evaluate(scores.T, relevance.T, names, own=own.T).i2t.mean, theirs["t2i"])
 
 
 @settings(max_examples=6, phases=[Phase.generate], **ONES)
@@ -261,4 +264,6 @@ def check_command(
     assert call("evaluate", *map(str, options), *metrics, "--set", "evaluate.samples=0") == 0
     written = json.loads((out / "metrics.json").read_text())
     assert set(DIRECTIONS) <= set(written)
-    same(evaluate(scores, labels, names).mean, written["i2t"], within)
+    found = evaluate(scores, labels, names)
+    for way, values in found.scored.items():
+        same(values.mean, written[way], within)

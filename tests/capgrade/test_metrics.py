@@ -53,7 +53,7 @@ def test_recall_is_a_count():
 def test_evaluate_is_the_metrics_by_name():
     scores, relevance, own = task()
     names = ["ndcg@3", "ncs@2", "asp", "kendall_tau_a", "sr@3(m=2)", "recall@2", "r@2", "medr", "meanr"]
-    found = evaluate(torch.from_numpy(scores), relevance, names, own=own)
+    found = evaluate(torch.from_numpy(scores), relevance, names, own=own).i2t
     expected = {
         "ndcg@3": metrics.ndcg(scores, relevance, k=3), "ncs@2": metrics.ncs(scores, relevance, k=2),
         "asp": metrics.asp(scores, relevance), "kendall_tau_a": metrics.kendall_tau(scores, relevance),
@@ -74,11 +74,11 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     with pytest.raises(InputError, match="of the pairs are known -> evaluate by labels.exact"):
         evaluate(scores, labels, measure="rouge_l")
     exact = labels.exact("rouge_l")
-    found = evaluate(scores, exact, ["ndcg@25", "recall@5"])
+    found = evaluate(scores, exact, ["ndcg@25", "recall@5"]).i2t
     own = labels.owner[None, :] == np.arange(12)[:, None]
     assert found.values["ndcg@25"] == pytest.approx(metrics.ndcg(scores, exact.block(range(12), range(60))[0]))
     assert found.values["recall@5"] == pytest.approx(metrics.recall(scores, own, k=5))
-    with pytest.raises(InputError, match=r"scores are \[60, 12\], the labels 12 images x 60 captions"):
+    with pytest.raises(InputError, match=r"are \[60, 12\], the labels 12 images x 60 captions -> give scores.T: rows"):
         evaluate(scores.T, exact)
 
 
@@ -90,8 +90,8 @@ def test_what_does_not_fit_is_refused():
         (lambda: metrics.ndcg(scores, relevance.T), "transpose it"),
         (lambda: metrics.ndcg(scores * np.nan, relevance), "NaN"),
         (lambda: evaluate(scores, relevance, ["ndgc@5"]), "metric 'ndgc@5' is not known"),
-        (lambda: evaluate(scores, relevance, ["recall@5"]), "metric 'recall@5' needs the own items"),
-        (lambda: evaluate(scores, relevance, ["ncs_other@5"]), "metric 'ncs_other@5' needs more"),
+        (lambda: evaluate(scores, relevance, ["recall@5"]), "metric 'recall@5' needs the own items -> give owner"),
+        (lambda: evaluate(scores, relevance, "ncs_other@5"), "metric 'ncs_other@5' needs the image of each caption"),
         (lambda: evaluate(scores, relevance, above=0.5), "above of a matrix"),
         (lambda: evaluate(scores, relevance, measure="cider"), "measure 'cider' of a matrix"),
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.trainer.evaluation.task import Task, queries_of
+from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.metrics.catalogue import metric, score_all
 from capgrade.trainer.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
 from capgrade.trainer.metrics.ranking import Ties
@@ -26,7 +26,7 @@ def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str
     metrics = [metric(name) for name in names] + [metric(name, first) for name in graded]
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
-    for way, queries in queries_of(task, ties).items():
+    for way, queries in task.directions(ties).items():
         values = {name: float(np.nanmean(found)) for name, found in score_all(queries, metrics).items()}
         bases = ("recall", "r", "ncs", "ndcg") if task.relevance else ("recall", "r")
         by_k += [{"direction": way, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from capgrade.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
+from capgrade.evaluation import evaluate as of_arrays
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.curves import curves
-from capgrade.trainer.evaluation.task import DIRECTIONS, Task, queries_of
-from capgrade.trainer.metrics.catalogue import Metric, asp_a, extension_name, metric, score_all
-from capgrade.trainer.metrics.ndcg import zero_ideal
-from capgrade.trainer.metrics.ranking import Array, Ties
-from capgrade.trainer.metrics.semantic_map import Collapse, collapse
-from capgrade.trainer.metrics.semantic_recall import extension_images
-from capgrade.trainer.metrics.uncertainty import PairedTest, paired_test, resampled_means, resampled_medians
-
-RSUM = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
+from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.metrics.ranking import Ties
+from capgrade.trainer.metrics.uncertainty import PairedTest, paired_test
 
 
 @dataclass(frozen=True)
 class Settings:
     """What to compute; the defaults are the field's."""
 
-    ks: tuple[int, ...] = RSUM
+    ks: tuple[int, ...] = SUMMED
     p: int = 25  # depth of NDCG
     ms: tuple[int, ...] = (5, 10)  # sizes of the extension set of semantic recall
     folds: tuple[int, ...] = ()  # also average over folds of so many images: 1000 is COCO 1K
@@ -50,197 +46,46 @@ class Settings:
         )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1 or self.samples < 0:
-            problem = f"level {self.level} and {self.samples} samples"
-            raise InputError(problem, remedy="a level between 0 and 1, such as 0.95; samples 0 for no intervals")
+        Draws(self.level, self.samples, self.seed)  # checks them
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One direction: per-query values of every metric, fold by fold (one fold: the whole set)."""
-
-    metrics: Sequence[Metric]
-    folds: Sequence[Mapping[str, Array]]
-    images: Sequence[Array]  # of each fold: the image that each query is or belongs to
-
-    def values(self, name: str) -> Array:
-        """Per-query values of a metric, folds one after the other."""
-        return np.concatenate([fold[name] for fold in self.folds])
-
-    def summary(self) -> dict[str, float]:
-        """Each metric, averaged over folds."""
-        return {
-            item.name: float(np.mean([item.reduce(fold[item.name]) for fold in self.folds])) for item in self.metrics
-        }
-
-    def draws(self, settings: Settings) -> dict[str, Array]:
-        """Bootstrap draws of each metric, (samples,): images drawn within each fold, with all their captions where
-        these are the queries; folds averaged."""
-        means = [item for item in self.metrics if not item.name.startswith("medr")]
-        total: dict[str, Array] = {item.name: np.zeros(settings.samples) for item in self.metrics}
-        for number, (fold, images) in enumerate(zip(self.folds, self.images, strict=True)):
-            table = np.stack([fold[item.name] for item in means], axis=1)
-            seed = settings.seed + number
-            drawn = resampled_means(table, samples=settings.samples, seed=seed, groups=images)
-            for column, item in enumerate(means):
-                total[item.name] += drawn[:, column] / len(self.folds)
-            for item in self.metrics:
-                if item not in means:
-                    medians = resampled_medians(fold[item.name], groups=images, samples=settings.samples, seed=seed)
-                    total[item.name] += medians / len(self.folds)
-        return total
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Both directions of one protocol."""
-
-    protocol: str  # "whole" or "folds of N"
-    scored: Mapping[str, Scored]
-    intervals: Mapping[str, Mapping[str, tuple[float, float]]]  # direction -> metric -> (low, high)
-    sums: Mapping[str, float]  # rsum, nsum, 0 to 600
-    sum_intervals: Mapping[str, tuple[float, float]]
-    counts: Mapping[str, Any]
-    collapse: Mapping[str, Collapse] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-
-    def json(self) -> dict[str, Any]:
-        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
-        value."""
-        values = {
-            way: {name: None if np.isnan(value) else value for name, value in scored.summary().items()}
-            for way, scored in self.scored.items()
-        }
-        intervals: dict[str, Any] = {
-            way: {name: pair for name, pair in found.items() if not np.isnan(pair).any()}
-            for way, found in self.intervals.items()
-        }
-        state = {name: {"contrast": c.contrast, "collapsed": c.collapsed} for name, c in self.collapse.items()}
-        return {
-            **values,
-            **self.sums,
-            "intervals": {**intervals, **self.sum_intervals},
-            "protocol": self.protocol,
-            "counts": dict(self.counts),
-            "collapse": state,
-            "notes": list(self.notes),
-        }
-
-
-def default_names(task: Task, settings: Settings) -> tuple[list[str], list[str]]:
-    """Names of the whole set that this task can answer: those of no relevance, those of each."""
-    at = settings.ks
+def default_names(task: Task, settings: Settings, fold: int | None = None) -> list[str]:
+    """Names of the whole set that this task can answer: those of no relevance, then the graded ones."""
+    at, images = settings.ks, fold or len(task.similarity)
+    lists = task.positives if fold is None else {}  # of the whole gallery
     plain = [f"{name}@{k}" for name in ("recall", "r") for k in at] + ["medr", "meanr"]
-    if task.cosines:
+    if cosines(task.similarity):
         plain += [f"{name}@{k}" for name in ("lambda", "lambda_other") for k in at]
-    if "eccv" in task.human:
+    if "eccv" in lists:
         plain += ["map@r", "r_precision", "eccv_recall@1"]
-    if "cxc" in task.human:
-        plain += [f"cxc_recall@{k}" for k in at]
-    if task.accepted is not None:
-        plain += [f"accepted_recall@{k}" for k in at]
-    if task.codes is not None:
-        plain.append("pmrp")
+    plain += [f"{name}_recall@{k}" for name in ("cxc", "accepted") if name in lists for k in at]
+    plain += [] if task.codes is None else ["pmrp"]
+    if not task.relevance:
+        return plain
     graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]
     graded += [f"{name}@{settings.p}" for name in ("ndcg", "ndcg_exp")] + ["asp", "kendall_tau_a", "kendall_tau_b"]
     graded += [f"{name}@{k}" for name in ("cs", "cs_tau_a") for k in at if k > 1]
-    sizes = [m for m in settings.ms if m < len(task.similarity)]
+    sizes = [m for m in settings.ms if m < images]
     kinds = ("sr", "sr_other", "sr_soft", "sr_soft_other", "sr_authors", "sr_soft_authors")
     graded += [f"{name}@{k}(m={m})" for name in kinds for m in sizes for k in at]
-    return plain, graded if task.relevance else []
+    return [*plain, *graded, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
-def chosen_metrics(task: Task, settings: Settings) -> list[Metric]:
-    """The metrics of an evaluation: of several relevances the first has plain names, the others [brackets]."""
-    if settings.metrics:
-        needs = {name: metric(name).family.needs for name in settings.metrics}
-        plain = [name for name in settings.metrics if needs[name] not in ("relevance", "extension")]
-        graded = [name for name in settings.metrics if name not in plain]
-    else:
-        plain, graded = default_names(task, settings)
-    if graded and not task.relevance:
-        raise InputError(f"{graded[0]} needs relevance labels", remedy="give --relevance, from capgrade relevance")
-    found = [metric(name) for name in plain]
-    for number, name in enumerate(task.relevance):
-        found += [metric(item, name, label=name if number else "") for item in graded]
-    if len(task.relevance) > 1 and not settings.metrics:
-        weights = [1 / max(float(matrix.max()), 1e-12) for matrix in task.relevance.values()]
-        found.append(asp_a(list(task.relevance), weights))
-    return found
-
-
-def _extensions(task: Task, metrics: Iterable[Metric]) -> dict[str, Array]:
-    """The extending images of every sr_authors metric, m the largest asked for, cut to each m."""
-    names = [item.name for item in metrics if item.family.needs == "extension"]
-    sizes = sorted({int(name.split("(m=")[1].split(")")[0]) for name in names})
-    if not sizes:
-        return {}
-    found = {}
-    for name, matrix in task.relevance.items():
-        images = extension_images(matrix, task.owner, m=sizes[-1], depth=max(30, sizes[-1] + 1))
-        found.update({extension_name(name, m): images[:, :m] for m in sizes})
-    return found
+def _asked(task: Task, settings: Settings, fold: int | None) -> list[str]:
+    """The metrics of an evaluation, those without relevance first."""
+    if not settings.metrics:
+        return default_names(task, settings, fold)
+    return sorted(settings.metrics, key=is_graded)
 
 
 def score(task: Task, settings: Settings, *, fold: int | None = None, notes: Sequence[str] = ()) -> Evaluation:
-    """Every metric of both directions, over the whole set or averaged over folds of `fold` images."""
-    parts = [task] if fold is None else _folds(task, fold)
-    metrics = chosen_metrics(parts[0], settings)
-    results: dict[str, list[Mapping[str, Array]]] = {name: [] for name in DIRECTIONS}
-    state = {}
-    for part in parts:
-        for name, queries in queries_of(part, settings.ties, _extensions(part, metrics)).items():
-            results[name].append(score_all(queries, metrics))
-            if fold is None and part.cosines:
-                state[name] = collapse(queries.similarity)
-    images = {"i2t": [np.arange(len(part.similarity)) for part in parts], "t2i": [part.owner for part in parts]}
-    scored = {name: Scored(metrics, found, images[name]) for name, found in results.items()}
-    draws = {name: found.draws(settings) for name, found in scored.items()} if settings.samples else {}
-    sums, sum_draws = _sums({name: found.summary() for name, found in scored.items()}), _sums(draws)
-    return Evaluation(
-        "whole" if fold is None else f"folds of {fold}",
-        scored,
-        {name: {key: _interval(values, settings) for key, values in found.items()} for name, found in draws.items()},
-        {name: float(value) for name, value in sums.items()},
-        {name: _interval(values, settings) for name, values in sum_draws.items()},
-        _counts(task, scored, len(parts)),
-        state,
-        list(notes),
-    )
-
-
-def _folds(task: Task, size: int) -> list[Task]:
-    images = len(task.similarity)
-    if size < 1 or images % size:
-        raise InputError(f"folds of {size} do not divide {images} images", remedy="use a divisor, such as 1000 of 5000")
-    return [task.fold(first, size) for first in range(0, images, size)]
-
-
-def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
-    out = {}
-    for name, base in (("rsum", "recall"), ("nsum", "ncs")):
-        keys = [f"{base}@{k}" for k in RSUM]
-        if found and all(key in values for values in found.values() for key in keys):
-            out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
-    return out
-
-
-def _interval(draws: Array, settings: Settings) -> tuple[float, float]:
-    tail = (1 - settings.level) / 2
-    low, high = np.nanquantile(draws, [tail, 1 - tail]) if not np.isnan(draws).all() else (np.nan, np.nan)
-    return float(low), float(high)
-
-
-def _counts(task: Task, scored: Mapping[str, Scored], folds: int) -> dict[str, Any]:
-    out: dict[str, Any] = {"images": len(task.similarity), "captions": len(task.owner), "folds": folds}
-    out["zero_ideal"] = {
-        name: {"i2t": zero_ideal(matrix), "t2i": zero_ideal(matrix.T)} for name, matrix in task.relevance.items()
-    }
-    for name, found in scored.items():
-        unscored = {item.name: int(np.isnan(found.values(item.name)).sum()) for item in found.metrics}
-        out[f"{name}_not_annotated"] = {key: count for key, count in unscored.items() if count}
-    return out
+    """`capgrade.evaluate` of a task, over the whole set or averaged over folds of `fold` images."""
+    found = of_arrays(
+        task.similarity, task.relevance, _asked(task, settings, fold), owner=task.owner, positives=task.positives,
+        classes=task.codes, fold=fold, ties=settings.ties, level=settings.level, samples=settings.samples,
+        seed=settings.seed,
+    )  # fmt: skip
+    return replace(found, notes=list(notes))
 
 
 def evaluate(
@@ -280,11 +125,7 @@ def write(
         np.savez_compressed(
             file,
             allow_pickle=False,
-            **{
-                f"{way}/{item.name}": values[way].values(item.name)
-                for way in DIRECTIONS
-                for item in values[way].metrics
-            },
+            **{f"{way}/{name}": found for way in DIRECTIONS for name, found in values[way].values.items()},
         )
     drawn = curves(task, settings.ks, settings.ties)
     for name, points in drawn.items():

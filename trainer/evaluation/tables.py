@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.evaluation import DIRECTIONS, Evaluated, Evaluation
 from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.evaluation.evaluate import Evaluation, averaged
-from capgrade.trainer.evaluation.task import DIRECTIONS
+from capgrade.trainer.evaluation.evaluate import averaged
 from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 
 HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
@@ -55,9 +55,9 @@ def shown(name: str, value: float) -> str:
     return f"{scale(name) * value:.{digits}f}"
 
 
-def _cell(evaluation: Evaluation, way: str, item: Metric, values: Mapping[str, float]) -> str:
-    text = shown(item.name, values[item.name])
-    interval = evaluation.intervals.get(way, {}).get(item.name)
+def _cell(scored: Evaluated, item: Metric) -> str:
+    text = shown(item.name, scored.mean[item.name])
+    interval = scored.intervals.get(item.name)
     return text if interval is None else f"{text} [{shown(item.name, interval[0])}, {shown(item.name, interval[1])}]"
 
 
@@ -85,9 +85,8 @@ def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
     counts = evaluation.counts
     title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
     made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
-    summaries = {way: evaluation.scored[way].summary() for way in DIRECTIONS}
     for item in metrics:
-        cells = (_cell(evaluation, way, item, summaries[way]) for way in DIRECTIONS)
+        cells = (_cell(evaluation.scored[way], item) for way in DIRECTIONS)
         made.add_row(escape(named(item)), *map(escape, cells))
     for name, value in evaluation.sums.items():
         interval = evaluation.sum_intervals.get(name)

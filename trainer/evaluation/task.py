@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from capgrade.evaluation import Pair, directions
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -24,9 +24,7 @@ from capgrade.trainer.metrics.base import Positives, Queries
 from capgrade.trainer.metrics.eccv import human_lists, original_images
 from capgrade.trainer.metrics.pmrp import coco_codes
 from capgrade.trainer.metrics.ranking import Array, Ties
-from capgrade.trainer.metrics.semantic_recall import extension_set
 
-DIRECTIONS = ("i2t", "t2i")
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
 
@@ -37,64 +35,25 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
-    human: Mapping[str, tuple[Positives, Positives]] = field(default_factory=dict)  # of images, of captions
+    human: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions
     codes: Array | None = None  # (n_images, n_classes)
-    accepted: tuple[Positives, Positives] | None = None  # estimated by `capgrade audit`, from captions alone
+    accepted: Pair | None = None  # estimated by `capgrade audit`, from captions alone
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
 
     def __post_init__(self) -> None:
-        images = len(self.similarity)
-        if self.owner.shape != self.similarity.shape[1:] or not 0 <= self.owner.min() <= self.owner.max() < images:
-            problem = f"captions name images for a similarity of {self.similarity.shape}"
-            raise InputError(problem, remedy="similarity is images x captions of the captions table")
-        for name, matrix in self.relevance.items():
-            if matrix.shape != self.similarity.shape:
-                problem = f"relevance {name} is {matrix.shape}, similarity is {self.similarity.shape}"
-                raise InputError(problem, remedy="compute both for the same captions, images x captions")
-        empty = np.flatnonzero(np.bincount(self.owner, minlength=images) == 0)
-        if empty.size:
-            problem = f"image {empty[0]} has no captions ({empty.size} such images)"
-            raise InputError(problem, remedy="drop images without captions from both tables")
+        self.directions()  # checks them
 
-    @cached_property
-    def cosines(self) -> bool:
-        """Could these be cosines? SemanticMap is about nothing else."""
-        return bool(self.similarity.min() >= -1.001 and self.similarity.max() <= 1.001)
+    @property
+    def positives(self) -> dict[str, Pair]:
+        """The lists of people, and those of `capgrade audit`."""
+        return {**self.human, **({} if self.accepted is None else {"accepted": self.accepted})}
 
-    def fold(self, first: int, size: int) -> Task:
-        """The block of `size` images from `first`, with their captions; lists of positives need the whole gallery."""
-        captions = np.flatnonzero((self.owner >= first) & (self.owner < first + size))
-        whole = len(captions) and captions[-1] - captions[0] + 1 == len(captions)
-        columns = slice(captions[0], captions[-1] + 1) if whole else captions  # a view where it can be one
-        images = slice(first, first + size)
-        return Task(
-            self.similarity[images, columns],
-            self.owner[captions] - first,
-            {name: matrix[images, columns] for name, matrix in self.relevance.items()},
-            codes=None if self.codes is None else self.codes[images],
-            kept=captions if self.kept is None else self.kept[captions],
+    def directions(self, ties: Ties = "expected") -> dict[str, Queries]:
+        """Both directions as queries x candidates, views only."""
+        lists = self.positives
+        return directions(
+            self.similarity, self.relevance, owner=self.owner, positives=lists, classes=self.codes, ties=ties
         )
-
-
-def queries_of(task: Task, ties: Ties = "expected", extension: Mapping[str, Array] | None = None) -> dict[str, Queries]:
-    """The two directions of a task as queries x candidates, views only."""
-    images = np.arange(len(task.similarity))
-    lists: dict[str, dict[str, Positives]] = {name: {} for name in DIRECTIONS}
-    estimated = {} if task.accepted is None else {"accepted": task.accepted}
-    for name, (of_images, of_captions) in {**task.human, **estimated}.items():
-        lists["i2t"][name], lists["t2i"][name] = of_images, of_captions
-    for name, found in (extension or {}).items():
-        lists["i2t"][name] = extension_set(found, images, task.owner)
-        lists["t2i"][name] = extension_set(found, task.owner, images)
-    transposed = {name: matrix.T for name, matrix in task.relevance.items()}
-    shared: dict[str, Any] = {"ties": ties, "clip": True}
-    i2t = t2i = None
-    if task.codes is not None:
-        i2t, t2i = (task.codes, task.codes[task.owner]), (task.codes[task.owner], task.codes)
-    return {
-        "i2t": Queries(task.similarity, images, task.owner, task.relevance, lists["i2t"], i2t, **shared),
-        "t2i": Queries(task.similarity.T, task.owner, images, transposed, lists["t2i"], t2i, **shared),
-    }
 
 
 def load_task(

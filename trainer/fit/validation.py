@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from capgrade.evaluation import SUMMED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import learnt_from
-from capgrade.trainer.evaluation.evaluate import RSUM, Settings, score
+from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
@@ -18,7 +19,10 @@ from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images,
 RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
-ASKED = {"ndcg_exp": ("ndcg_exp@25",), **{name: tuple(f"{name}@{k}" for k in RSUM) for name in ("ncs", "ncs_ordered")}}
+ASKED = {
+    "ndcg_exp": ("ndcg_exp@25",),
+    **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
+}
 
 
 def validate(
@@ -70,7 +74,7 @@ def _folds(model: RetrievalModel, pairs: Pairs, relevance: np.ndarray | None, si
 def _scored(task: Task, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
     names = (*RECALL, *graded, *(name for one in asked for name in ASKED[one]))
     found = score(task, Settings(samples=0, metrics=names))
-    ways = [scored.summary() for scored in found.scored.values()]
+    ways = [scored.mean for scored in found.scored.values()]
     means = {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
     for one in asked:
         values = [way[name] for way in ways for name in ASKED[one]]

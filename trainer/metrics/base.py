@@ -10,11 +10,11 @@ be finite, and so must its sums and gains, because they are added up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class Positives:
     """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]].
 
     `absent` counts positives that the gallery does not hold: never retrieved, but part of the query's number.
+
+    >>> found = Positives.from_ids({"q": ["b", "z"]}, queries=["q", "r"], candidates=["a", "b"])
+    >>> found.indices, found.absent, found.sizes
+    (array([1]), array([1, 0]), array([2, 0]))
     """
 
     indptr: Array  # (n_queries + 1,) int64
@@ -47,6 +51,28 @@ class Positives:
         np.cumsum([len(row) for row in rows] - absent, out=indptr[1:])
         flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
         return cls(indptr, flat[flat >= 0], absent)
+
+    @classmethod
+    def from_ids(
+        cls, lists: Mapping[Any, Iterable[Any]], queries: Sequence[Any], candidates: Sequence[Any]
+    ) -> Positives:
+        """The lists of `queries` in their order; a positive that is not among `candidates` is absent. Ids are compared
+        as text. A query without a list, or with an empty one, is left out of the metric; lists of other queries too.
+
+        InputError where no query has a list, for a candidate that is given twice, and for a positive listed twice.
+        """
+        rows = {str(query): [str(item) for item in items] for query, items in lists.items()}
+        at = {str(item): index for index, item in enumerate(candidates)}
+        if len(at) < len(candidates):
+            raise InputError("a candidate is given twice", remedy="give each id once, in the order of the scores")
+        chosen = [rows.get(str(query), []) for query in queries]
+        if len(queries) and not any(str(query) in rows for query in queries):
+            problem = f"no query has a list of positives, such as '{queries[0]}'"
+            raise InputError(problem, remedy=f"give queries with the ids of the lists, such as {next(iter(rows), '-')}")
+        for query, row in zip(queries, chosen, strict=True):
+            if len(set(row)) < len(row):
+                raise InputError(f"the list of query '{query}' names a positive twice", remedy="name each once")
+        return cls.from_lists([[at.get(item, -1) for item in row] for row in chosen])
 
     @property
     def sizes(self) -> Array:
@@ -107,7 +133,9 @@ class Queries:
 
     @cached_property
     def own(self) -> Positives:
-        """The own items of every query, from the groups."""
+        """The own items of every query: the lists of that name, else those of the groups."""
+        if "own" in self.positives:
+            return self.positives["own"]
         if self.query_group is None or self.candidate_group is None:
             raise InputError("the metric needs own items", remedy="give the image index of each caption")
         return own_positives(self.query_group, self.candidate_group)

@@ -41,6 +41,7 @@ class Family:
     needs: str  # own, relevance, extension, eccv, cxc, accepted, classes or cosines
     arguments: str = ""  # "", "k" or "km"
     unit: str = "fraction"  # or rank, tau, cosine
+    removes: bool = False  # own items, by the image of each caption
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class Metric:
     score: Score
     cut: Cut = Cut()
 
-    def reduce(self, values: Array) -> float:
-        """The number that is reported: the mean over queries that have a value, for medr the floored median."""
-        if np.isnan(values).all():
-            return float("nan")
-        return median_rank(values) if self.name.startswith("medr") else float(np.nanmean(values))
+
+def reduced(name: str, values: Array) -> float:
+    """The number that is reported: the mean over queries that have a value, for medr the floored median."""
+    if np.isnan(values).all():
+        return float("nan")
+    return median_rank(values) if name.startswith("medr") else float(np.nanmean(values))
 
 
 def _ncs(form: str, own: str) -> Callable[[Cut], Score]:
@@ -101,15 +103,15 @@ CATALOGUE: dict[str, Family] = {
     "medr": Family(lambda cut: first_of, "own", unit="rank"),
     "meanr": Family(lambda cut: first_of, "own", unit="rank"),
     "sr": Family(_sr("hard", "kept"), "relevance", "km"),
-    "sr_other": Family(_sr("hard", "removed"), "relevance", "km"),
+    "sr_other": Family(_sr("hard", "removed"), "relevance", "km", removes=True),
     "sr_soft": Family(_sr("soft", "kept"), "relevance", "km"),
-    "sr_soft_other": Family(_sr("soft", "removed"), "relevance", "km"),
-    "sr_authors": Family(_sr_authors("hard"), "extension", "km"),
-    "sr_soft_authors": Family(_sr_authors("soft"), "extension", "km"),
+    "sr_soft_other": Family(_sr("soft", "removed"), "relevance", "km", removes=True),
+    "sr_authors": Family(_sr_authors("hard"), "extension", "km", removes=True),
+    "sr_soft_authors": Family(_sr_authors("soft"), "extension", "km", removes=True),
     "ncs": Family(_ncs("paper", "kept"), "relevance", "k"),
-    "ncs_other": Family(_ncs("paper", "removed"), "relevance", "k"),
+    "ncs_other": Family(_ncs("paper", "removed"), "relevance", "k", removes=True),
     "ncs_eq5": Family(_ncs("eq5", "kept"), "relevance", "k"),
-    "ncs_authors": Family(_ncs("authors", "removed"), "relevance", "k"),
+    "ncs_authors": Family(_ncs("authors", "removed"), "relevance", "k", removes=True),
     "ncs_ordered": Family(lambda cut: partial(ncs_ordered_of, relevance=cut.relevance, k=cut.k), "relevance", "k"),
     "ndcg": Family(_ndcg("linear"), "relevance", "k"),
     "ndcg_exp": Family(_ndcg("exponential"), "relevance", "k"),
@@ -125,7 +127,9 @@ CATALOGUE: dict[str, Family] = {
     "cxc_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="cxc"), "cxc", "k"),
     "accepted_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="accepted"), "accepted", "k"),
     "lambda": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="kept"), "cosines", "k", unit="cosine"),
-    "lambda_other": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="removed"), "cosines", "k", unit="cosine"),
+    "lambda_other": Family(
+        lambda cut: partial(lambda_of, k=cut.k, pairs="removed"), "cosines", "k", unit="cosine", removes=True
+    ),
 }
 
 WHOLE = {"asp", "asp_a", "kendall_tau_a", "kendall_tau_b", "pmrp"}  # read the whole ranking, others its head
@@ -140,16 +144,23 @@ def metric(name: str, relevance: str = "", *, label: str = "") -> Metric:
     match = _NAME.fullmatch(name)
     family = CATALOGUE.get(match["base"]) if match else None
     if match is None or family is None:
-        raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(_usage, CATALOGUE))}")
+        raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}")
     given = "".join(letter for letter in "km" if match[letter])
     if given != family.arguments or (match["k"] or match["m"]) == "0":
-        raise InputError(f"metric {name!r} is not complete", remedy=f"write {_usage(match['base'])}")
+        raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(match['base'])}")
     cut = Cut(int(match["k"] or 0), int(match["m"] or 0), relevance)
     return Metric(f"{name}[{label}]" if label else name, family, family.build(cut), cut)
 
 
-def _usage(base: str) -> str:
-    return base + {"": "", "k": "@K", "km": "@K(m=M)"}[CATALOGUE[base].arguments]
+def family_of(name: str) -> str | None:
+    """The metric of the catalogue that a name is of: ncs of ncs@5; asp_a too. None for an unknown one."""
+    match = _NAME.fullmatch(name)
+    return match["base"] if match and (match["base"] in CATALOGUE or name == "asp_a") else None
+
+
+def usage(base: str) -> str:
+    """How a metric is written, with what it takes: ncs@K."""
+    return base if base == "asp_a" else base + {"": "", "k": "@K", "km": "@K(m=M)"}[CATALOGUE[base].arguments]
 
 
 def asp_a(names: Sequence[str], weights: Sequence[float]) -> Metric:

@@ -70,11 +70,9 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
     ECCV Caption's are outside the 5K captions) counts in R and is never retrieved, as in the package.
     """
     check_choice("set of human positives", name, SETS)
-    images = {str(item): index for index, item in enumerate(image_ids)}
-    captions = {str(item): index for index, item in enumerate(caption_ids)}
     return (
-        _mapped(read_lists(f"{name}_image_to_caption.json"), images, captions),
-        _mapped(read_lists(f"{name}_caption_to_image.json"), captions, images),
+        _mapped(read_lists(f"{name}_image_to_caption.json"), image_ids, caption_ids),
+        _mapped(read_lists(f"{name}_caption_to_image.json"), caption_ids, image_ids),
     )
 
 
@@ -83,13 +81,11 @@ def original_images() -> set[str]:
     return set(read_lists("original_image_to_caption.json"))
 
 
-def _mapped(lists: Mapping[str, list[int]], queries: Mapping[str, int], candidates: Mapping[str, int]) -> Positives:
-    rows: list[Array] = [np.zeros(0, np.int64) for _ in queries]
-    for query, items in lists.items():
-        if query not in queries:
-            raise InputError(
-                f"id {query} of the human positives is not in the captions table",
-                remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
-            )
-        rows[queries[query]] = np.array([candidates.get(str(item), -1) for item in items], np.int64)
-    return Positives.from_lists(rows)
+def _mapped(lists: Mapping[str, list[int]], queries: Sequence[object], candidates: Sequence[object]) -> Positives:
+    unknown = sorted(lists.keys() - set(map(str, queries)))
+    if unknown:
+        raise InputError(
+            f"id {unknown[0]} of the human positives is not in the captions table",
+            remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
+        )
+    return Positives.from_ids(lists, queries, candidates)

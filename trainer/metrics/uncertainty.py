@@ -61,9 +61,10 @@ def _summed(table: Array, groups: Array) -> Array:
     return out
 
 
-def resampled_medians(ranks: Array, *, groups: Array, samples: int = 1000, seed: int = 0) -> Array:
-    """The field's medr, floor of the median, of `samples` bootstrap draws of groups of queries; ranks (n,), groups as
+def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
+    """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,), groups as
     `resampled_means` has them."""
+    groups = np.arange(len(ranks)) if groups is None else groups
     generator, known = np.random.default_rng(seed), ~np.isnan(np.asarray(ranks, np.float64))
     ranks, of, size = _known(np.asarray(ranks, np.float64)), groups[known], int(groups.max()) + 1
     drawn = (np.bincount(generator.integers(0, size, size), minlength=size)[of] for _ in range(samples))
