@@ -47,6 +47,7 @@ LACKS = {
     "own": ("the own items", "give owner, the row of each column"),
     "groups": ("the image of each caption", "give owner, the row of each column"),
     "relevance": ("relevance labels", "give relevance; to the command --relevance, from capgrade relevance"),
+    "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
     "classes": ("class vectors", "give classes; to the command --instances, COCO's instances json"),
     "eccv": ("the positives of ECCV Caption", "give positives={'eccv': metrics.human_lists('eccv', ...)}; MS-COCO 5K"),
     "cxc": ("the positives of CxC", "give positives={'cxc': metrics.human_lists('cxc', ...)}; MS-COCO 5K"),
@@ -271,10 +272,14 @@ def evaluate(
         raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
     matrices = {} if labels is not None else _named(relevance)
     ways = directions(similarity, matrices, **given, ties=ties)
-    chosen = _names(names, _can(ways["i2t"]) | ({"relevance"} if labels else set()), fold)
+    can = _can(ways["i2t"]) | ({"relevance"} if labels else set())
+    chosen = _names(names, can, fold)
     if labels is not None and any(is_graded(name) for name in chosen):
         ways = directions(similarity, {"": _known(labels, measure)}, **given, ties=ties)
-    return _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
+    found = _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
+    if fold is not None or "cosines" not in can:
+        return found
+    return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
 
 
 def directions(
@@ -328,13 +333,8 @@ def _score(
     scored = {
         way: Evaluated(found, metrics=metrics, groups=groups[way], drawn=drawn) for way, found in results.items()
     }
-    alike = fold is None and cosines(whole.similarity)
-    return Evaluation(
-        "whole" if fold is None else f"folds of {fold}",
-        scored,
-        _counts(whole, scored, len(parts)),
-        {way: collapse(ways[way].similarity) for way in asked} if alike else {},
-    )
+    protocol = "whole" if fold is None else f"folds of {fold}"
+    return Evaluation(protocol, scored, _counts(whole, scored, len(parts)))
 
 
 def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
@@ -410,7 +410,8 @@ def _can(i2t: Queries) -> set[str]:
     groups = i2t.candidate_group is not None
     found = set(i2t.positives) | ({"groups", "own"} if groups else set()) | ({"relevance"} if i2t.relevance else set())
     found |= {"several"} if len(i2t.relevance) > 1 else set()
-    return found | {"cosines"} | ({"classes"} if i2t.codes is not None and groups else set())
+    found |= {"cosines"} if cosines(i2t.similarity) else set()
+    return found | ({"classes"} if i2t.codes is not None and groups else set())
 
 
 def _needed(base: str) -> set[str]:

@@ -1,9 +1,10 @@
 """Retrieval metrics on arrays: one value for each query, from numpy arrays or torch tensors on any device.
 
-`scores` [Q, N] are similarities of Q queries (rows) and N candidates (columns); `relevance` [Q, N] is graded, `own`
-[Q, N] bool. Values come back as float64 [Q]: numpy for numpy, a tensor on the scores' device for tensors. Tied scores
-count as every order of them, each as likely (`ties="expected"`); "reference" takes the later index first. NaN, and
-shapes that do not fit, are InputError. Definitions beside other packages: docs/metrics.md.
+`scores` [Q, N] are similarities of Q queries (rows) and N candidates (columns); `relevance` [Q, N] is graded; `own` is
+bool [Q, N], or `Positives`, which hold absent ones too and need no matrix. Values come back as float64 [Q]: numpy for
+numpy, a tensor on the scores' device for tensors. Tied scores count as every order of them, each as likely
+(`ties="expected"`); "reference" takes the later index first. NaN, and shapes that do not fit, are InputError.
+Definitions beside other packages: docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer import metrics as on_arrays
-from capgrade.trainer.metrics import Positives
+from capgrade.trainer.metrics import Collapse, Positives, coco_codes, human_lists
 from capgrade.trainer.metrics.ranking import Ties
 
 __all__ = [
-    "asp", "coherent_score", "first_rank", "kendall_tau", "map_at_r", "ncs", "ndcg", "r_precision", "recall",
-    "recall_share", "semantic_recall",
+    "Collapse", "Positives", "asp", "coco_codes", "coherent_score", "collapse", "first_rank", "human_lists",
+    "kendall_tau", "map_at_r", "ncs", "ndcg", "pmrp", "r_precision", "recall", "recall_share", "semantic_map",
+    "semantic_recall",
 ]  # fmt: skip
 
 Matrix = Any  # numpy array or torch tensor
@@ -126,6 +128,8 @@ def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
 
     >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
     array([0.5])
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
+    array([0.25])
     """
     return _of_own(on_arrays.map_at_r, scores, own, ties=ties)
 
@@ -139,6 +143,45 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     return _of_own(on_arrays.r_precision, scores, own, ties=ties)
 
 
+def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: Ties = "expected") -> Any:
+    """PMRP: R-Precision with the candidates as positives whose object classes differ from the query's in at most zeta
+    places, mean over zeta = 0, 1, 2; in [0, 1] (Chun et al. 2021). NaN for a query without any class.
+
+    Codes are 0/1, [Q, classes] and [N, classes], as `coco_codes` gives them. A candidate without any class leaves.
+
+    >>> pmrp(np.array([[0.9, 0.2]]), np.array([[1, 0, 0]]), np.array([[0, 1, 1], [1, 0, 0]]))
+    array([0.])
+    """
+    found = on_arrays.pmrp(as_numpy(scores), as_numpy(query_codes), as_numpy(candidate_codes), ties=ties)
+    return _like(scores, found)
+
+
+def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, candidate_group: Matrix = None) -> Any:
+    """lambda@K: the mean cosine of the K candidates of highest cosine; in [-1, 1] (Nawaz et al. "SemanticMap").
+
+    With groups int [Q] and [N], a query's own candidates, those of its group, are left out. There is no ground truth in
+    it: a model that maps everything to one point scores 1. Never read it without `collapse`.
+
+    >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
+    array([0.625])
+    """
+    groups = [None if group is None else as_numpy(group) for group in (query_group, candidate_group)]
+    if (groups[0] is None) != (groups[1] is None):
+        raise InputError("one of two groups is given", remedy="give query_group and candidate_group, or neither")
+    pairs, (left, right) = "kept" if query_group is None else "removed", groups
+    found = on_arrays.semantic_map(as_numpy(scores), k=k, pairs=pairs, query_group=left, candidate_group=right)
+    return _like(scores, found)
+
+
+def collapse(scores: Matrix) -> Collapse:
+    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the average one.
+
+    >>> collapse(np.array([[0.5, 0.25, 0.75]])).collapsed
+    False
+    """
+    return on_arrays.collapse(as_numpy(scores))
+
+
 def as_numpy(values: Matrix) -> np.ndarray:
     """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32."""
     if hasattr(values, "detach"):
@@ -149,11 +192,13 @@ def as_numpy(values: Matrix) -> np.ndarray:
 
 
 def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
-    """The True cells of each row. InputError for what is no bool matrix of this shape."""
+    """The True cells of each row; `Positives` as they are. InputError for what is no bool matrix of this shape."""
+    if isinstance(own, Positives):
+        return own
     marks = as_numpy(own)
     if marks.dtype != np.bool_ or marks.shape != shape:
         problem = f"own is {marks.dtype} {list(marks.shape)}, scores are {list(shape)}"
-        raise InputError(problem, remedy="give bool [queries, candidates]")
+        raise InputError(problem, remedy="give bool [queries, candidates], or Positives")
     indptr = np.concatenate([[0], np.cumsum(marks.sum(axis=1))]).astype(np.int64)
     return Positives(indptr, np.nonzero(marks)[1].astype(np.int64), np.zeros(len(marks), np.int64))
 

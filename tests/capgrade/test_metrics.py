@@ -15,7 +15,8 @@ from capgrade import Labels, evaluate, metrics
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
-FUNCTIONS = {name: getattr(metrics, name) for name in metrics.__all__}
+OF_OTHERS = {"Collapse", "Positives", "coco_codes", "collapse", "human_lists", "pmrp", "semantic_map"}  # no labels
+FUNCTIONS = {name: getattr(metrics, name) for name in metrics.__all__ if name not in OF_OTHERS}
 
 
 def task(queries: int = 6, candidates: int = 9) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -35,6 +36,26 @@ def test_a_metric_of_tensors_is_that_of_arrays(name):
     assert isinstance(tensor, torch.Tensor) and np.array_equal(tensor.numpy(), found)
     coarse = torch.from_numpy(scores).bfloat16()
     assert torch.equal(FUNCTIONS[name](coarse, labels), FUNCTIONS[name](coarse.float(), labels))
+
+
+def test_what_needs_no_labels_takes_tensors_too():
+    scores, _, own = task()
+    codes = own[:, :3].astype(int), own[:, :3][np.arange(9) % 6].astype(int)
+    for function, others in ((metrics.pmrp, codes), (metrics.semantic_map, (2,))):
+        tensors = [torch.from_numpy(one) if isinstance(one, np.ndarray) else one for one in others]
+        found = function(torch.from_numpy(scores), *tensors)
+        assert isinstance(found, torch.Tensor)
+        assert np.array_equal(found.numpy(), function(scores, *others), equal_nan=True)
+    assert metrics.collapse(torch.from_numpy(scores)) == metrics.collapse(scores)
+    with pytest.raises(InputError, match="one of two groups is given"):
+        metrics.semantic_map(scores, query_group=np.arange(6))
+
+
+def test_positives_may_stand_for_the_matrix_of_own_candidates():
+    scores, _, own = task()
+    lists = metrics.Positives.from_lists([np.flatnonzero(row) for row in own])
+    for name in ("recall", "recall_share", "first_rank", "map_at_r", "r_precision"):
+        assert np.array_equal(FUNCTIONS[name](scores, lists), FUNCTIONS[name](scores, own))
 
 
 def test_ndcg_is_that_of_scikit_learn():

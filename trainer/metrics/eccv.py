@@ -68,6 +68,10 @@ def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[ob
     `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
     has an empty list, which leaves it out. Every annotated query must be present. A positive that is not (two of
     ECCV Caption's are outside the 5K captions) counts in R and is never retrieved, as in the package.
+    InputError where the package is not installed.
+
+    >>> human_lists("eccv", image_ids, caption_ids)  # doctest: +SKIP
+    (Positives(...), Positives(...))
     """
     check_choice("set of human positives", name, SETS)
     return (

@@ -99,7 +99,15 @@ def pmrp(
 
 
 def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
-    """Class vectors (n_images, 90) from a COCO instances json, category_id - 1; zeros where nothing is annotated."""
+    """Class vectors (n_images, 90) from a COCO instances json, category_id - 1; zeros where nothing is annotated.
+
+    InputError for another file, and for one that annotates none of the images.
+
+    >>> import json
+    >>> _ = Path("instances.json").write_text(json.dumps({"annotations": [{"image_id": 7, "category_id": 3}]}))
+    >>> coco_codes("instances.json", image_ids=[5, 7]).sum(axis=1)
+    array([0, 1], dtype=uint64)
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError("no such instances json", file=path, remedy="give COCO's instances_val2014.json")

@@ -60,7 +60,11 @@ def semantic_map(
 
 @dataclass(frozen=True)
 class Collapse:
-    """How far the best candidate stands out: mean of best - mean cosine over queries."""
+    """How far the best candidate stands out: mean of best - mean cosine over queries.
+
+    >>> print(Collapse(contrast=0.05, collapsed=True))
+    best minus average cosine 0.050: COLLAPSED, lambda@K means nothing here (lambda@K rewards a collapsed model)
+    """
 
     contrast: float
     collapsed: bool

@@ -1,0 +1,263 @@
+"""`evaluate` against plain loops and against eccv_caption's own code: both directions, rsum, folds, lists of people."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade import Labels, evaluate, metrics
+from capgrade.metrics import Positives
+from capgrade.schemas.eccv_lists import read_lists
+from capgrade.schemas.errors import InputError
+
+KS = (1, 5, 10)
+
+
+def world(seed: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores without ties, relevance, and one to four captions an image in any order."""
+    rng = np.random.default_rng(seed)
+    owner = rng.permutation(np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(0, 3 * images))]))
+    scores = rng.permutation(images * len(owner)).reshape(images, -1) / 1000
+    return scores, rng.uniform(0, 1, scores.shape), owner
+
+
+def slow_recall(scores: np.ndarray, own: np.ndarray, k: int) -> float:
+    """The share of rows with an own column among the k best."""
+    hits = [any(own[row, column] for column in np.argsort(-scores[row])[:k]) for row in range(len(scores))]
+    return sum(hits) / len(hits)
+
+
+def slow_ncs(scores: np.ndarray, relevance: np.ndarray, k: int) -> float:
+    each = [sum(r[np.argsort(-s)[:k]]) / sum(sorted(r)[::-1][:k]) for s, r in zip(scores, relevance, strict=True)]
+    return sum(each) / len(each)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), images=st.integers(2, 9))
+def test_both_directions_and_rsum_are_those_of_loops(seed, images):
+    scores, relevance, owner = world(seed, images)
+    own = owner[None, :] == np.arange(images)[:, None]
+    found = evaluate(scores, relevance, [f"{m}@{k}" for m in ("recall", "ncs") for k in KS], owner=owner, samples=0)
+    recalls = [slow_recall(s, o, k) for s, o in ((scores, own), (scores.T, own.T)) for k in KS]
+    assert [found.i2t.mean[f"recall@{k}"] for k in KS] == pytest.approx(recalls[:3])
+    assert [found.t2i.mean[f"recall@{k}"] for k in KS] == pytest.approx(recalls[3:])
+    assert found.rsum == pytest.approx(100 * sum(recalls))
+    gathered = [slow_ncs(s, r, k) for s, r in ((scores, relevance), (scores.T, relevance.T)) for k in KS]
+    assert found.sums["nsum"] == pytest.approx(100 * sum(gathered))
+    assert evaluate(scores, own=own).rsum == pytest.approx(found.rsum)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.integers(1, 4), folds=st.integers(1, 3))
+def test_folds_are_the_mean_over_blocks_of_images(seed, size, folds):
+    scores, relevance, owner = world(seed, size * folds)
+    found = evaluate(scores, relevance, ("recall@1", "ncs@5", "medr"), owner=owner, fold=size, samples=0)
+    values = []
+    for first in range(0, size * folds, size):
+        rows, columns = (
+            np.arange(first, first + size),
+            [c for c in range(len(owner)) if first <= owner[c] < first + size],
+        )
+        part, own = scores[rows][:, columns], owner[columns][None, :] == rows[:, None]
+        ranks = [min(np.flatnonzero(o[np.argsort(-s)])) + 1 for s, o in zip(part, own, strict=True)]
+        graded = slow_ncs(part.T, relevance[rows][:, columns].T, 5)
+        values.append((slow_recall(part, own, 1), graded, np.floor(np.median(ranks))))
+    expected = np.mean(values, axis=0)
+    assert found.i2t.mean["recall@1"] == pytest.approx(expected[0]) and found.protocol == f"folds of {size}"
+    assert found.t2i.mean["ncs@5"] == pytest.approx(expected[1])
+    assert found.i2t.mean["medr"] == pytest.approx(expected[2])
+
+
+def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
+    scores, relevance, owner = world(0, 6)
+    assert list(evaluate(scores, owner=owner).i2t.mean) == ["recall@1", "recall@5", "recall@10"]
+    assert list(evaluate(scores, relevance, "ndcg@25").t2i.mean) == ["ndcg@25"]
+    assert list(evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, "ndcg@25").mean) == ["ndcg@25"]
+    labels = Labels.load(dataset)  # sampled: not every pair is known, and recall needs none
+    found = evaluate(np.random.default_rng(0).random((12, 60)), labels, "recall@1")
+    assert 0 <= found.t2i.mean["recall@1"] < 0.5
+
+
+def test_one_direction_alone():
+    scores, _, owner = world(1, 6)
+    both, one = evaluate(scores, owner=owner), evaluate(scores, owner=owner, direction="t2i")
+    assert one.t2i.mean == both.t2i.mean and one.t2i.intervals == both.t2i.intervals
+    assert one.sums == {} and list(one.scored) == ["t2i"]
+    with pytest.raises(InputError, match="direction i2t was not evaluated"):
+        one.i2t  # noqa: B018
+    with pytest.raises(InputError, match="rsum was not evaluated -> ask for recall@1, recall@5, recall@10"):
+        one.rsum  # noqa: B018
+
+
+def test_what_is_printed_is_both_directions_and_the_sums():
+    scores, relevance, owner = world(2, 8)
+    lines = str(evaluate(scores, relevance, owner=owner)).splitlines()
+    assert lines[0].split() == ["i2t", "t2i"] and lines[-1].startswith("rsum ")
+    assert all(line.count("[") == 2 for line in lines[1:-1]) and len(lines) == 9
+
+
+def test_several_relevances_are_told_apart():
+    scores, relevance, owner = world(3, 6)
+    found = evaluate(scores, {"one": relevance, "two": relevance**2}, ["ndcg@3", "recall@1", "asp_a"], owner=owner)
+    assert list(found.i2t.mean) == ["ndcg@3", "recall@1", "ndcg@3[two]", "asp_a"]
+    alone = evaluate(scores, relevance**2, "ndcg@3")
+    assert found.t2i.mean["ndcg@3[two]"] == alone.t2i.mean["ndcg@3"]
+
+
+@pytest.mark.parametrize("given_", [set(), {"owner"}, {"relevance"}, {"owner", "relevance"}, {"owner", "eccv"}])
+def test_the_error_of_an_unknown_name_lists_what_works_and_nothing_else(given_):
+    scores, relevance, owner = world(4, 6)
+    lists = Positives.from_lists([[0]] * 6), Positives.from_lists([[0]] * len(owner))
+    have = {"owner": owner, "relevance": relevance, "positives": {"eccv": lists}}
+    some = {name: value for name, value in have.items() if {"positives": "eccv"}.get(name, name) in given_}
+    with pytest.raises(InputError, match="metric 'ndgc@5' is not known") as caught:
+        evaluate(scores / 10, metrics="ndgc@5", **some)
+    listed = str(caught.value).split("one of: ")[1].split(", ")
+    with pytest.raises(InputError) as scaled:
+        evaluate(scores * 99, metrics="ndgc@5", **some)
+    assert {name for name in listed if name not in str(scaled.value)} == {u for u in listed if u.startswith("lambda")}
+    assert ("recall@K" in listed) == ("owner" in given_) and ("ndcg@K" in listed) == ("relevance" in given_)
+    assert ("ncs_other@K" in listed) == ({"owner", "relevance"} <= given_) and ("map@r" in listed) == ("eccv" in given_)
+    for usage in listed:
+        name = usage.replace("K", "2").replace("M", "2")
+        assert name in evaluate(scores / 10, metrics=name, **some, samples=0).i2t.mean
+
+
+def test_what_does_not_fit_is_refused(dataset: Path):
+    scores, relevance, owner = world(5, 6)
+    labels = Labels.load(dataset)
+    lists = {"eccv": (Positives.from_lists([[0]] * 6), Positives.from_lists([[0]] * len(owner)))}
+    for build, message in (
+        (lambda: evaluate(scores), "nothing to score against -> give owner, relevance"),
+        (lambda: evaluate(np.zeros((60, 12)), labels, "recall@1"), "give scores.T: rows are images"),
+        (lambda: evaluate(scores * 99, None, "lambda@1"), r"needs cosines, these leave \[-1, 1\] -> normalise"),
+        (lambda: evaluate(np.zeros((9, 4)), owner=np.zeros(9, int)), "give the row of each column; give scores.T"),
+        (lambda: evaluate(scores.T, relevance), "transpose it"),
+        (lambda: evaluate(scores, owner=owner * 2), "captions name images 0 to 10 of 6"),
+        (lambda: evaluate(scores, owner=np.zeros(len(owner), int)), "image 1 has no captions"),
+        (lambda: evaluate(scores, owner=owner, own=np.zeros(scores.shape, bool)), "owner and own are given"),
+        (lambda: evaluate(scores, owner=owner, fold=4), "folds of 4 do not divide 6 images"),
+        (lambda: evaluate(scores, relevance, "ndcg@5", fold=3), "folds need the image of each caption"),
+        (lambda: evaluate(scores, None, "map@r", owner=owner, positives=lists, fold=3), "of the whole gallery"),
+        (
+            lambda: evaluate(scores, None, "map@r", owner=owner),
+            "needs the positives of ECCV Caption -> give positives=",
+        ),
+        (lambda: evaluate(scores, positives={"mine": lists["eccv"]}), "list of positives 'mine' is not known"),
+        (lambda: evaluate(scores, positives={"eccv": lists["eccv"][0]}), "positives of 'eccv' are no pair"),
+        (lambda: evaluate(scores, None, "pmrp", owner=owner), "needs class vectors -> give classes"),
+        (lambda: evaluate(scores, classes=np.full((6, 2), 2), owner=owner), "one row of 0 and 1 for each image"),
+        (lambda: evaluate(scores, owner=owner, direction="rows"), "direction 'rows' is not known"),
+        (lambda: evaluate(scores, owner=owner, level=95), "level 95 and 1000 samples"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, fold=5), "fold of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}), "ranked lists without judgements"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), gallery=st.integers(3, 30))
+def test_lists_with_absent_positives_score_as_eccv_captions_own_code(seed, gallery):
+    """Ids of a larger world, of which the gallery is a part, as in a fold."""
+    peer = pytest.importorskip("eccv_caption._metrics")
+    rng = np.random.default_rng(seed)
+    ids, queries = rng.permutation(100)[:gallery], [f"q{k}" for k in range(5)]
+    lists = {name: rng.permutation(100)[: rng.integers(1, 20)].tolist() for name in queries}
+    scores = rng.permutation(5 * gallery).reshape(5, gallery).astype(float)
+    positives = Positives.from_ids(lists, queries, ids)
+    assert positives.sizes.tolist() == [len(lists[name]) for name in queries]
+    for row, name in enumerate(queries):
+        ranking, wanted = ids[np.argsort(-scores[row])].tolist(), set(lists[name])
+        if len(wanted) > gallery:
+            continue  # the peer divides by what is listed, not by R
+        precisions = [peer.rprecision(ranking, wanted, r) for r in range(1, len(wanted) + 1)]
+        hits = [item in wanted for item in ranking]
+        expected = sum(p for p, hit in zip(precisions, hits, strict=False) if hit) / len(wanted)
+        assert metrics.map_at_r(scores, positives)[row] == pytest.approx(expected)
+        assert metrics.r_precision(scores, positives)[row] == pytest.approx(peer.rprecision(ranking, wanted))
+
+
+def test_ids_that_do_not_fit_are_refused():
+    for build, message in (
+        (lambda: Positives.from_ids({"a": [1]}, ["b"], [1]), "no query has a list of positives, such as 'b'"),
+        (lambda: Positives.from_ids({"a": [1]}, ["a"], [1, "1"]), "a candidate is given twice"),
+        (lambda: Positives.from_ids({"a": [1, "1"]}, ["a"], [1]), "query 'a' names a positive twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build()
+
+
+def best(matrix: np.ndarray, queries: list[str], items: list[str], wanted: set[str]) -> dict[int, list[int]]:
+    """As eccv_caption takes it: the ids of the first 60 candidates of the wanted queries, best first."""
+    rows = [row for row, query in enumerate(queries) if query in wanted]
+    return {int(queries[row]): [int(items[c]) for c in np.argsort(-matrix[row])[:60]] for row in rows}
+
+
+def test_eccv_caption_on_coco_is_that_of_the_package():
+    """All 5,000 images and 25,000 captions by the package's own ids; two of its positives are not among them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        eccv_caption = pytest.importorskip("eccv_caption")
+    original = read_lists("original_image_to_caption.json")
+    images, captions = list(original), [str(caption) for row in original.values() for caption in row]
+    owner = np.repeat(np.arange(len(images)), [len(row) for row in original.values()])
+    vectors = np.random.default_rng(0).standard_normal((5000, 12)).astype(np.float32)
+    noisy = vectors[owner] + np.random.default_rng(1).normal(0, 0.3, (25000, 12)).astype(np.float32)
+    scores, lists = vectors @ noisy.T, metrics.human_lists("eccv", images, captions)
+    names = {"map@r": "eccv_map_at_r", "r_precision": "eccv_rprecision", "eccv_recall@1": "eccv_r1"}
+    found = evaluate(scores, None, list(names), owner=owner, positives={"eccv": lists}, samples=0)
+    wanted = [set(read_lists(f"eccv_{name}.json")) for name in ("image_to_caption", "caption_to_image")]
+    ranked = {"i2t": best(scores, images, captions, wanted[0]), "t2i": best(scores.T, captions, images, wanted[1])}
+    theirs = eccv_caption.Metrics().eccv_metrics(ranked, "all")
+    for way in ("i2t", "t2i"):
+        for name, key in names.items():
+            assert found.scored[way].mean[name] == pytest.approx(theirs[key][way], abs=1e-9), (way, name)
+    held = [replace(one, absent=np.zeros_like(one.absent)) for one in lists]  # what a bool matrix can say
+    assert sum(one.absent.sum() for one in lists) > 0
+    assert any(
+        np.nanmean(metrics.map_at_r(matrix, one)) > found.scored[way].mean["map@r"] + 1e-6
+        for way, matrix, one in (("i2t", scores, held[0]), ("t2i", scores.T, held[1]))
+    )
+
+
+def slow_pmrp(scores: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> list[float]:
+    """Mean over zeta of hits in the first R over R; what has no class is neither query nor candidate."""
+    values = []
+    for row, code in enumerate(queries):
+        ranking = [c for c in np.argsort(-scores[row]) if candidates[c].any()]
+        shares = []
+        for zeta in (0, 1, 2):
+            match = {c for c in ranking if np.sum(candidates[c] != code) <= zeta}
+            shares.append(len(match & set(ranking[: len(match)])) / len(match) if match else np.nan)
+        values.append(np.mean(shares) if code.any() else np.nan)
+    return values
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), images=st.integers(2, 9))
+def test_pmrp_and_semantic_map_are_their_formulas(seed, images):
+    scores, _, owner = world(seed, images)
+    scores = scores / 1000
+    codes = (np.random.default_rng(seed).random((images, 4)) < 0.4).astype(int)
+    expected = slow_pmrp(scores, codes, codes[owner]), slow_pmrp(scores.T, codes[owner], codes)
+    assert metrics.pmrp(scores, codes, codes[owner]) == pytest.approx(expected[0], nan_ok=True)
+    names = ["pmrp", "lambda@3", "lambda_other@2"]
+    found = evaluate(scores, None, names, owner=owner, classes=codes)
+    assert found.t2i.values["pmrp"] == pytest.approx(expected[1], nan_ok=True)
+    kept = [np.mean(sorted(row)[::-1][:3]) for row in scores]
+    others = [[s for s, o in zip(row, owner, strict=True) if o != k] for k, row in enumerate(scores)]
+    left = [np.mean(sorted(row)[::-1][:2]) if row else np.nan for row in others]
+    assert metrics.semantic_map(scores, k=3) == pytest.approx(kept)
+    groups = {"query_group": np.arange(images), "candidate_group": owner}
+    assert metrics.semantic_map(scores, k=2, **groups) == pytest.approx(left, nan_ok=True)
+    assert found.i2t.values["lambda@3"] == pytest.approx(kept)
+    assert found.i2t.values["lambda_other@2"] == pytest.approx(left, nan_ok=True)
+    gaps = [max(row) - np.mean(row) for row in scores]
+    assert metrics.collapse(scores).contrast == pytest.approx(np.mean(gaps)) == found.collapse["i2t"].contrast
