@@ -18,6 +18,8 @@ import numba
 import numpy as np
 
 from capgrade.benchmarks.timing import ROUNDS, timed
+from capgrade.evaluation import RECALL
+from capgrade.evaluation import evaluate as of_arrays
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.console import console
 from capgrade.schemas.memory import peak_mb
@@ -86,25 +88,12 @@ def sorting_limit(similarity: Array) -> float:
 
 def eccv_ours(similarity: Array, human: dict[str, tuple[Positives, Positives]], owner: Array) -> dict[str, float]:
     """What eccv_caption's compute_all_metrics gives, from the matrix, both directions."""
-    images, ways = np.arange(len(similarity)), {}
-    names = [metric(name) for name in ("map@r", "r_precision", "eccv_recall@1")]
-    names += [metric(f"{base}@{k}") for base in ("cxc_recall", "recall") for k in (1, 5, 10)]
-    for way, place in (("i2t", 0), ("t2i", 1)):
-        lists = {name: found[place] for name, found in human.items()}
-        matrix, groups = (similarity, (images, owner)) if place == 0 else (similarity.T, (owner, images))
-        values = score_all(Queries(matrix, groups[0], groups[1], positives=lists, ties="reference"), names)
-        ways.update({f"{way}/{name}": float(np.nanmean(found)) for name, found in values.items()})
-    for fold in range(5):
-        rows, columns = slice(1000 * fold, 1000 * fold + 1000), slice(5000 * fold, 5000 * fold + 5000)
-        part, local = similarity[rows, columns], owner[columns] - 1000 * fold
-        for way, queries in (
-            ("i2t", Queries(part, images[:1000], local, ties="reference")),
-            ("t2i", Queries(part.T, local, images[:1000], ties="reference")),
-        ):
-            for name, found in score_all(queries, names[-3:]).items():
-                key = f"{way}/1k {name}"
-                ways[key] = ways.get(key, 0.0) + float(found.mean()) / 5
-    return ways
+    names = ["map@r", "r_precision", "eccv_recall@1", *(f"cxc_recall@{k}" for k in (1, 5, 10)), *RECALL]
+    given: dict[str, Any] = {"owner": owner, "ties": "reference", "samples": 0}
+    whole = of_arrays(similarity, metrics=names, positives=human, **given)
+    folds = of_arrays(similarity, metrics=RECALL, fold=1000, **given)
+    found = {f"{way}/{name}": value for way, one in whole.scored.items() for name, value in one.mean.items()}
+    return found | {f"{way}/1k {name}": v for way, one in folds.scored.items() for name, v in one.mean.items()}
 
 
 def ranked_lists(scores: Array, queries: Array, candidates: Array) -> dict[int, list[int]]:

@@ -139,7 +139,7 @@ class Evaluation:
     protocol: str  # "whole" or "folds of N"
     scored: Mapping[str, Evaluated]
     counts: Mapping[str, Any]  # images, captions, folds; of each direction, queries that have no value
-    collapse: Mapping[str, Collapse] = field(default_factory=dict)
+    collapse: Mapping[str, Collapse] = field(default_factory=dict)  # of each direction, beside lambda@K
     notes: Sequence[str] = ()
 
     @property
@@ -198,7 +198,7 @@ class Evaluation:
         names = next(iter(self.scored.values())).mean
         rows = {name: [found._cell(name) for found in self.scored.values()] for name in names}
         sums = {name: [_with_interval(v, self.sum_intervals.get(name), 1)] for name, v in self.sums.items()}
-        warned = [f"\n{way}: {state}" for way, state in self.collapse.items() if _lambda(names)]
+        warned = [f"\n{way}: {state}" for way, state in self.collapse.items()]
         return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
 
 
@@ -277,7 +277,7 @@ def evaluate(
     if labels is not None and any(is_graded(name) for name in chosen):
         ways = directions(similarity, {"": _known(labels, measure)}, **given, ties=ties)
     found = _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
-    if fold is not None or "cosines" not in can:
+    if fold is not None or not any(name.startswith("lambda") for name in chosen):
         return found
     return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
 
@@ -530,10 +530,6 @@ def _known(labels: Labels, measure: str | None) -> Array:
         problem = f"{known.mean():.1%} of the pairs are known"
         raise InputError(problem, file=labels.opened.file, remedy="evaluate by labels.exact(measure)")
     return np.asarray(values)
-
-
-def _lambda(names: Iterable[str]) -> bool:
-    return any(name.startswith("lambda") for name in names)
 
 
 def _with_interval(value: float, interval: tuple[float, float] | None, digits: int) -> str:
