@@ -47,10 +47,14 @@ LACKS = {
     "own": ("the own items", "give owner, the row of each column"),
     "groups": ("the image of each caption", "give owner, the row of each column"),
     "relevance": ("relevance labels", "give relevance; to the command --relevance, from capgrade relevance"),
+    "several": ("several relevances", "give a dict of two or more; to the command a folder of several measures"),
     "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
     "classes": ("class vectors", "give classes; to the command --instances, COCO's instances json"),
-    "eccv": ("the positives of ECCV Caption", "give positives={'eccv': metrics.human_lists('eccv', ...)}; MS-COCO 5K"),
-    "cxc": ("the positives of CxC", "give positives={'cxc': metrics.human_lists('cxc', ...)}; MS-COCO 5K"),
+    "eccv": (
+        "ECCV Caption's positives",
+        "give positives={'eccv': metrics.human_lists(...)}; to the command MS-COCO 5K",
+    ),
+    "cxc": ("CxC's positives", "give positives={'cxc': metrics.human_lists(...)}; to the command MS-COCO 5K"),
     "accepted": ("likely positives", "give positives={'accepted': ...}; to the command --positives, of capgrade audit"),
 }
 Pair = tuple[Positives, Positives]  # of the rows, of the columns
@@ -259,6 +263,7 @@ def evaluate(
     given = {"owner": owner, "own": own, "positives": positives, "classes": classes}
     if isinstance(scores, Run | Mapping):
         _without(**given, measure=measure, fold=fold)
+        _without(direction=None if direction == "both" else direction, ties=None if ties == "expected" else ties)
         return _of_lists(scores, relevance, names, above, drawn)
     if above is not None:
         raise InputError("above of a matrix", remedy="above chooses what is relevant in Qrels; give own instead")
@@ -437,12 +442,12 @@ def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list
     usable = [base for base in (*CATALOGUE, "asp_a") if _needed(base) <= can]
     for name in names:
         base = family_of(name)
-        if base is None or (base not in usable and base == "asp_a"):
+        if base is None:
             raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, usable))}")
         lack = next((need for need in LACKS if need in _needed(base) - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
-        if fold is not None and CATALOGUE.get(base, CATALOGUE["asp"]).needs in LISTS:
+        if fold is not None and _needed(base) & set(LISTS):
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
             )

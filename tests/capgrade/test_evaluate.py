@@ -84,6 +84,19 @@ def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
     assert 0 <= found.t2i.mean["recall@1"] < 0.5
 
 
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), queries=st.integers(2, 30))
+def test_intervals_are_percentiles_of_means_over_drawn_queries(seed, queries):
+    """Against draws one by one; of several folds the draws' means are averaged."""
+    scores, relevance, owner = world(seed, 2 * queries)
+    found = evaluate(scores, relevance, ["ndcg@3"], owner=owner, fold=queries, samples=2000, level=0.9, seed=seed % 7)
+    values = np.split(found.i2t.values["ndcg@3"], 2)
+    rng = np.random.default_rng(seed)
+    means = [np.mean([rng.choice(part, queries).mean() for part in values]) for _ in range(2000)]
+    spread = 6 * np.std(means) / np.sqrt(2000) + 1e-9
+    assert found.i2t.intervals["ndcg@3"] == pytest.approx(tuple(np.quantile(means, [0.05, 0.95])), abs=3 * spread)
+
+
 def test_one_direction_alone():
     scores, _, owner = world(1, 6)
     both, one = evaluate(scores, owner=owner), evaluate(scores, owner=owner, direction="t2i")
@@ -147,7 +160,7 @@ def test_what_does_not_fit_is_refused(dataset: Path):
         (lambda: evaluate(scores, None, "map@r", owner=owner, positives=lists, fold=3), "of the whole gallery"),
         (
             lambda: evaluate(scores, None, "map@r", owner=owner),
-            "needs the positives of ECCV Caption -> give positives=",
+            "needs ECCV Caption's positives -> give positives=",
         ),
         (lambda: evaluate(scores, positives={"mine": lists["eccv"]}), "list of positives 'mine' is not known"),
         (lambda: evaluate(scores, positives={"eccv": lists["eccv"][0]}), "positives of 'eccv' are no pair"),
@@ -155,7 +168,9 @@ def test_what_does_not_fit_is_refused(dataset: Path):
         (lambda: evaluate(scores, classes=np.full((6, 2), 2), owner=owner), "one row of 0 and 1 for each image"),
         (lambda: evaluate(scores, owner=owner, direction="rows"), "direction 'rows' is not known"),
         (lambda: evaluate(scores, owner=owner, level=95), "level 95 and 1000 samples"),
+        (lambda: evaluate(scores, relevance, "asp_a", owner=owner), "'asp_a' needs several relevances"),
         (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, fold=5), "fold of ranked lists"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, direction="t2i"), "direction of ranked lists"),
         (lambda: evaluate({"q": {"a": 1.0}}), "ranked lists without judgements"),
     ):
         with pytest.raises(InputError, match=message):

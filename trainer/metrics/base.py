@@ -54,7 +54,7 @@ class Positives:
 
     @classmethod
     def from_ids(
-        cls, lists: Mapping[Any, Iterable[Any]], queries: Sequence[Any], candidates: Sequence[Any]
+        cls, lists: Mapping[Any, Iterable[Any]], queries: Sequence[Any] | Array, candidates: Sequence[Any] | Array
     ) -> Positives:
         """The lists of `queries` in their order; a positive that is not among `candidates` is absent. Ids are compared
         as text. A query without a list, or with an empty one, is left out of the metric; lists of other queries too.
