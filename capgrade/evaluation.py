@@ -268,23 +268,30 @@ def evaluate(
     if above is not None:
         raise InputError("above of a matrix", remedy="above chooses what is relevant in Qrels; give own instead")
     check_choice("direction", direction, ("both", *DIRECTIONS))
-    similarity, labels = as_numpy(scores), relevance if isinstance(relevance, Labels) else None
-    if labels is not None:
-        _require_shape(labels, similarity.shape)
-        if own is None and owner is None and labels.opened.owner is not None:
-            given["owner"] = labels.owner
-    elif measure is not None:
-        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
-    matrices = {} if labels is not None else _named(relevance)
-    ways = directions(similarity, matrices, **given, ties=ties)
-    can = _can(ways["i2t"]) | ({"relevance"} if labels else set())
-    chosen = _names(names, can, fold)
-    if labels is not None and any(is_graded(name) for name in chosen):
-        ways = directions(similarity, {"": _known(labels, measure)}, **given, ties=ties)
+    ways, chosen = _asked(as_numpy(scores), relevance, names, measure, fold, {**given, "ties": ties})
     found = _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
     if fold is not None or not any(name.startswith("lambda") for name in chosen):
         return found
     return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
+
+
+def _asked(
+    similarity: Array, relevance: Any, names: Sequence[str] | None, measure: str | None, fold: int | None,
+    given: dict[str, Any],
+) -> tuple[dict[str, Queries], list[str]]:  # fmt: skip
+    """Both directions and the metrics to score; labels are read where a metric needs them."""
+    labels = relevance if isinstance(relevance, Labels) else None
+    if labels is not None:
+        _require_shape(labels, similarity.shape)
+        if given["own"] is None and given["owner"] is None and labels.opened.owner is not None:
+            given = {**given, "owner": labels.owner}
+    elif measure is not None:
+        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
+    ways = directions(similarity, {} if labels is not None else _named(relevance), **given)
+    chosen = _names(names, _can(ways["i2t"]) | ({"relevance"} if labels is not None else set()), fold)
+    if labels is not None and any(is_graded(name) for name in chosen):
+        ways = directions(similarity, {"": _known(labels, measure)}, **given)
+    return ways, chosen
 
 
 def directions(
