@@ -20,9 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
 from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
 from capgrade.benchmarks.timing import Round, in_turn, timed
+from capgrade.losses import LOSSES, Terms
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.console import console
-from capgrade.trainer.losses import LOSSES, make_loss
-from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.squared_difference import STEP_NUMBERS
@@ -109,7 +109,7 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     model.zero_grad(set_to_none=True)
     found, more = scores(model, images, words)
     own = torch.eye(len(found), dtype=torch.bool, device=found.device)
-    (make_loss([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
+    (Terms([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
     return torch.cat([found.detach().flatten(), torch.as_tensor(more, device=found.device).detach().reshape(1)])
 
 
@@ -147,7 +147,7 @@ def of_loss(name: str, batch: int) -> dict[str, float]:
     """Milliseconds of a loss and its gradient."""
     scores = torch.rand(batch, batch).requires_grad_()
     known = ScoredBatch(scores, torch.eye(batch, dtype=torch.bool), torch.rand(batch, batch))
-    loss = make_loss([{"name": name}])
+    loss = Terms([{"name": name}])
 
     def both() -> Tensor:
         value = loss(known)

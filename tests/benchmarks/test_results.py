@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from capgrade.benchmarks import results
+from capgrade.losses import Terms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
-from capgrade.trainer.losses import make_loss
 from capgrade.trainer.models import kind_of
 
 
@@ -21,7 +21,7 @@ def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
             sets = [f"train.{one}" for one in (f"preset={preset}", *comparison.sets)]
             train = load_params(results.PRESETS, sets).train
             assert kind_of(train.model.name)
-            make_loss(train.loss)
+            Terms(train.loss)
     assert yaml.safe_load(results.PRESETS.read_text())["presets"].keys() == compared
 
 

@@ -17,7 +17,7 @@ import capgrade
 from capgrade import coco, losses, metrics
 from tests.conftest import ROOT
 
-MODULES = ["batches", "evaluation", "labels", "losses", "metrics", "rankings"]
+MODULES = ["batches", "evaluation", "labels", "metrics", "rankings"]
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 OF_METRICS = [f"trainer.metrics.{name}" for name in ("base", "pmrp", "semantic_map")]  # public in capgrade.metrics
@@ -41,6 +41,15 @@ def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path
         for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(f"capgrade.{name}"), extraglobs=names):
             runner.run(test, out=said.append)
     assert not runner.failures, "".join(said)
+
+
+@pytest.mark.parametrize("name", losses.__all__)
+def test_the_example_of_a_loss_runs(name: str) -> None:
+    """By its name: a folder's functions lie in its files."""
+    runner, said = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), list[str]()
+    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(losses, name), name, extraglobs={"torch": torch})
+    runner.run(test, out=said.append)
+    assert runner.tries and not runner.failures, "".join(said)
 
 
 @pytest.mark.parametrize("name", sorted(public()))

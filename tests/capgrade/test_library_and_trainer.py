@@ -16,20 +16,19 @@ from hypothesis import strategies as st
 from capgrade import Labels, evaluate, losses
 from capgrade.batches import Neighbours
 from capgrade.evaluation import DIRECTIONS
-from capgrade.losses import COUNTED
+from capgrade.losses import COUNTED, Terms
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, score
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.losses import make_loss
-from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.metrics import CATALOGUE
 from capgrade.unsampled import UNKNOWN
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.trainer.evaluation.test_evaluate import captions_folder, relevance_folder
 
-from .test_losses import FUNCTIONS, GRADED, TERMS
+from .test_losses import FUNCTIONS, GRADED
 
 MEASURES = ("cider", "rouge_l")
 ONES = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
@@ -85,7 +84,7 @@ def test_a_loss_of_sampled_labels_is_that_of_the_trainer(world, name, kind, data
     block = labels.block(images, rows, measure, device="cpu")
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(block, looked_up, strict=True))
     batch = ScoredBatch(scores, own, *looked_up, in_order=True)
-    trained = make_loss([{**TERMS.get(name, {"name": name}), **options_of(name)}])(batch)
+    trained = Terms([{"name": name, **options_of(name)}])(batch)
     given_ = [own] if name not in GRADED else [block.relevance, own, block.known]
     given_ += [block.weights] if name in COUNTED else []
     assert float(FUNCTIONS[name](scores, *given_, **options_of(name))) == float(trained)
@@ -162,7 +161,7 @@ def test_the_same_image_is_no_negative_of_sam():
     scores = torch.tensor([[0.9, 0.8, 0.1], [0.9, 0.8, 0.1], [0.2, 0.1, 0.7]])
     own = torch.block_diag(torch.ones(2, 2), torch.ones(1, 1)) > 0
     assert float(losses.sam(scores, own.float(), own)) == 0
-    assert float(make_loss([{"name": "sam"}])(ScoredBatch(scores, own, own.float()))) == 0
+    assert float(Terms([{"name": "sam"}])(ScoredBatch(scores, own, own.float()))) == 0
     assert float(losses.sam(scores, own.float(), torch.eye(3) > 0)) == pytest.approx(0.1)
     one_row = losses.sam(scores[1:], own[1:].float(), own[1:])  # the same batch with the image once
     assert float(one_row) == 0

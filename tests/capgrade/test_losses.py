@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pydoc
 import re
 
 import numpy as np
@@ -14,17 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import losses
-from capgrade.losses import COUNTED
+from capgrade.losses import COUNTED, DEFAULTS, LOSSES, Terms
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses import DEFAULTS, LOSSES, make_loss
-from capgrade.trainer.losses.base import ScoredBatch
 from tests.conftest import ROOT
 
-FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if not name[0].isupper()}
-GRADED = [name for name, call in FUNCTIONS.items() if "relevance" in inspect.signature(call).parameters]
+FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if name in LOSSES}
+GRADED = [name for name, call in FUNCTIONS.items() if list(inspect.signature(call).parameters)[1] == "relevance"]
 PLAIN = [name for name in FUNCTIONS if name not in GRADED]
-TERMS = {"soft_info_nce": {"name": "info_nce", "targets": "relevance"}}  # of the trainer, where the name differs
+MODULES = {"InfoNCE": "info_nce", "SoftInfoNCE": "soft_info_nce", "Sigmoid": "sigmoid"}
 SMOOTH = {"daa": {"temperature": 0.05}, "smooth_ap": {"temperature": 0.1}}
+
+
+def tensors_of(function):
+    return [key for key, one in inspect.signature(function).parameters.items() if one.kind == one.POSITIONAL_OR_KEYWORD]
 
 
 def batch_of(seed: int, images: int, captions: int, masked: bool = True):
@@ -245,23 +249,19 @@ def test_the_order_of_images_and_captions_does_not_matter(name):
 @pytest.mark.parametrize("name", GRADED)
 def test_only_losses_that_are_said_to_count_candidates_look_at_weights(name):
     scores, relevance, own, known = batch_of(1, 6, 6)
-    term = {**TERMS.get(name, {"name": name}), **SMOOTH.get(name, {})}
+    term = {"name": name, **SMOOTH.get(name, {})}
     heavy, light = (
-        float(make_loss([term])(ScoredBatch(scores, own, relevance, known, weights)))
+        float(Terms([term])(ScoredBatch(scores, own, relevance, known, weights)))
         for weights in (weights_of(own, known), known.double())
     )
     assert (abs(heavy - light) > 1e-3) == (name in COUNTED)
-    takes = "weights" in inspect.signature(FUNCTIONS[name]).parameters and name != "ladder"  # of its rungs
-    assert takes == (name in COUNTED)
+    assert ("weights" in tensors_of(FUNCTIONS[name])) == (name in COUNTED)
 
 
 PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
 TABLE = PAGE[PAGE.index("| name | what is summed") : PAGE.index("`of` in a term")].splitlines()[2:]
 ROWS = {tuple(re.findall(r"`(\w+)`", line.split("|")[1])): line.split("|")[3] for line in TABLE if line}
 OPTION = re.compile(r"`(\w+)` (\[[^]]*\]|[^\s,]+)")  # such as `margin` 0.2
-CHOSEN = {  # by which function is called, or by what it is given
-    "info_nce": {"targets", "softness"}, "soft_info_nce": {"targets"}, "sigmoid": {"targets"}
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -273,16 +273,38 @@ def test_the_page_has_every_option_with_its_default(name):
     }
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "InfoNCE", "SoftInfoNCE", "Sigmoid"])
-def test_an_option_has_the_trainers_default(name):
-    call = getattr(losses, name)
-    of = {"soft_info_nce": "info_nce", "InfoNCE": "info_nce", "SoftInfoNCE": "info_nce", "Sigmoid": "sigmoid"}.get(
-        name, name
-    )
-    found = {key: one.default for key, one in inspect.signature(call).parameters.items()}
-    mine = found.keys() - {"scores", "relevance", "own", "known", "learn", *(["weights"] if name in COUNTED else [])}
-    assert {key: found[key] for key in mine} == {key: DEFAULTS[of][key] for key in mine}
-    assert name[0].isupper() or DEFAULTS[of].keys() - mine <= CHOSEN.get(name, set())
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_term_and_the_library_call_the_same_function(name):
+    assert LOSSES[name].function is getattr(losses, name)
+    assert DEFAULTS[name] == {
+        key: one.default for key, one in inspect.signature(getattr(losses, name)).parameters.items() if one.kind == 3
+    }
+
+
+@pytest.mark.parametrize(("module", "name"), MODULES.items())
+def test_an_option_of_a_module_has_the_losses_default(module, name):
+    found = {key: one.default for key, one in inspect.signature(getattr(losses, module)).parameters.items()}
+    mine = found.keys() - {"learn"}
+    assert {key: found[key] for key in mine} == {key: DEFAULTS[name][key] for key in mine}
+    assert DEFAULTS[name].keys() - mine <= {"targets"} | ({"softness"} if name == "info_nce" else set())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_shows_tensors_and_options(name):
+    """The declared signature, not that of what checks it; types and all."""
+    shown = pydoc.plain(pydoc.render_doc(getattr(losses, name)))
+    assert f"{name}(scores: 'Scores', " in shown and "`capgrade.losses`" in shown
+    assert all(f"{key}: " in shown and repr(value) in shown for key, value in DEFAULTS[name].items())
+
+
+def test_a_scored_batch_takes_the_place_of_tensors():
+    scores, relevance, own, known = batch_of(4, 5, 8)
+    batch = ScoredBatch(scores, own, relevance, known)
+    assert float(losses.sam(batch, tau=2.0)) == float(losses.sam(scores, relevance, own, known, tau=2.0))
+    with pytest.raises(InputError, match="loss 'sam' of a ScoredBatch is given known too -> put it into the batch"):
+        losses.sam(batch, known=known)
+    with pytest.raises(InputError, match="loss 'info_nce' of own targets takes no relevance -> give targets="):
+        losses.info_nce(scores, own, relevance)
 
 
 def test_every_loss_of_scores_is_public():

@@ -90,7 +90,7 @@ MUTATIONS = [
         "lengths.astype(np.float32))",
         rouge,
     ),
-    ("capgrade.trainer.losses.base", ", device=self.scores.device)", ")", losses),
+    ("capgrade.losses.base", ", device=self.scores.device)", ")", losses),
     ("capgrade.pipelines.detectors.rpn", "torch.arange(n, device=anchors.device, ", "torch.arange(n, ", anchors),
 ]
 

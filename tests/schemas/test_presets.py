@@ -10,10 +10,10 @@ import pytest
 import torch
 import yaml
 
+from capgrade.losses import ScoredBatch, Terms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams, load_params
 from capgrade.schemas.presets import FILE, with_preset
-from capgrade.trainer.losses import ScoredBatch, make_loss
 from capgrade.trainer.models import configure
 
 AUTHORS = yaml.safe_load((Path(__file__).parent / "authors.yaml").read_text())
@@ -81,7 +81,7 @@ def test_a_preset_is_what_its_authors_files_say(preset):
         same = ours == pytest.approx(theirs, rel=1e-9) if isinstance(theirs, float | int) else ours == theirs
         assert same and isinstance(ours, bool) == isinstance(theirs, bool), f"{field}: {ours!r}, theirs {theirs!r}"
     assert compared >= min(5, len(facts_of(preset)))
-    make_loss(train.loss)
+    Terms(train.loss)
 
 
 def settings(preset: str) -> Iterator[str]:
@@ -148,7 +148,7 @@ def test_semanticmap_has_the_papers_losses():
         of_class = torch.cat([images[labels == c], captions[labels == c]])
         expected += 0.5 * float((of_class - of_class.mean(0)).square().sum())
     softmax = torch.cat(logits).softmax(1)[torch.arange(12), labels.repeat(2)]
-    assert float(make_loss(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
+    assert float(Terms(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
 
 
 # A checkpoint and its loss.
@@ -168,7 +168,7 @@ def test_a_dual_encoder_is_tuned_at_its_own_temperature(preset):
     (term,) = train.loss
     assert (term["name"], term.get("targets", "own"), term["of"], term["temperature"]) == (loss, targets, "logits", 1)
     assert term.get("bias", 0.0) == 0.0 and train.clip is None
-    make_loss(train.loss)
+    Terms(train.loss)
 
 
 def test_presets_of_params_yaml_change_single_options(tmp_path):

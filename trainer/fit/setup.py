@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from capgrade.losses import DEFAULTS, Terms
+from capgrade.losses.terms import check_scale, needs
 from capgrade.pipelines.measures import choose, names_of
 from capgrade.pipelines.measures.embeddings import fingerprint
 from capgrade.pipelines.measures.reads import read_by
@@ -29,8 +30,6 @@ from capgrade.trainer.data.text import Tokens, Words
 from capgrade.trainer.fit.initial import start_from, vocabulary_of
 from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.fit.validation import first_images, require_fold
-from capgrade.trainer.losses import DEFAULTS, check_scale, make_loss, needs
-from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
@@ -65,8 +64,8 @@ class Setup:
     tokens: Tokens
     feature_dim: int
     plan: BatchPlan
-    loss: Callable[[ScoredBatch], Tensor]
-    first_loss: Callable[[ScoredBatch], Tensor]  # in the epochs of `all_negatives_first`
+    loss: Terms
+    first_loss: Terms  # in the epochs of `all_negatives_first`
     needs: frozenset[str]
     relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
     validation: Pairs | None
@@ -100,7 +99,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
     dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
-    loss, first_loss = make_loss(terms), make_loss(_first_terms(terms, params.all_negatives_first))
+    loss, first_loss = Terms(terms), Terms(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)

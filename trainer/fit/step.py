@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from capgrade.losses import ScoredBatch, gather
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
-from capgrade.trainer.fit.gather import gather
-from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
@@ -24,7 +23,7 @@ def scored_batch(
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
     own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
-    images, captions = gather(images), gather(captions)
+    images, captions = _gathered(images), _gathered(captions)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
     return ScoredBatch(
@@ -37,6 +36,12 @@ def scored_batch(
         **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
         **_vectors(scorer, images, captions, needs),
     )
+
+
+def _gathered(encoded: Encoded) -> Encoded:
+    """The encodings of the whole batch, one process's after the other's."""
+    vector, parts, mask = (None if x is None else gather(x) for x in (encoded.vector, encoded.parts, encoded.mask))
+    return Encoded(vector, parts, mask)
 
 
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.losses import Terms
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names
 from capgrade.pipelines.reproduce.settings import settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
-from capgrade.trainer.losses import make_loss
 from capgrade.trainer.metrics.catalogue import metric
 from capgrade.trainer.models import configure
 from tests.conftest import ROOT
@@ -31,7 +31,7 @@ def test_a_recipe_has_what_its_rows_need(name: str) -> None:
     for small in (False, True):
         settings = settings_of(recipe, None, [], small)
         for run in settings.runs.values():
-            make_loss([{**term, "alpha": 0.2} if "alpha" in term else term for term in run.loss])
+            Terms([{**term, "alpha": 0.2} if "alpha" in term else term for term in run.loss])
             configure(run.model.name, run.model.options, 2048, 10)
             choose([run.measure], settings.measures)
     choose(recipe.relevance, settings.measures)

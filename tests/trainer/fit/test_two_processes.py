@@ -100,11 +100,10 @@ def test_the_first_process_decides_with_one_set_of_statistics(small, tmp_path):
 # The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
 GRADIENTS = """
 from capgrade.pipelines.execution.processes import Process, together
-from capgrade.trainer.fit.gather import gather
-from capgrade.trainer.models.base import Encoded
+from capgrade.losses import gather
 with together(Process.current()):
     x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
-    (gather(Encoded(x)).vector + w).sum().backward()
+    (gather(x) + w).sum().backward()
     grads = {"x": x.grad.tolist(), "w": w.grad.tolist()}
 go("run", "train.epochs=2")
 try:

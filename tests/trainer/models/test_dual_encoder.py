@@ -14,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
+from capgrade.losses import Terms
+from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.pairs import pad_texts
 from capgrade.trainer.data.text import CheckpointTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser
-from capgrade.trainer.losses import make_loss
-from capgrade.trainer.losses.base import ScoredBatch
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Images
 from capgrade.trainer.models.dual_checkpoint import image_transform
@@ -109,7 +109,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     logits = model.more_scores(images, captions)["logits"]
     own = torch.eye(len(CAPTIONS), dtype=torch.bool)
     scores = model.scores(images, captions)
-    loss = make_loss([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
+    loss = Terms([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
     loss.backward()
 
     theirs = AutoModel.from_pretrained(folder).train().double()

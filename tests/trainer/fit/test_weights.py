@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.losses.base import ScoredBatch
+from capgrade.losses.daa import daa
+from capgrade.losses.sigmoid import sigmoid
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.schemas.shards import pair_columns, read_shards
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
-from capgrade.trainer.losses.base import ScoredBatch
-from capgrade.trainer.losses.daa import daa
-from capgrade.trainer.losses.sigmoid import sigmoid
 
 RANDOM = np.random.default_rng(0)
 N = 5

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from capgrade.losses.base import ScoredBatch
+from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses.base import ScoredBatch
 
 
+@declared("own_losses")
 def captioning(batch: ScoredBatch) -> Tensor:
     """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al. 2019."""
     return _own_loss(batch, "captioning")
 
 
+@declared("own_losses")
 def divergence(batch: ScoredBatch) -> Tensor:
     """KL of the concepts of captions from those of their images, summed over pairs; CVSE's (Wang et al. 2020)."""
     return _own_loss(batch, "divergence") * len(batch.at[0])

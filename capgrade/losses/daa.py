@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, all_known, both_ways, graded_ways, nothing
+from capgrade.losses.base import (  # fmt: skip
+    Above0,
+    Form,
+    Scores,
+    all_known,
+    batch_of,
+    both_ways,
+    graded_batch,
+    graded_ways,
+    nothing,
+)
+from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
 
-def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Literal["paper", "authors"] = "paper") -> Tensor:
+def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Form = "paper") -> Tensor:
     """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is the best. `known`
     may be what each a counts.
 
@@ -25,29 +34,46 @@ def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Literal["pape
     return 1 + (above * counts).sum(dim=1)
 
 
-def daa(batch: ScoredBatch, *, temperature: Above0 = 0.001, form: Literal["paper", "authors"] = "paper") -> Tensor:
-    """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks.
+@declared("relevance")
+def daa(
+    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
+    weights: Tensor | None = None, *, temperature: Above0 = 0.001, form: Form = "paper",
+) -> Tensor:  # fmt: skip
+    """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks; in 0..2.
 
     One rank is by similarity, the other by relevance, both over candidates of known relevance, each counting its weight
     where relevance was sampled; no gradient goes into relevance. Their weight is 25 on COCO, 10 on Flickr30K.
     `authors`: InputError unless every relevance is known.
     Source: Li et al. 2022, eq. 8-10; Loss.DAA of their model.py, whose temperature is 0.001 whatever is given.
+    O(B C^2) memory. Shapes and errors: see `capgrade.losses`.
+
+    >>> float(daa(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.eye(2)))
+    0.0
     """
+    batch = graded_batch("daa", scores, relevance, own, known, weights)
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)
-    for way, relevance, known in graded_ways(batch):
-        counted = way.counted(known)
-        by_score = soft_ranks(way.scores, counted, temperature, form)
-        by_relevance = soft_ranks(relevance.float(), counted, temperature, form).detach()
+    for way, graded, seen in graded_ways(batch):
+        counts = way.counted(seen)
+        by_score = soft_ranks(way.scores, counts, temperature, form)
+        by_relevance = soft_ranks(graded.float(), counts, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
-        total = total + 1 - (share * counted).sum() / counted.sum().clamp(min=1)
+        total = total + 1 - (share * counts).sum() / counts.sum().clamp(min=1)
     return total
 
 
-def smooth_ap(batch: ScoredBatch, *, temperature: Above0 = 0.01) -> Tensor:
+@declared()
+def smooth_ap(scores: Scores, own: Tensor | None = None, *, temperature: Above0 = 0.01) -> Tensor:
     """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over positives c of
-    rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6)."""
+    rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6); in 0..2.
+
+    O(B C^2) memory. Shapes and errors: see `capgrade.losses`.
+
+    >>> round(float(smooth_ap(torch.tensor([[0.9, 0.1], [0.2, 0.8]]))), 4)
+    0.0
+    """
+    batch = batch_of("smooth_ap", scores, own)
     total = nothing(batch)
     for way in both_ways(batch):
         everything = torch.ones_like(way.own)

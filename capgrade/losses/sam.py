@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from capgrade.trainer.losses.base import Above0, ScoredBatch, Way, all_known, graded_ways
-from capgrade.trainer.losses.triplet import Negative, choose
+from capgrade.losses.base import Above0, Form, Scores, Way, all_known, graded_batch, graded_ways, nothing
+from capgrade.losses.declared import declared
+from capgrade.losses.hinges import counted
+from capgrade.losses.triplet import Negative, choose
 
 LARGEST = 1.0  # of a margin in the authors' code
 
 
+@declared("relevance")
 def sam(
-    batch: ScoredBatch,
-    *,
-    tau: Above0 = 10.0,
-    negatives: Negative = "hard",
-    form: Literal["paper", "authors"] = "paper",
-) -> Tensor:
+    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    tau: Above0 = 10.0, negatives: Negative = "hard", form: Form = "paper",
+) -> Tensor:  # fmt: skip
     """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
     phi_pj is the relevance of caption j to the captions G_p of image p, m a negative caption of image p, k a negative
@@ -28,14 +26,20 @@ def sam(
     paper (eq. 7): negatives hard = most similar, random, soft = least similar, among those of known phi_pj; a
     margin may be negative. Other captions of the image, and rows of the same image, are positives, so no negatives.
     authors (ContrastiveLossMetric): see `_authors`; InputError unless all relevance is known.
-    `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, SPICE 1.
+    `sam` stands beside an ordinary triplet or alone. tau follows the measure: CIDEr reaches 10, Sentence-BERT and
+    SPICE 1. Shapes and errors: see `capgrade.losses`.
+
+    >>> scores, relevance = torch.tensor([[0.9, 0.5], [0.1, 0.9]]), torch.tensor([[1.0, 0.8], [0.2, 1.0]])
+    >>> round(float(sam(scores, relevance, tau=1.0)), 4)
+    0.4
     """
+    batch = graded_batch("sam", scores, relevance, own, known)
     if form == "authors":
-        return _authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
-    (way, relevance, known), (other, *_) = graded_ways(batch)
-    own = way.paired(relevance)[:, None]
-    margin, ok = (own - relevance).float() / tau, known & way.paired(known)[:, None]
-    total = _one_way(way, margin, ok & ~way.own, negatives)
+        return nothing(batch) + _authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
+    (way, graded, seen), (other, *_) = graded_ways(batch)
+    margin = (way.paired(graded)[:, None] - graded).float() / tau
+    ok = seen & way.paired(seen)[:, None]
+    total = nothing(batch) + _one_way(way, margin, ok & ~way.own, negatives)
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
     pairs = Way(other.scores[:, rows], other.own[:, rows], torch.arange(len(rows), device=rows.device))
     return total + _one_way(pairs, margin[:, columns], ok[:, columns] & ~pairs.own, negatives)
@@ -45,7 +49,7 @@ def _one_way(way: Way, margin: Tensor, allowed: Tensor, negatives: Negative) -> 
     """Anchors in rows of the scores; row p of `margin` and `allowed` belongs to the pair p in both directions."""
     chosen = choose(way.scores.detach(), allowed, negatives)[:, None]
     cost = (margin.gather(1, chosen) + way.scores.gather(1, chosen))[:, 0] - way.paired(way.scores)
-    return cost.clamp(min=0)[allowed.any(dim=1)].sum()
+    return counted(cost.clamp(min=0)[allowed.any(dim=1)]).sum()
 
 
 def _authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negative) -> Tensor:
@@ -60,8 +64,8 @@ def _authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negative)
         return (scores * 0).sum()
     n, k = (_second(cost.detach(), negatives) for cost in (scores - own[:, None], scores - own[None, :]))
     margins = [((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=LARGEST) for other in (k, n)]
-    first = (scores[row, n] - own + margins[0][n]).clamp(min=0)
-    return (first + (scores[row, k] - own[k] + margins[1][k]).clamp(min=0)).sum()
+    first = counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
+    return (first + counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
 
 
 def _second(cost: Tensor, negatives: Negative) -> Tensor:

@@ -1,5 +1,5 @@
 """Every loss as its paper writes it: plain loops over images i, captions j and the sets of a batch, both directions
-spelt out. Nothing here is taken from `trainer/losses`.
+spelt out. Nothing here is taken from `capgrade/losses`.
 
 S[i][j] is the similarity of image i and caption j, R[i][j] the relevance of caption j to image i, and
 known[i][j] says whether it is known; pair i is image i and caption i.

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from capgrade.trainer.losses.base import ScoredBatch, required
+from capgrade.losses.base import ScoredBatch, required
+from capgrade.losses.declared import declared
 
 
+@declared("vectors")
 def centre(batch: ScoredBatch) -> Tensor:
     """1/2 sum over classes c and features f of c of ||f - mean_c||^2, the mean over images and captions of the batch.
 
@@ -22,6 +24,7 @@ def centre(batch: ScoredBatch) -> Tensor:
     return 0.5 * (features - means[number]).square().sum()
 
 
+@declared("logits")
 def classify(batch: ScoredBatch) -> Tensor:
     """Mean cross-entropy of the classes of images and captions: the softmax beside `centre`."""
     images, captions, labels = required(batch, "image_logits", "caption_logits", "labels")

@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.losses import LOSSES, Terms
+from capgrade.losses.base import ScoredBatch
+from capgrade.losses.daa import soft_ranks
+from capgrade.losses.terms import check_scale, needs
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.losses import LOSSES, check_scale, make_loss, needs
-from capgrade.trainer.losses.base import ScoredBatch
-from capgrade.trainer.losses.daa import soft_ranks
 from capgrade.trainer.metrics import asp
 
 from . import equations
@@ -57,6 +58,7 @@ CASES = [
     ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}, equations.ladder),
     ("info_nce", {}, equations.info_nce),
     ("info_nce", {"targets": "relevance"}, equations.info_nce),
+    ("soft_info_nce", {}, lambda batch: equations.info_nce(batch, targets="relevance")),
     ("sigmoid", {"temperature": 0.5, "bias": -1.0}, equations.sigmoid_loss),
     ("sigmoid", {"targets": "own"}, equations.sigmoid_loss),
     ("sigmoid", {"low": -0.5, "high": 5.0}, equations.sigmoid_loss),
@@ -68,7 +70,7 @@ CASES = [
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 7), masked=st.booleans(), cider=st.booleans())
 def test_a_loss_is_its_equation(name, options, loop, seed, size, masked, cider):
     batch = batch_of(seed, size, masked, cider=cider)
-    found = make_loss([{"name": name, **options}])(batch)
+    found = Terms([{"name": name, **options}])(batch)
     assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=2e-4)
 
 
@@ -84,10 +86,10 @@ AUTHORS = [
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 7), cider=st.booleans())
 def test_authors_forms_are_what_their_code_says(name, options, loop, seed, size, cider):
     batch = batch_of(seed, size, cider=cider)
-    found = make_loss([{"name": name, "form": "authors", **options}])(batch)
+    found = Terms([{"name": name, "form": "authors", **options}])(batch)
     assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=1e-5)
     with pytest.raises(InputError, match=f"loss '{name}', form authors, needs the relevance of every pair"):
-        make_loss([{"name": name, "form": "authors", **options}])(batch_of(seed, size, masked=True))
+        Terms([{"name": name, "form": "authors", **options}])(batch_of(seed, size, masked=True))
 
 
 def matrices(scores, relevance, known=None):
@@ -101,13 +103,13 @@ def test_both_margins_of_sam_are_of_the_positive_image():
     """Worked out by hand: towards images the pair 0 has (phi_00 - phi_01) / 1 + S_10 - S_00 = .2 + .1 - .9 < 0, the
     pair 1 has (phi_11 - phi_10) + S_01 - S_11 = .8 + .5 - .9 = .4; towards captions -.2 and 0."""
     batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]])
-    assert float(make_loss([{"name": "sam", "tau": 1.0}])(batch)) == pytest.approx(0.4)
+    assert float(Terms([{"name": "sam", "tau": 1.0}])(batch)) == pytest.approx(0.4)
 
 
 def test_sam_asks_for_relevance_to_the_positive_image_alone():
     """phi(G_1, c_0) is unknown: the pair 1 has no negative in either direction, though phi(G_0, c_1) is known."""
     batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]], [[True, True], [False, True]])
-    assert float(make_loss([{"name": "sam", "tau": 1.0}])(batch)) == 0
+    assert float(Terms([{"name": "sam", "tau": 1.0}])(batch)) == 0
 
 
 OWN_AND_OTHER = [(1.0, 0.9, True), (1.0, 1.0, False), (2.6, 1.4, True), (1.4, 2.6, False), (-0.1, -0.2, True)]
@@ -116,7 +118,7 @@ OWN_AND_OTHER = [(1.0, 0.9, True), (1.0, 1.0, False), (2.6, 1.4, True), (1.4, 2.
 @pytest.mark.parametrize(("own", "other", "negative"), OWN_AND_OTHER)
 def test_a_negative_of_triplet_sn_is_less_relevant_than_the_own_pair(own, other, negative):
     batch = matrices([[0.5, 0.5], [0.5, 0.5]], [[own, other], [other, own]])
-    loss = float(make_loss([{"name": "triplet_sn", "margin": 0.3}])(batch))
+    loss = float(Terms([{"name": "triplet_sn", "margin": 0.3}])(batch))
     assert loss == pytest.approx(1.2 if negative else 0)  # a margin of each of four queries
 
 
@@ -125,10 +127,10 @@ def test_centre_and_classes_by_hand():
     features = torch.cat([batch.images, batch.captions]).numpy()
     labels = np.tile(batch.labels.numpy(), 2)
     total = sum(0.5 * ((features[labels == c] - features[labels == c].mean(0)) ** 2).sum() for c in set(labels))
-    assert float(make_loss([{"name": "centre"}])(batch)) == pytest.approx(total, rel=1e-4)
+    assert float(Terms([{"name": "centre"}])(batch)) == pytest.approx(total, rel=1e-4)
     logits = torch.cat([batch.image_logits, batch.caption_logits])
     wanted = -logits.log_softmax(1)[torch.arange(12), torch.tensor(labels)].mean()
-    assert float(make_loss([{"name": "classify"}])(batch)) == pytest.approx(float(wanted), rel=1e-4)
+    assert float(Terms([{"name": "classify"}])(batch)) == pytest.approx(float(wanted), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - OWN_LOSSES.keys()))
@@ -139,7 +141,7 @@ def test_gradients_are_finite_differences(name, masked):
     options |= {"gamma": 5.0} if name == "triplet_sn" else {}
     batch = batch_of(11, 5, masked)
     wrt = {"centre": "images", "classify": "image_logits"}.get(name, "scores")
-    loss = make_loss([{"name": name, **options}])
+    loss = Terms([{"name": name, **options}])
 
     def value(x):
         return loss(replace(batch, **{wrt: x}))
@@ -164,7 +166,7 @@ def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
         images=torch.zeros(4, 3), captions=torch.zeros(4, 3), image_logits=torch.zeros(4, 2),
         caption_logits=torch.zeros(4, 2), labels=torch.tensor([0, 1, 0, 1]), own_losses=OWN_LOSSES,
     )  # fmt: skip
-    loss = make_loss([{"name": name}])(nothing)
+    loss = Terms([{"name": name}])(nothing)
     assert torch.isfinite(loss)
     if name in GRADED and name != "daa":
         assert float(loss) == 0
@@ -181,13 +183,13 @@ def test_the_order_of_a_batch_does_not_matter(name):
         images=batch.images[p], captions=batch.captions[p], image_logits=batch.image_logits[p],
         caption_logits=batch.caption_logits[p], labels=batch.labels[p], own_losses=OWN_LOSSES,
     )  # fmt: skip
-    loss = make_loss([{"name": name}])
+    loss = Terms([{"name": name}])
     assert float(loss(moved)) == pytest.approx(float(loss(batch)), rel=1e-4)
 
 
 def test_random_negatives_are_others_and_follow_the_generator():
     batch = batch_of(5, 20)
-    loss = make_loss([{"name": "triplet", "negatives": "random", "margin": 3.0}])
+    loss = Terms([{"name": "triplet", "negatives": "random", "margin": 3.0}])
     values = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -201,12 +203,12 @@ def test_scores_in_the_order_of_relevance_cost_nothing():
     batch = batch_of(2)
     perfect = ScoredBatch(batch.relevance, batch.own, batch.relevance)
     for name in ("kendall", "kendall_windows"):
-        assert float(make_loss([{"name": name}])(perfect)) == 0
+        assert float(Terms([{"name": name}])(perfect)) == 0
 
 
 def test_soft_asp_becomes_asp():
     batch = batch_of(4, 8)
-    sharp = 1 - float(make_loss([{"name": "daa", "temperature": 1e-4}])(batch)) / 2
+    sharp = 1 - float(Terms([{"name": "daa", "temperature": 1e-4}])(batch)) / 2
     scores, relevance = batch.scores.float().numpy(), batch.relevance.float().numpy()
     exact = (asp(scores, relevance).mean() + asp(scores.T, relevance.T).mean()) / 2
     assert sharp == pytest.approx(exact, abs=2e-3)
@@ -221,15 +223,15 @@ def test_bfloat16_scores_are_compared_in_float32():
     batch = batch_of(1, dtype=torch.float32)
     half = ScoredBatch(batch.scores.bfloat16(), batch.own, batch.relevance, labels=batch.labels)
     for name in ("triplet", *GRADED, "info_nce"):
-        found = make_loss([{"name": name}])(half)
+        found = Terms([{"name": name}])(half)
         rounded = ScoredBatch(half.scores.float(), batch.own, batch.relevance)
-        assert float(found) == pytest.approx(float(make_loss([{"name": name}])(rounded)), rel=1e-4)
+        assert float(found) == pytest.approx(float(Terms([{"name": name}])(rounded)), rel=1e-4)
 
 
 def test_terms_are_weighed_and_checked():
     batch = batch_of(0)
-    one, two = make_loss([{"name": "triplet"}])(batch), make_loss([{"name": "kendall"}])(batch)
-    both = make_loss([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
+    one, two = Terms([{"name": "triplet"}])(batch), Terms([{"name": "kendall"}])(batch)
+    both = Terms([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
     assert float(both) == pytest.approx(float(one) + 0.5 * float(two), rel=1e-5)
     assert needs([{"name": "triplet"}]) == frozenset()
     assert needs([{"name": "sam"}, {"name": "centre"}]) == {"relevance", "vectors"}
@@ -247,14 +249,14 @@ def test_terms_are_weighed_and_checked():
         ({"name": "kendall_windows", "alpha": 2.5}, "no window of alpha 2.5 and beta 0.1 fits"),
     ):
         with pytest.raises(InputError, match=message):
-            make_loss([term])
+            Terms([term])
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers():
     terms = yaml.safe_load("[{name: info_nce, temperature: 5e-2, weight: 1e0}, {name: ladder, margins: [2e-1, 1e-2]}]")
     assert isinstance(terms[0]["temperature"], str)
-    found = make_loss(terms)(batch_of(0))
-    assert float(found) == pytest.approx(float(make_loss([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
+    found = Terms(terms)(batch_of(0))
+    assert float(found) == pytest.approx(float(Terms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
 
 
 @pytest.mark.parametrize("name", ["scores", "own", "relevance", "known", "images", "captions", "labels"])
@@ -271,7 +273,7 @@ def test_what_a_batch_lacks_is_named():
     bare = ScoredBatch(torch.rand(3, 3), torch.eye(3, dtype=torch.bool))
     for name, lacks in (("sam", "relevance"), ("daa", "relevance"), ("centre", "images"), ("classify", "image_logits")):
         with pytest.raises(InputError, match=f"a loss asks for `{lacks}`, which this batch lacks"):
-            make_loss([{"name": name}])(bare)
+            Terms([{"name": name}])(bare)
 
 
 def test_windows_are_of_relevance_from_minus_one_to_one():
@@ -286,24 +288,24 @@ def test_a_term_looks_at_the_scores_of_a_part():
     batch = batch_of(5)
     part = replace(batch, scores=-batch.scores, more={"instance": batch.scores})
     terms = [{"name": "triplet", "of": "instance", "weight": 5}]
-    assert float(make_loss(terms)(part)) == pytest.approx(5 * float(make_loss([{"name": "triplet"}])(batch)))
+    assert float(Terms(terms)(part)) == pytest.approx(5 * float(Terms([{"name": "triplet"}])(batch)))
     with pytest.raises(InputError, match="scores of 'instance'"):
-        make_loss(terms)(batch)
+        Terms(terms)(batch)
 
 
 def test_logits_take_no_second_temperature():
     for term in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
         with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
-            make_loss([{**term, "of": "logits"}])
-        make_loss([{**term, "of": "logits", "temperature": 1.0}])
-        make_loss([{**term, "of": "instance"}])
+            Terms([{**term, "of": "logits"}])
+        Terms([{**term, "of": "logits", "temperature": 1.0}])
+        Terms([{**term, "of": "instance"}])
     for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
-        make_loss([{"name": name, "of": "logits"}])
+        Terms([{"name": name, "of": "logits"}])
 
 
 def test_losses_of_a_model_are_taken_as_it_made_them():
     batch = batch_of(5, 6)
-    assert float(make_loss([{"name": "captioning", "weight": 3}])(batch)) == 6
-    assert float(make_loss([{"name": "divergence"}])(batch)) == 3, "the sum over six pairs"
+    assert float(Terms([{"name": "captioning", "weight": 3}])(batch)) == 6
+    assert float(Terms([{"name": "divergence"}])(batch)) == 3, "the sum over six pairs"
     with pytest.raises(InputError, match="loss 'captioning' is of a model that has it"):
-        make_loss([{"name": "captioning"}])(replace(batch, own_losses={}))
+        Terms([{"name": "captioning"}])(replace(batch, own_losses={}))

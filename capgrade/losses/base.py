@@ -1,19 +1,23 @@
-"""What a loss sees of a batch, and what losses share."""
+"""What a loss sees of a batch, as a ScoredBatch or as tensors, and what losses share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
+import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that something is divided or scaled by
+Form = Literal["paper", "authors"]
+COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,83 @@ class ScoredBatch:
             return number, number
         found = self.own.nonzero()
         return found[:, 0], found[:, 1]
+
+
+Scores = Tensor | ScoredBatch  # the first argument of a loss; a ScoredBatch has the other tensors with it
+
+
+def batch_of(
+    name: str, scores: Scores, own: Tensor | None, relevance: Tensor | None = None, known: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> ScoredBatch:  # fmt: skip
+    """The batch that a loss was given. InputError for tensors that are none, do not fit or lie elsewhere, and for rows
+    or columns of this process alone among those of several."""
+    given = {"own": own, "relevance": relevance, "known": known, "weights": weights}
+    if isinstance(scores, ScoredBatch):
+        if extra := [key for key, value in given.items() if value is not None]:
+            raise InputError(f"loss '{name}' of a ScoredBatch is given {extra[0]} too", remedy="put it into the batch")
+        return scores
+    for key, value in {"scores": scores, **given}.items():
+        if value is not None:
+            _check(key, value, scores)
+    if relevance is not None and known is not None and weights is None and name in COUNTED:
+        problem = f"loss '{name}' counts how many pairs each known one stands for, and weights are not given"
+        raise InputError(problem, remedy="give those of labels.block(...), or known.float() to count each once")
+    pairs, seen = _pairs(scores, own), None if relevance is None else relevance.detach()
+    if seen is not None and known is not None:  # whatever stands where nothing is known, NaN too
+        seen = seen.where(known | pairs, 0)
+        weights = None if weights is None else weights.detach().where(known, 0)
+    return ScoredBatch(scores, pairs, seen, known, weights, in_order=None if own is not None else True)
+
+
+def graded_batch(
+    name: str, scores: Scores, relevance: Tensor | None, own: Tensor | None, known: Tensor | None,
+    weights: Tensor | None = None,
+) -> ScoredBatch:  # fmt: skip
+    """`batch_of`, for a loss that needs relevance. InputError without it."""
+    if relevance is None and not isinstance(scores, ScoredBatch):
+        raise InputError(f"loss '{name}' needs relevance", remedy="give it: labels.block(...), float [B, C]")
+    return batch_of(name, scores, own, relevance, known, weights)
+
+
+def _check(name: str, value: Tensor, scores: Tensor) -> None:
+    """InputError for what is no tensor of the right kind beside the scores."""
+    if not isinstance(value, Tensor):
+        problem = f"{name} is {type(value).__name__}, not a torch tensor"
+        raise InputError(problem, remedy="torch.from_numpy(...), or labels.block(..., device=scores.device)")
+    if value.ndim != 2 or value.shape != scores.shape:
+        raise InputError(f"{name} is {list(value.shape)}, scores {list(scores.shape)}", remedy="give matrices [B, C]")
+    if value.device != scores.device:
+        raise InputError(f"{name} is on {value.device}, scores on {scores.device}", remedy=f"{name}.to(scores.device)")
+    if (value.dtype == torch.bool) != (name in ("own", "known")) or value.is_complex():
+        wanted = "bool" if name in ("own", "known") else "real"
+        raise InputError(f"{name} is {value.dtype}", remedy=f"give {wanted} values")
+
+
+def _pairs(scores: Tensor, own: Tensor | None) -> Tensor:
+    rows, columns = scores.shape
+    if own is not None:
+        if rows != columns and dist.is_available() and dist.is_initialized():
+            _refuse_local(own)
+        return own
+    if rows != columns:
+        problem = f"{rows} images and {columns} captions, and nothing says which belong together"
+        raise InputError(problem, remedy="give own, bool [B, C]")
+    return torch.eye(rows, dtype=torch.bool, device=scores.device)
+
+
+def _refuse_local(own: Tensor) -> None:
+    """InputError where one side is of this process alone and the other of all: then just this process's share of the
+    other side, the `rank`-th, belongs to something. On the first process that may be a batch with further negatives
+    behind its pairs, which is right, so it is not asked there: the other processes stop the run."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for axis, what in ((0, "captions"), (1, "images")):
+        share, rest = divmod(own.shape[1 - axis], world)
+        if rank and not rest and share:
+            used = own.any(dim=axis)
+            if bool(used[rank * share :][:share].all()) and int(used.sum()) == share:
+                problem = f"{share * world} {what}, and only those of process {rank} of {world} belong to something"
+                raise InputError(problem, remedy="give both sides of all processes: capgrade.losses.gather")
 
 
 @dataclass(frozen=True)
@@ -168,5 +249,9 @@ def graded_ways(batch: ScoredBatch) -> tuple[tuple[Way, Tensor, Tensor], ...]:
 
 
 def nothing(batch: ScoredBatch) -> Tensor:
-    """A sum of no terms: float32, on the batch's device."""
-    return batch.scores.new_zeros((), dtype=torch.float32)
+    """A sum of no terms: float32, on the batch's device. NaN where relevance that is known holds NaN: comparisons pass
+    over it, and to ask for it would wait for the device."""
+    if batch.relevance is None:
+        return batch.scores.new_zeros((), dtype=torch.float32)
+    known = batch.relevance if batch.known is None else batch.relevance.where(batch.known | batch.own, 0)
+    return 0 * known.detach().sum(dtype=torch.float32)
