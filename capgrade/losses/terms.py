@@ -13,6 +13,7 @@ from capgrade.losses.declared import DEFAULTS, checked, converted, named
 from capgrade.losses.hinges import counting
 from capgrade.schemas.errors import InputError
 
+ACTIVE = "active_"
 ROUNDING = 1e-5  # by which a measure may leave its range
 
 
@@ -38,11 +39,10 @@ class Terms:
         return total
 
     def active_hinges(self) -> dict[str, float]:
-        """By the name of each loss that has hinges, the share of those above 0 since this was last asked, in 0..1; 0
-        where there was none. It waits for the device."""
-        found = {name: int(active) / max(int(number), 1) for name, (active, number) in self._hinges.items()}
-        self._hinges = {}
-        return found
+        """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this was last asked, in
+        0..1; 0 where no pair had one. It waits for the device."""
+        counts, self._hinges = self._hinges, {}
+        return {f"{ACTIVE}{name}": int(active) / max(int(number), 1) for name, (active, number) in counts.items()}
 
 
 def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from capgrade.pipelines.report.units import axis, said
 from capgrade.trainer.evaluation.tables import scale
 from capgrade.trainer.fit.names import EPOCHS, STEPS
 
+ACTIVE = "active_"  # shares of hinges in training
 POINTS = 100  # of a run's loss: each the mean of so many steps
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 INTRO = (
@@ -40,6 +41,10 @@ def means(values: np.ndarray, points: int) -> list[tuple[float, float]]:
     return [(float(end), float(part.mean())) for end, part in zip(ends, parts, strict=True)]
 
 
+def _validated(name: str) -> bool:
+    return name not in NO_VALIDATION and not name.startswith(ACTIVE)
+
+
 def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
     smooth = {name: means(values, POINTS) for name, values in losses.items() if len(values)}
     values = [
@@ -57,7 +62,7 @@ def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
 
 
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
-    names = list(dict.fromkeys(name for table in epochs.values() for name in table if name not in NO_VALIDATION))
+    names = list(dict.fromkeys(name for table in epochs.values() for name in table if _validated(name)))
     values = [
         {"run": run, "epoch": int(epoch), "metric": name, "value": scale(name) * value, "said": said(name, value)}
         for run, table in epochs.items()

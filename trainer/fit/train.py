@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from capgrade.losses.terms import ACTIVE, Terms
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
@@ -157,22 +159,26 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
             _step(run)
         advance(len(rows[at]))
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
+    hinges = _loss(run).active_hinges()
     same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     with run.average.in_place():
         found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance, *asked)
-    return from_first(lambda: {"loss": history.mean_loss(), **found, "pairs_per_s": rate})
+    return from_first(lambda: {"loss": history.mean_loss(), **hinges, **found, "pairs_per_s": rate})
 
 
 def _learn(run: Run, batch: Batch, share: float) -> None:
     """Add `share` of a batch's gradient to what the next step goes by."""
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
-    first = run.history.epoch < run.params.all_negatives_first
-    loss = (run.setup.first_loss if first else run.setup.loss)(scored)
+    loss = _loss(run)(scored)
     stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
     (loss if share == 1 else loss * share).backward()
     run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
+
+
+def _loss(run: Run) -> Terms:
+    return run.setup.first_loss if run.history.epoch < run.params.all_negatives_first else run.setup.loss
 
 
 def _step(run: Run) -> None:
@@ -189,8 +195,15 @@ def _keep(run: Run) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
     run.history.save(run.scorer, run.optimiser, run.schedule, run.average, run.device)
     _save_best(run)
+    _tell_hinges(run.history.epochs[-1])
     if run.params.tensorboard:
         write_epoch(run.out, run.history.epochs[-1])
+
+
+def _tell_hinges(epoch: Mapping[str, float]) -> None:
+    shares = [f"{share:.1%} of {key.removeprefix(ACTIVE)}" for key, share in epoch.items() if key.startswith(ACTIVE)]
+    if shares:
+        print(f"epoch {epoch['epoch']}: active hinges: {', '.join(shares)}", file=sys.stderr, flush=True)
 
 
 def _save_best(run: Run) -> None:

@@ -389,3 +389,17 @@ def test_a_run_learns_otherwise_computed(small, tmp_path, options):
     assert summary["best"]["rsum"] > 200
     run(small, tmp_path / "plain", epochs=8)
     assert losses(tmp_path) != losses(tmp_path / "plain") or options == ["train.compile=true"]
+
+
+def test_the_share_of_active_hinges_is_kept_and_said(small, tmp_path, capsys):
+    """A margin of 3 leaves every hinge above 0, one of -3 none; the other loss has none to count."""
+    shares = {}
+    for margin in (3, 0, -3):
+        terms = f"train.loss=[{{name: triplet, margin: {margin}}}, {{name: info_nce}}]"
+        run(small, tmp_path / str(margin), terms, epochs=2)
+        shares[margin] = [float(share) for share in column(tmp_path / str(margin), "active_triplet", "epochs.csv")]
+        header = (tmp_path / str(margin) / "epochs.csv").read_text().splitlines()[0]
+        assert header.startswith("epoch,loss,active_triplet,rsum")
+    assert shares[3] == [1, 1] and shares[-3] == [0, 0] and all(0 < share < 1 for share in shares[0])
+    said = capsys.readouterr().err
+    assert "epoch 2: active hinges: 100.0% of triplet\n" in said and "epoch 1: active hinges: 0.0% of triplet\n" in said
