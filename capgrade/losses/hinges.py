@@ -1,4 +1,4 @@
-"""How many hinges of a loss are active: where none is at 0, labels do not reach the gradient beyond their sign."""
+"""How many hinges of a loss are active: where all are, the sizes of labels do not reach its gradient."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 from torch import Tensor
 
-_counts: ContextVar[list[tuple[Tensor, Tensor | int]] | None] = ContextVar("counts", default=None)
+_told: ContextVar[list[Tensor] | None] = ContextVar("told", default=None)
 
 
 @contextmanager
-def counting() -> Iterator[list[tuple[Tensor, Tensor | int]]]:
-    """Inside, losses tell of their hinges: how many are active and how many there are, on the device."""
-    found: list[tuple[Tensor, Tensor | int]] = []
-    token = _counts.set(found)
+def counting() -> Iterator[list[Tensor]]:
+    """Inside, losses tell of their hinges: int64 [2] on the device, how many are active and how many there are."""
+    told: list[Tensor] = []
+    token = _told.set(told)
     try:
-        yield found
+        yield told
     finally:
-        _counts.reset(token)
+        _told.reset(token)
 
 
 def counted(costs: Tensor, among: Tensor | None = None) -> Tensor:
     """The same costs, [..]+ of hinges; `among`, bool of their shape: which are one, the others being 0 (None: all)."""
-    if (found := _counts.get()) is not None:
-        number = costs.numel() if among is None else among.count_nonzero()
-        found.append((costs.detach().count_nonzero(), number))
+    if (told := _told.get()) is not None:
+        active = costs.detach().count_nonzero()
+        number = torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
+        told.append(torch.stack([active, number]))
     return costs

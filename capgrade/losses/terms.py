@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from capgrade.losses.base import Finite, ScoredBatch, scores_of
@@ -26,23 +27,23 @@ class Terms:
 
     def __init__(self, terms: Sequence[Mapping[str, Any]]) -> None:
         self._terms = [(converted("weight", Finite, one.get("weight", 1.0), one), _term(one), one) for one in terms]
-        self._hinges: dict[str, tuple[Tensor | int, Tensor | int]] = {}
+        self._hinges: dict[str, Tensor] = {}  # int64 [2]: active, all
 
     def __call__(self, batch: ScoredBatch) -> Tensor:
         total = batch.scores.new_zeros(())
         for weight, loss, term in self._terms:
             with counting() as hinges:
                 total = total + weight * loss(batch)
-            for counts in hinges:
-                active, number = self._hinges.get(term["name"], (0, 0))
-                self._hinges[term["name"]] = active + counts[0], number + counts[1]
+            if hinges:
+                counts = self._hinges.get(term["name"], 0)
+                self._hinges[term["name"]] = counts + torch.stack(hinges).sum(dim=0)
         return total
 
     def active_hinges(self) -> dict[str, float]:
         """As `active_sam`, for each loss with hinges: the share of their costs above 0 since this was last asked, in
         0..1; 0 where no pair had one. It waits for the device."""
-        counts, self._hinges = self._hinges, {}
-        return {f"{ACTIVE}{name}": int(active) / max(int(number), 1) for name, (active, number) in counts.items()}
+        counts, self._hinges = {name: found.tolist() for name, found in self._hinges.items()}, {}
+        return {f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()}
 
 
 def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:
