@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.params import TrainParams
-from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import save_state
 from capgrade.trainer.fit.names import EPOCHS, STATE, STEPS
 from capgrade.trainer.models.base import RetrievalModel
@@ -36,8 +36,9 @@ class History:
         return len(self.epochs)
 
     def restore(
-        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: Average, device: torch.device
-    ) -> None:
+        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: AveragedModel | None,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         """Everything as it was when the last epoch ended; the random state of a GPU only where one computes again."""
         if self._state is None:
             return
@@ -47,7 +48,8 @@ class History:
         torch.set_rng_state(self._state["rng"])
         if device.type == "cuda" and self._state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(self._state["cuda_rng"], device)
-        average.load(self._state["average"])
+        if average is not None:
+            average.load_state_dict(self._state["average"])
         self._state = None
 
     def step(self, loss: float, lr: float) -> None:
@@ -81,8 +83,9 @@ class History:
         raise InputError(problem, file=self.out / STATE, remedy=remedy)
 
     def save(
-        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: Average, device: torch.device
-    ) -> None:
+        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: AveragedModel | None,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         """The state, and what there is to see of it: steps.csv and epochs.csv."""
         write_csv(self.out / STEPS, ("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)])
         names = list(self.epochs[0])
@@ -92,7 +95,8 @@ class History:
             self.out,
             {
                 "key": self.key, "epochs": self.epochs, "steps": self.steps, "model": model.state_dict(),
-                "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(), "average": average.values,
+                "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(),
+                "average": None if average is None else average.state_dict(),
                 "rng": torch.get_rng_state(), "cuda_rng": cuda,
             },
         )  # fmt: skip

@@ -35,7 +35,7 @@ from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 
-FORMAT = 3  # of what a stopped run keeps; 2 had no averaged weights
+FORMAT = 4  # of what a stopped run keeps; 3 had averaged weights alone, without the model's running statistics
 VALIDATION = TrainParams().validation  # where no other is named
 
 

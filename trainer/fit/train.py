@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.losses.terms import ACTIVE, Terms
 from capgrade.pipelines.execution.processes import Process, together
@@ -25,7 +26,6 @@ from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.prefetch import prefetched
-from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
     also,
@@ -85,8 +85,13 @@ class Run:
     model: nn.Module  # the scorer, compiled or not
     optimiser: Optimizer
     schedule: LRScheduler
-    average: Average
+    average: AveragedModel | None  # of `train.ema`; its running statistics are the last ones
     history: History
+
+    @property
+    def kept(self) -> RetrievalModel:
+        """The model that is validated and written: with averaged weights where there are some."""
+        return self.scorer if self.average is None else cast(RetrievalModel, self.average.module)
 
 
 def _train(
@@ -125,9 +130,11 @@ def _started(
     optimiser = make_optimiser(scorer, params)
     schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
     same_on_all(scorer.state_dict().values())
-    average = Average(scorer, params.ema)
+    average = None if params.ema is None else AveragedModel(scorer, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
+    if average is not None:
+        average.update_parameters(scorer)  # the mean starts as the weights before the first step
     history.restore(scorer, optimiser, schedule, average, device)
-    same_on_all([*scorer.state_dict().values(), *average.values.values()])
+    same_on_all([*scorer.state_dict().values(), *(average.state_dict().values() if average else ())])
     model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
     return Run(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
 
@@ -160,10 +167,11 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
         advance(len(rows[at]))
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = _loss(run).active_hinges()
-    same_on_all(run.scorer.buffers())  # running statistics, each process's of its part of the batches
+    same_on_all(
+        [*run.scorer.buffers(), *run.kept.buffers()]
+    )  # running statistics, each process's of its part of the batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
-    with run.average.in_place():
-        found = validate(run.scorer, run.setup.validation, run.setup.validation_relevance, *asked)
+    found = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
     return from_first(lambda: {"loss": history.mean_loss(), **hinges, **found, "pairs_per_s": rate})
 
 
@@ -188,7 +196,8 @@ def _step(run: Run) -> None:
     run.optimiser.step()
     run.schedule.step()
     run.optimiser.zero_grad(set_to_none=True)
-    run.average.update()
+    if run.average is not None:
+        run.average.update_parameters(run.scorer)
 
 
 def _keep(run: Run) -> None:
@@ -211,10 +220,9 @@ def _save_best(run: Run) -> None:
     wanted = {run.params.best_by: MODEL}
     if run.params.also_best_by:
         wanted[run.params.also_best_by] = also(run.params.also_best_by)
-    with run.average.in_place():
-        for best_by, name in wanted.items():
-            if run.history.best_is_last(best_by):
-                save_model(run.out, run.scorer, name)
+    for best_by, name in wanted.items():
+        if run.history.best_is_last(best_by):
+            save_model(run.out, run.kept, name)
 
 
 def _part(batch: int, process: Process) -> slice:

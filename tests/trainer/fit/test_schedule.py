@@ -16,7 +16,6 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
 from capgrade.trainer.fit import train as module
-from capgrade.trainer.fit.average import Average
 from capgrade.trainer.fit.optimiser import make_optimiser
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
@@ -78,18 +77,6 @@ def test_averaged_weights_are_kept_and_outlast_a_stop(small, tmp_path: Path, mon
     assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
         tmp_path / "run" / "model.safetensors"
     ).read_bytes()
-
-
-def test_a_model_with_averages_keeps_its_own_weights() -> None:
-    model = torch.nn.Linear(2, 1)
-    average = Average(model, 0.5)
-    before = model.weight.detach().clone()
-    with torch.no_grad():
-        model.weight += 1
-    average.update()
-    with average.in_place():
-        torch.testing.assert_close(model.weight.detach(), before + 0.5)
-    torch.testing.assert_close(model.weight.detach(), before + 1)
 
 
 def test_a_run_starts_from_another(small, tmp_path: Path, capsys) -> None:
