@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,18 +23,17 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     file.
     """
     rows = _rows(path)
-    number, first = next(rows, (0, ""))
+    number, first = next(rows, (0, []))
     if not number:
         raise InputError("holds no numbers", file=path, remedy=PLAIN)
-    labelled = names is not None and not _is_number(first.partition(",")[0])
+    labelled = names is not None and not _is_number(first[0])
     if labelled and names is not None:
-        _require_ids(first.split(",")[1:], names, path, number, "column")
+        _require_ids(first[1:], names, path, number, "column")
     found = [] if labelled else [_numbers(first, path, number)]
-    for number, line in rows:
-        key, _, rest = line.partition(",") if labelled else ("", "", line)
+    for number, fields in rows:
         if labelled and len(found) < len(ids):
-            _require_ids([key], ids[len(found) : len(found) + 1], path, number, "row")
-        found.append(_numbers(rest, path, number))
+            _require_ids(fields[:1], ids[len(found) : len(found) + 1], path, number, "row")
+        found.append(_numbers(fields[1:] if labelled else fields, path, number))
         if len(found[-1]) != len(found[0]):
             problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
             raise InputError(problem, file=path, row=number, remedy="give every row as many")
@@ -43,28 +42,24 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     return np.stack(found)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, str]]:
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number and the fields of each line that is not blank."""
     try:
         with path.open(encoding="utf-8-sig") as file:  # any line end
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line.rstrip("\n")
+            reader = csv.reader(file, skipinitialspace=True)
+            yield from ((reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip())
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=PLAIN) from None
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
 
 
-def _numbers(line: str, path: Path, row: int) -> Array:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what numpy gives for text that is no number
-        try:
-            values = np.fromstring(line, np.float32, sep=",")
-        except (DeprecationWarning, ValueError):
-            values = np.zeros(0, np.float32)
-    fields = line.count(",") + 1
-    if len(values) == fields:
-        return values
-    at, field = next(((k, f) for k, f in enumerate(line.split(","), 1) if not _is_number(f)), (fields, line[-20:]))
-    raise InputError(f"field {at} is {field.strip()!r}, not a number", file=path, row=row, remedy=PLAIN)
+def _numbers(fields: list[str], path: Path, row: int) -> Array:
+    try:
+        return np.array(fields, np.float32)
+    except ValueError:
+        at, field = next((k, f) for k, f in enumerate(fields, 1) if not _is_number(f))
+        raise InputError(f"field {at} is {field.strip()!r}, not a number", file=path, row=row, remedy=PLAIN) from None
 
 
 def _is_number(field: str) -> bool:
@@ -76,8 +71,8 @@ def _is_number(field: str) -> bool:
 
 
 def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:
-    given = [name.strip().strip('"') for name in given]
-    if given == list(ids):
+    given, ids = ([name.strip() for name in some] for some in (given, ids))
+    if given == ids:
         return
     pairs = zip(given, ids, strict=False)
     found = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")

@@ -7,6 +7,7 @@ import pytest
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.trainer.evaluation.csv_matrix import read_csv
 from capgrade.trainer.evaluation.inputs import read_similarity, similarity_of
 from tests.trainer.evaluation.test_evaluate import IMAGES, OWNER, SIMILARITY, captions_folder
 
@@ -43,6 +44,13 @@ def test_rows_of_a_square_matrix_are_images(tmp_path):
     np.savetxt(tmp_path / "s.csv", matrix, delimiter=",")
     for name in ("s.npy", "s.csv"):
         np.testing.assert_array_equal(read_similarity(tmp_path / name, square), matrix)
+
+
+def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
+    """As pandas writes them."""
+    (tmp_path / "ids.csv").write_text(', "a,1", "say ""b"""\n"x, y",0.5,1\n\n z ,2,3\n')
+    ids = ["x, y", " z "], ["a,1", 'say "b"']
+    np.testing.assert_array_equal(read_csv(tmp_path / "ids.csv", *ids), [[0.5, 1], [2, 3]])
 
 
 def test_what_is_wrong_is_named_with_its_row(captions, tmp_path):
