@@ -342,9 +342,7 @@ def _score(
         for way in asked:
             results[way].append(score_all(extended[way], metrics))
     groups = {way: [part[way].query_group for part in parts] for way in asked}
-    scored = {
-        way: Evaluated(found, metrics=metrics, groups=groups[way], drawn=drawn) for way, found in results.items()
-    }
+    scored = {way: Evaluated(found, metrics=metrics, groups=groups[way], drawn=drawn) for way, found in results.items()}
     protocol = "whole" if fold is None else f"folds of {fold}"
     return Evaluation(protocol, scored, _counts(whole, scored, len(parts)))
 
