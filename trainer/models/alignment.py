@@ -6,18 +6,55 @@ it, so images and captions are encoded apart, yet compared part by part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.max_sum import MaxSum, Parts, blocks
 
 POOLINGS = ("MrSw", "MwSr", "symm", "MrAVGw", "scan")
 PADDINGS = ("ignored", "authors")
 TILE = 64  # captions pooled together: neighbours in length, so that little of a block is padding
 PADDED_REGIONS, PADDED_WORDS = 36, 85  # what the authors pad every image and caption to when they evaluate
+
+CELLS = {"cpu": 2**19, "cuda": 2**26}  # of the one block of [images, regions, captions, words] that exists
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Sets of vectors, those that count first; where `floor`, a maximum over the set is at least 0."""
+
+    vectors: Tensor  # float [N, L, D]
+    count: Tensor  # int64 [N]
+    floor: Tensor | None = None  # bool [N]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def mask(self) -> Tensor:
+        return torch.arange(self.vectors.shape[1], device=self.count.device) < self.count[:, None]
+
+    def clamped(self, length: int) -> Parts:
+        """With a floor where padding to `length` adds at least one cell of zeros."""
+        return replace(self, floor=self.count < length)
+
+    def take(self, at: Tensor | slice) -> Parts:
+        """The sets at `at`, cut to the longest of them, to one vector at least."""
+        count = self.count[at]
+        longest = max(1, int(count.max())) if len(count) else 0
+        return Parts(self.vectors[at, :longest], count, None if self.floor is None else self.floor[at])
+
+
+def blocks(rows: Parts, columns: Parts) -> Iterator[slice]:
+    """Slices of rows whose alignment with all columns fits one block; one row at least."""
+    cells = rows.vectors.shape[1] * columns.vectors.shape[0] * columns.vectors.shape[1]
+    step = max(CELLS.get(rows.vectors.device.type, 2**22) // max(cells, 1), 1)
+    return (slice(at, at + step) for at in range(0, len(rows), step))
 
 
 @torch.compiler.disable  # its blocks follow the lengths of a batch
@@ -78,9 +115,27 @@ def _tile(rows: Parts, columns: Parts, pooling: str) -> Tensor:
         return (rows.vectors.sum() + columns.vectors.sum()) * 0 + rows.vectors.new_zeros(len(rows), len(columns))
     if pooling == "scan":
         return _scan(rows, columns)
-    over_regions, over_words = pooling != "MwSr", pooling in ("MwSr", "symm")
-    scores = MaxSum.apply(rows.vectors, columns.vectors, rows, columns, over_regions, over_words)
+    return torch.cat([_max_sum(rows.take(at), columns, pooling) for at in blocks(rows, columns)])
+
+
+def _max_sum(rows: Parts, columns: Parts, pooling: str) -> Tensor:
+    """Sum over words of the best region, over regions of the best word, or both."""
+    A = torch.einsum("ird,cwd->ircw", rows.vectors, columns.vectors)
+    A = A.masked_fill(~(rows.mask[:, :, None, None] & columns.mask), -torch.inf)
+    scores = A.new_zeros(len(rows), len(columns))
+    if pooling != "MwSr":
+        best = _floored(A.max(dim=1).values, None if rows.floor is None else rows.floor[:, None, None])
+        scores = scores + best.sum(dim=2)
+    if pooling in ("MwSr", "symm"):
+        best = _floored(A.max(dim=3).values, columns.floor)
+        scores = scores + best.sum(dim=1)
     return scores / columns.count.clamp(min=1) if pooling == "MrAVGw" else scores
+
+
+def _floored(best: Tensor, floor: Tensor | None) -> Tensor:
+    """Maxima, 0 where there is nothing, and at least 0 where there is a floor."""
+    nothing = best == -torch.inf
+    return best.masked_fill(nothing if floor is None else nothing | floor & (best < 0), 0)
 
 
 def _scan(rows: Parts, columns: Parts) -> Tensor:

@@ -11,7 +11,6 @@ from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.encoders import WordGru, linear, upcast
-from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import by_length
 
 Direction = Literal["t2i", "i2t"]
@@ -77,7 +76,7 @@ class Scan(RetrievalModel):
         """Scores [n, c] of c captions of one length, words [c, L, D]."""
         if not words.shape[1]:
             return regions.new_zeros(len(regions), len(words)) + 0 * (regions.sum() + words.sum())
-        products = linear_product(regions.flatten(0, 1), words.flatten(0, 1))  # (n R, c L)
+        products = regions.flatten(0, 1) @ words.flatten(0, 1).T  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])  # (n, R, c, L)
         if gram is None:
             return _pooled(_to_words(products, mask, words, self.config), mask, self.config)

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, upcast
 from capgrade.trainer.models.few_pairs import few_pairs
-from capgrade.trainer.models.matmul import linear_product
 from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
 from capgrade.trainer.models.text_encoder import TextWords
 
@@ -49,9 +49,9 @@ class Reasoning(nn.Module):
     def forward(self, nodes: Tensor, asking: int | None = None) -> Tensor:
         """The first `asking` nodes after the step; None: all."""
         key = self.key.weight  # (Q x + q)' (K y) = (x' Q' K + q' K) y
-        asked = linear_product(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
+        asked = functional.linear(nodes[:, :, :asking], key.T @ self.query.weight, self.query.bias @ key)
         edges = upcast(asked @ nodes.mT).softmax(-1).to(asked.dtype)
-        return linear_product(edges @ nodes, self.value.weight, self.value.bias).relu()
+        return self.value(edges @ nodes).relu()
 
 
 class CaptionNorm(nn.BatchNorm1d):
@@ -160,7 +160,7 @@ class Sgraf(RetrievalModel):
     def tile(self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None) -> Tensor:
         """Scores [n, c] of c captions of one length, words [c, L, D], whole [c, D]."""
         assert images.parts is not None and images.mask is not None and images.vector is not None
-        products = upcast(linear_product(images.parts.flatten(0, 1), words.flatten(0, 1)))  # (n R, c L)
+        products = upcast(images.parts.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
         products = products.unflatten(0, images.mask.shape).unflatten(2, words.shape[:2])
         a = attention(products, images.mask, gram, self.config.temperature)
         local = squared_difference(a, images.parts, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
@@ -246,8 +246,3 @@ class Sgr(Sgraf):
         if self.config.checkpoint and nodes.requires_grad:
             return checkpoint(self.reason, nodes, use_reentrant=False)
         return self.reason(nodes)
-
-
-def ensemble(*scores: Tensor) -> Tensor:
-    """SGRAF: the mean of the score matrices of a SAF and an SGR trained apart."""
-    return torch.stack(scores).mean(0)

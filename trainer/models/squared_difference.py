@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import leaky_relu
+from torch.nn.functional import leaky_relu, linear
 
 from capgrade.trainer.models.cache import last_level_cache
 from capgrade.trainer.models.encoders import upcast
-from capgrade.trainer.models.matmul import product
 
 
 def block_numbers(cache: int) -> int:
@@ -77,7 +76,7 @@ class SquaredDifference(torch.autograd.Function):
         scale = unit.new_empty(len(a), len(words), 1)
         for i in SquaredDifference.steps(a, words):
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
-            y = upcast(product(difference.square_(), weight, bias))
+            y = upcast(linear(difference.square_(), weight, bias))
             scale[i] = y.norm(dim=2, keepdim=True).clamp_(min=EPS).reciprocal_()
             torch.mul(y, scale[i], out=unit[i])
         ctx.save_for_backward(a, v, words, weight, unit, scale)
@@ -95,8 +94,8 @@ class SquaredDifference(torch.autograd.Function):
             dbias += g.sum(0)
             g = g.to(weight.dtype)
             difference = torch.baddbmm(words, a[i].mT, v[i], beta=-1)
-            through = product(g, weight.T).view_as(difference).mul_(difference)  # half the gradient of the difference
-            dweight += product(g.T, difference.square_().flatten(0, 1).T)
+            through = (g @ weight).view_as(difference).mul_(difference)  # half the gradient of the difference
+            dweight += g.T @ difference.square_().flatten(0, 1)
             da[i] = v[i] @ through.mT
             dv[i] = a[i] @ through
             dwords -= through.sum(0)

@@ -9,7 +9,7 @@ import torch
 
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
 from capgrade.trainer.models import sgraf, squared_difference
-from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig, ensemble
+from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig
 from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length, through_norm
 
 from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, same_in_bfloat16, texts
@@ -126,7 +126,3 @@ def test_captions_of_one_length_share_a_tile() -> None:
     assert [sorted(tile) for tile in by_length(lengths, 1, "cpu")] == [[1, 6], [3], [0, 2, 4, 5]]
     tiles = list(by_length(lengths, squared_difference.TILE_NODES["cpu"] // 8, "cpu"))  # two of three words fit
     assert sorted(i for tile in tiles for i in tile) == list(range(7)) and max(map(len, tiles)) == 2
-
-
-def test_sgraf_is_the_mean_of_two_runs() -> None:
-    assert ensemble(torch.tensor([[0.2]]), torch.tensor([[0.4]])).item() == pytest.approx(0.3)
