@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.losses import Terms
 from capgrade.schemas.devices import autocast
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.prefetch import prefetched
-from capgrade.trainer.fit import train as stage
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Images, Texts
 from tests.trainer.fit.runs import column, run
@@ -48,18 +48,9 @@ def test_scores_under_bf16_are_float32_and_tie_no_negatives(name):
 
 
 def test_losses_are_computed_outside_of_autocast(small, tmp_path, monkeypatch):
-    seen = []
-
-    def prepared(*args):
-        setup = real(*args)
-        object.__setattr__(setup, "loss", lambda batch, loss=setup.loss: seen.append(casting()) or loss(batch))
-        return setup
-
-    def casting():
-        return torch.is_autocast_enabled("cpu")
-
-    real = stage.prepare
-    monkeypatch.setattr(stage, "prepare", prepared)
+    seen, real = [], Terms.__call__
+    casting = torch.is_autocast_enabled
+    monkeypatch.setattr(Terms, "__call__", lambda terms, batch: seen.append(casting("cpu")) or real(terms, batch))
     run(small.data, tmp_path, "train.precision=bf16", epochs=1)
     assert len(seen) == 6 and not any(seen)
 
