@@ -113,8 +113,8 @@ def inside(name: str) -> bool:
 
 
 def temporaries(folder: Path, names: set[str]) -> list[Path]:
-    """What `atomic` left of these files when it was killed."""
-    found = []
+    """What `atomic` left of these files, and of the manifest, when it was killed."""
+    found, names = [], {MANIFEST, *names}
     for place in {(folder / name).parent for name in names}:
         for path in place.glob(".*.tmp"):
             named = re.fullmatch(r"\.(.+?)\.\d+(\.\d+)?\.tmp", path.name)  # of a process and a thread

@@ -122,7 +122,7 @@ def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> No
         write_text(work / "parts" / "0.json", "{}")
         write_text(tmp_path / "a.csv", "x\n")
         write_text(tmp_path / "b.arrow", "x")
-        for name in (".b.arrow.17.tmp", ".c.arrow.17.tmp"):
+        for name in (".b.arrow.17.tmp", ".manifest.json.17.3.tmp", ".c.arrow.17.tmp"):
             (tmp_path / name).write_text("of a killed run, or of somebody else")
     with work_folder(tmp_path, "shards", "key") as work:
         assert (work / "parts" / "0.json").is_file()
