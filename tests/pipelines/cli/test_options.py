@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import call
+from tests.tools.commands import counts
 
 AGREE = "agree --captions nowhere --judgements nothing.csv --measures cider"
 PUSH = "publish --out nowhere --push user/name"
@@ -25,3 +26,9 @@ PUSH = "publish --out nowhere --push user/name"
 def test_options_that_do_not_go_together(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*line.split()) == 2
     assert message in capsys.readouterr().err
+
+
+def test_at_most_so_many_commands_and_options() -> None:
+    """Printed by `python -m tests.tools.commands`."""
+    commands, _, options = counts()
+    assert commands <= 43 and options <= 294
