@@ -27,7 +27,7 @@ EXTRAS = {
     "jinja2": ("report", "explorer"),
     "krippendorff": ("explorer",),
     "markupsafe": ("report", "explorer"),
-    "matplotlib": ("train", "publish"),
+    "matplotlib": ("publish",),
     "pycocotools": ("train",),
     "safetensors": ("train", "report"),
     "sentence_transformers": ("encoder",),

@@ -241,7 +241,6 @@ FILES = {
     "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --out {out}": ("a.json", "j"),
     "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --pairs {out}": ("p.arrow", ""),
     "report --data {root} --out {out}": ("page.html", "a page"),
-    "curves run={root}/run --metric loss --out {out}": ("c.png", "a picture"),
 }
 
 

@@ -177,20 +177,6 @@ def align(
 
 
 @app.command()
-def curves(
-    out: Annotated[Path, typer.Option(help="PNG, SVG or PDF to draw.")],
-    runs: Annotated[list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of runs.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Instead: a folder of runs, whose names become labels.")] = None,
-    metric: Annotated[str, typer.Option(help="Metric of the validation: rsum or ndcg.")] = "rsum",
-) -> None:
-    """Draw training curves of several runs: loss of every step, and validation of every epoch."""
-    from capgrade.trainer.fit.loss_curves import draw, runs_in
-
-    found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
-    typer.echo(f"{draw({**(runs_in(folder) if folder else {}), **found}, out, metric)} runs -> {out}")
-
-
-@app.command()
 def evaluate(
     captions: CaptionsDir,
     similarity: Annotated[

@@ -168,7 +168,6 @@ LINES = {
     ),
     "review sample --captions captions --out review": (ENCODER, "encoder"),
     "embed --run run --captions captions --regions regions --out index": ("safetensors", "train"),
-    "curves --folder run --out curves.png": ("matplotlib", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish --push nobody/nothing --out dataset": ("httpx", "publish"),
     "report --data . --out report.html": ("altair", "report"),

@@ -18,7 +18,7 @@ def data(small) -> list[str]:
     return ["--captions", str(small.data.captions), "--regions", str(small.data.regions)]
 
 
-def test_train_embed_search_evaluate_and_draw(small, data: list[str], tmp_path: Path, capsys) -> None:
+def test_train_embed_search_and_evaluate(small, data: list[str], tmp_path: Path, capsys) -> None:
     run = tmp_path / "runs" / "mine"
     trained = ("train", "--preset", "triplet", *data, "--epochs", "2", *SETS, "--out", str(run))
     assert call(*trained, "--json") == 0
@@ -38,8 +38,6 @@ def test_train_embed_search_evaluate_and_draw(small, data: list[str], tmp_path: 
     similarity = str(run / "index" / "similarity.npy")
     assert call("evaluate", *scored, "--similarity", similarity, "--metric", "recall@1", "--json") == 0
     assert 0 <= json.loads(capsys.readouterr().out)["i2t"]["recall@1"] <= 1
-    assert call("curves", "--folder", str(tmp_path / "runs"), "--out", str(tmp_path / "c.png")) == 0
-    assert (tmp_path / "c.png").stat().st_size > 10_000
 
 
 # What is wrong -> the arguments after the data, and part of the one line.

@@ -1,9 +1,8 @@
-"""Pictures and the pointing game of a run, and pictures of training curves, as the commands make them."""
+"""Pictures and the pointing game of a run, as the command makes them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import align
-from capgrade.trainer.fit.loss_curves import draw, runs_in
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 
@@ -87,41 +85,3 @@ def test_a_model_without_words_is_refused(scenes: Data, tmp_path: Path) -> None:
     run = trained(scenes, tmp_path / "run", "vse", embed=8, word=8)
     with pytest.raises(InputError, match="aligns no words with regions -> give a run of --preset teran"):
         align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened)
-
-
-def a_run(folder: Path, losses: list[float], metric: str = "rsum") -> None:
-    folder.mkdir(parents=True)
-    (folder / "steps.csv").write_text("step,epoch,loss,lr\n" + "".join(f"{k},0,{x},1\n" for k, x in enumerate(losses)))
-    (folder / "epochs.csv").write_text(f"epoch,loss,{metric}\n1,2,3\n2,1,4\n")
-
-
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_curves(tmp_path: Path, suffix: str) -> None:
-    a_run(tmp_path / "runs" / "first", [4.0, 3.0, 2.0])
-    a_run(tmp_path / "runs" / "second", [9.0] * 200)
-    found = runs_in(tmp_path / "runs")
-    assert list(found) == ["first", "second"]
-    assert draw(found, tmp_path / f"curves.{suffix}") == 2
-    starts = {"png": b"\x89PNG", "svg": b"<?xml"}
-    assert (tmp_path / f"curves.{suffix}").read_bytes().startswith(starts[suffix])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda t: draw({}, t / "a.png"), "no runs -> give LABEL=DIR, or --folder"),
-        (lambda t: draw({"a": t}, t / "a.png"), "steps.csv: no such file -> give folders of capgrade train"),
-        (lambda t: runs_in(t), "no runs here -> train them"),
-        (lambda t: draw(other(t), t / "a.png"), "epochs.csv: no column 'rsum' -> it has epoch, loss, asp"),
-        (lambda t: draw(other(t), t / "a.xyz", "asp"), "a.xyz: cannot draw '.xyz' -> use .png"),
-    ],
-)
-def test_curves_that_cannot_be_drawn(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
-    with pytest.raises(InputError) as raised:
-        make(tmp_path)
-    assert message in str(raised.value)
-
-
-def other(folder: Path) -> dict[str, Path]:
-    a_run(folder / "x" / "r", [1.0], "asp")
-    return {"r": folder / "x" / "r"}
