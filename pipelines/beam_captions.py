@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.graph import SHARES
-from capgrade.pipelines.measures.alone import CIDERS
 from capgrade.pipelines.measures.language import warn_of_scripts
 from capgrade.pipelines.measures.ngrams import (
     FREQUENCY_SCHEMA,
@@ -32,6 +31,7 @@ from capgrade.schemas.params import CaptionsParams, MeasuresParams
 
 WHERE = "captions of the pipeline"
 REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
+CIDERS = ("cider", "cider_plain")
 NGRAM_SHARES = 16  # that frequencies are added up in
 TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
 LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list(TEXTS)) for f in SCHEMA])

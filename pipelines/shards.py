@@ -53,8 +53,6 @@ class Source:
         how = {"group_captions", "exchange"}  # of no effect on what is written
         used = self.measures.used(self.params.measures)
         shards = {**self.params.model_dump(exclude=how), "block_images": self.block_images}
-        if not self.params.windows.counts:  # so that shards without are what they were before there were any
-            del shards["windows"]["counts"]
         return {"shards": shards, "measures": used, "sampler": RULE}
 
     @property
@@ -76,7 +74,7 @@ class Source:
             "reasons": reason_names(self.params.measures),
             "params": self.made_with,
         }
-        return shard_schema(self.params.measures, metadata, self.params.windows.counts)
+        return shard_schema(self.params.measures, metadata)
 
     def size(self, images: int) -> int:
         """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter
@@ -134,21 +132,17 @@ class Source:
         if self.params.windows.among == "all":
             images = sum(len(job.images(block)) for block in blocks)
             return dict.fromkeys(self.params.measures, images * self.captions.n_captions)
-        return self.counted(job, blocks)
-
-    def counted(self, job: Job, blocks: range) -> dict[str, int]:
-        """The same, where workers have counted them."""
         counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
         return {name: sum(count[name] for count in counts) for name in self.params.measures}
 
     def finish(
-        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int], **facts: Any
+        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int]
     ) -> dict[str, Any]:
         """The manifest, unless a file that was read has changed meanwhile."""
         require_unchanged(dict(self.files), read_by(self.params.measures, self.measures))
         return write_manifest(
             folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs, scored=scored,
-            n_captions=self.captions.n_captions, **facts,
+            n_captions=self.captions.n_captions,
         )  # fmt: skip
 
 

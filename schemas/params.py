@@ -243,7 +243,6 @@ class WindowsParams(Block):
     stride: Share = 0.05
     per_window: Natural = 4
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
-    counts: bool = False  # also store how many captions each window holds, which `--update` needs
 
 
 class ShardsParams(Block):

@@ -15,14 +15,13 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
 from capgrade.schemas.numbered import in_order, of_all
 
-WINDOW_COUNTS = "window_counts"
-NO_PAIRS = ("image_id", "image", WINDOW_COUNTS)
+NO_PAIRS = ("image_id", "image")
 
 
-def shard_schema(measures: Sequence[str], metadata: dict[str, Any], window_counts: bool = False) -> pa.Schema:
+def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
     """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
     why each was kept (bits named in the metadata), the inverse of its probability of being kept, and its value
-    under every measure. `window_counts`: also how many captions each window of each measure holds."""
+    under every measure."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -30,7 +29,6 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any], window_count
         pa.field("reasons", pa.list_(pa.uint32()), nullable=False),
         pa.field("weight", pa.list_(pa.float32()), nullable=False),
         *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
-        *([pa.field(WINDOW_COUNTS, pa.list_(pa.int64()), nullable=False)] if window_counts else []),
     ]
     return with_metadata(pa.schema(fields), {"kind": "shards", "measures": list(measures), **metadata})
 

@@ -135,13 +135,6 @@ def shards(
     join: Annotated[
         bool, typer.Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
     ] = False,
-    update: Annotated[
-        Path | None,
-        typer.Option(help="Shards of older captions: score only what came, drop what went; the same bytes as anew."),
-    ] = None,
-    old_captions: Annotated[
-        Path | None, typer.Option(help="Folder of the captions that --update's shards were made of.")
-    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say how tops of each measure were found, and how many pairs were scored.")
     ] = False,
@@ -153,13 +146,8 @@ def shards(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    if (part is not None) + join + (update is not None) > 1:
-        remedy = "make the parts first, then join them; update shards that are whole"
-        raise InputError("--part, --join or --update together", remedy=remedy)
-    if (update is None) != (old_captions is None):
-        raise InputError(
-            "--update goes with --old-captions", remedy="give the shards and the captions they were made of"
-        )
+    if part is not None and join:
+        raise InputError("--part and --join together", remedy="make the parts first, then join them")
     loaded = load(params, sets, imports)
     names = names_of(measures, imports, loaded.shards.measures)
     require_all("apache_beam", measures=names, params=loaded.measures)
@@ -167,7 +155,6 @@ def shards(
     from capgrade.pipelines.execution.parts import Part
     from capgrade.pipelines.shards import explained, join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
-    from capgrade.pipelines.update import saved, update_shards
 
     block = with_given(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
     options = beam_options(context)
@@ -178,16 +165,12 @@ def shards(
         out = mine.folder(out)
     elif join:
         done = join_shards(folder, out, block, loaded.measures)
-    elif update is not None and old_captions is not None:
-        done = update_shards(folder, update, old_captions, out, block, loaded.measures, options)
     else:
         done = stage(folder, out, block, loaded.measures, options)
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
-    if update is not None and not as_json:
-        typer.echo(saved(done, rows))
-    elif explain and not as_json:
+    if explain and not as_json:
         typer.echo(explained(done, rows))
 
 

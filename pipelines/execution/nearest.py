@@ -3,19 +3,17 @@ what was drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.sampled import Found, Sampled
+from capgrade.pipelines.execution.sampled import Sampled
 from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.measures.tops.every import Tops, no_tops
 from capgrade.pipelines.measures.tops.find import Finder
 from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
 
-SCORED = "scored"  # the table that counts pairs
+SCORED = "scored"  # the table that counts pairs: a column a measure, a row
 
 
 class Nearest(Sampled):
@@ -24,10 +22,6 @@ class Nearest(Sampled):
     samples = SomeSamples
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
-        found = self.found(images, opened)
-        return {**self.table(images, opened.folder, found), SCORED: counted(found.scored)}
-
-    def found(self, images: np.ndarray, opened: Opened) -> Found:
         samples, keys = self._samples(images, opened.folder)
         assert isinstance(samples, SomeSamples)
         ties = self.ties(opened.folder)
@@ -40,17 +34,13 @@ class Nearest(Sampled):
             _put(listed, m, one.rows, one.values, values[m])
         samples.offer_listed(keys, listed, values)
         scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}
-        return Found(samples.kept_of(keys), samples.members, scored)
+        table = self.table(images, opened.folder, samples.kept_of(keys))
+        return {**table, SCORED: pa.RecordBatch.from_pydict({name: [count] for name, count in scored.items()})}
 
 
 def _tops(find: Finder, images: np.ndarray, k: int) -> Tops:
     """No pair is scored where none is wanted."""
     return find.tops(images, k) if k else no_tops(len(images))
-
-
-def counted(scored: Mapping[str, int]) -> pa.RecordBatch:
-    """The table SCORED: a column a measure, a row."""
-    return pa.RecordBatch.from_pydict({name: [count] for name, count in scored.items()})
 
 
 def _put(found: Listed, m: int, rows: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:

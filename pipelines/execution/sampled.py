@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,18 +14,9 @@ from capgrade.pipelines.execution.shared import ids_of
 from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.sampling.plan import Kept, Plan, Samples, image_seeds
-from capgrade.schemas.shards import WINDOW_COUNTS
 from capgrade.schemas.ties import Ties
 
 TABLE, STATE = "pairs", "state"
-
-
-class Found(NamedTuple):
-    """Of a block of images."""
-
-    kept: Kept
-    members: np.ndarray  # int64 [images, measures, windows]: captions that each window holds
-    scored: Mapping[str, int]  # pairs of each measure
 
 
 @dataclass(frozen=True)
@@ -39,17 +30,9 @@ class Sampled:
     samples: ClassVar[type[Samples]] = Samples
 
     def whole(self, images: np.ndarray, opened: Opened) -> Batches:
-        return self.table(images, opened.folder, self.found(images, opened))
-
-    def found(self, images: np.ndarray, opened: Opened) -> Found:
-        """What these images keep, of the values of all pairs."""
         samples, captions = self._samples(images, opened.folder)
         self._offer(samples, captions, images, opened, 0, len(captions))
-        return self._found(samples, len(captions))
-
-    def _found(self, samples: Samples, n_captions: int) -> Found:
-        scored = dict.fromkeys(self.measures, samples.images * n_captions)
-        return Found(samples.kept(n_captions), samples.members, scored)
+        return self.table(images, opened.folder, samples.kept(len(captions)))
 
     def partial(self, images: np.ndarray, opened: Opened, start: int, stop: int) -> Batches:
         samples, captions = self._samples(images, opened.folder)
@@ -60,7 +43,7 @@ class Sampled:
         samples, captions = self._samples(images, folder)
         for part in parts:
             samples.merge(_unpacked(part[STATE], samples.state))
-        return self.table(images, folder, self._found(samples, len(captions)))
+        return self.table(images, folder, samples.kept(len(captions)))
 
     def _samples(self, images: np.ndarray, folder: Path) -> tuple[Samples, np.ndarray]:
         """Empty samples of these images, and the keys of all captions."""
@@ -88,12 +71,8 @@ class Sampled:
             keys = captions[at : min(at + CHUNK, stop)]
             samples.offer(at, keys, np.ascontiguousarray(values[:, :, : len(keys)]))
 
-    def table(self, images: np.ndarray, folder: Path, found: Found) -> Batches:
-        kept = found.kept
+    def table(self, images: np.ndarray, folder: Path, kept: Kept) -> Batches:
         lists = [(kept.ptr, flat) for flat in (kept.caption, kept.reasons, kept.weight, *kept.values)]
-        if WINDOW_COUNTS in self.schema.names:
-            size = found.members[0].size
-            lists.append((np.arange(len(images) + 1) * size, found.members.ravel()))
         columns = [pa.array(ids_of(images, folder), pa.string()), pa.array(images, pa.int32())]
         for (ptr, flat), field in zip(lists, list(self.schema)[2:], strict=True):
             values = pa.array(flat, field.type.value_type)

@@ -39,7 +39,7 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
 }
 # Columns of shards, of judged and of published pairs; rows of the agreement.
 TAKEN = frozenset(
-    ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight", "window_counts")
+    ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight")
     + ("score", "binary", "mixture", "human")
 )
 FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.pipelines.sampling import among_kernel as kernel
-from capgrade.pipelines.sampling.keys import SHARE, pack
+from capgrade.pipelines.sampling.keys import pack
 from capgrade.pipelines.sampling.plan import Kept, Samples, certain_bits
 from capgrade.schemas.threads import in_threads
 
@@ -75,21 +75,11 @@ class SomeSamples(Samples):
         return found, low
 
     def offer_listed(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
-        """values float32 [measures, listed]; own captions are listed."""
+        """values float32 [measures, listed]; own captions are listed. ValueError for a NaN, as `Samples.offer`."""
         for b in range(self.images):
             first, own = found.ptr[b], slice(self._own_ptr[b], self._own_ptr[b + 1])
             at = first + np.searchsorted(found.rows[first : found.ptr[b + 1]], self._own[own])
             self.state["own_values"][own] = values[:, at].T
-        self.offer_some(caption_keys, found, values)
-
-    def marked(self, caption_keys: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> Listed:
-        """Captions to offer to every sample that may take them: windows take those inside the share."""
-        keys = kernel.keys_of(np.repeat(self._base, np.diff(ptr)) + caption_keys[rows], SHARE)
-        inside = INSIDE * (keys <= limit_of(self.plan.among))
-        return Listed(ptr, rows, inside | OF_UNIFORM | (TOP << self.measures) - TOP)
-
-    def offer_some(self, caption_keys: np.ndarray, found: Listed, values: np.ndarray) -> None:
-        """As `offer_listed`, whether own captions are listed or not. ValueError for a NaN, as `Samples.offer`."""
         if np.isnan(values).any():
             raise ValueError("NaN among the values of listed captions")
         in_threads(
@@ -98,14 +88,14 @@ class SomeSamples(Samples):
             self._arrays,
         )  # fmt: skip
 
-    def kept_of(self, caption_keys: np.ndarray, n_captions: int | None = None) -> Kept:
-        """As `Samples.kept`, of `n_captions` (None: of all that have keys).
+    def kept_of(self, caption_keys: np.ndarray) -> Kept:
+        """As `Samples.kept`, of all captions.
 
         A pair beside tops and own captions is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the
         uniform sample, a of the share, N the captions of a window inside the share, this one counted. The others are
         inside independently of it, so sum(weight * x) is without bias (Horvitz and Thompson 1952).
         """
-        n, plan = n_captions or len(caption_keys), self.plan
+        n, plan = len(caption_keys), self.plan
         found = self.kept(n)
         missed = np.empty(len(found.caption))
         in_threads(

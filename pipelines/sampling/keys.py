@@ -15,7 +15,7 @@ import numpy as np
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import njit
 
-RULE = 4  # the number of this rule: shards drawn by another are neither joined nor updated
+RULE = 4  # the number of this rule: shards drawn by another are not joined
 UNIFORM, SHARE, WINDOWS = 0, 1, 2  # numbers of keys: of the uniform sample, the share, the first of windows
 LANES, LANE_BITS = 4, 15  # of a word; the bit above those of a lane is of no key
 REST = np.uint64(64 - LANE_BITS)  # bits of a key below those of its lane

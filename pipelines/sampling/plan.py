@@ -15,7 +15,7 @@ import numpy as np
 
 from capgrade.pipelines.sampling import kernel
 from capgrade.pipelines.sampling.cells import cells_of, held
-from capgrade.pipelines.sampling.kernel import ROW, Layout, Own, Room, State, Windows
+from capgrade.pipelines.sampling.kernel import Layout, Own, Room, State, Windows
 from capgrade.pipelines.sampling.keys import ANY, UNIFORM, WINDOWS
 from capgrade.pipelines.sampling.offering import offer
 from capgrade.schemas.errors import InputError
@@ -127,7 +127,6 @@ class Samples:
         self._limit = np.broadcast_to(
             np.where(np.array(rooms) > 0, ANY, np.uint64(0)), (self.images, len(rooms))
         ).copy()
-        self._others = np.zeros((self.images, measures, n_windows), np.int64)
 
     def offer(self, first: int, caption_keys: np.ndarray, values: np.ndarray) -> None:
         """The captions from row `first` on: keys uint64 [captions], values float32 [measures, images, captions].
@@ -177,20 +176,7 @@ class Samples:
     @property
     def members(self) -> np.ndarray:
         """int64 [images, measures, windows]: how many of the captions offered each window holds."""
-        return held(self._cells, self.state["counts"]) + self._others
-
-    def count_from(self, members: np.ndarray) -> None:
-        """Let `members` be these from now on, whatever was offered before."""
-        self._others = members - held(self._cells, self.state["counts"])
-
-    def no_further(self, other: Samples) -> np.ndarray:
-        """bool [images]: whether no sample reaches beyond the worst of the other's, which anything does that has room
-        left."""
-        rooms, heap = np.diff(self._start), self.state["heap"]
-        worst = np.minimum(self._start[:-1], heap.shape[1] - 1)
-        mine, theirs = heap[:, worst, ROW], other.state["heap"][:, worst, ROW]
-        ties = (self._limit == other._limit) & ((mine <= theirs) | (self._limit == ANY) | (rooms == 0))
-        return np.all((self._limit < other._limit) | ties, axis=1)
+        return held(self._cells, self.state["counts"])
 
     @property
     def _arrays(self) -> State:

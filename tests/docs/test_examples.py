@@ -109,7 +109,6 @@ INSTEAD: dict[str, dict[str, str]] = {
     "shards.md": {
         "--captions before": "--captions one",
         "--captions after": "--captions two",
-        "--old-captions before": "--old-captions one",
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",
         "--captions DIR": "--captions data/captions",
     },

@@ -9,10 +9,9 @@ import pytest
 
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
-from capgrade.pipelines.update import update_shards
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.space import require_space, size_of, spoken
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
@@ -48,17 +47,3 @@ def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkey
         stage(captions, out, params, MeasuresParams())
         real = sum(path.stat().st_size for path in out.glob("*.arrow"))
         assert 0.5 * real < asked < 2 * real, stage.__name__
-
-
-def test_an_update_refuses_before_it_starts(tmp_path, monkeypatch):
-    table = caption_table(random_sets(40, seed=1))
-    old = write_captions_folder(tmp_path / "old", [table.slice(0, 150)])
-    new = write_captions_folder(tmp_path / "new", [table])
-    params = ShardsParams(measures=("rouge_l",), windows=WindowsParams(counts=True))
-    shards(old, tmp_path / "first", params, MeasuresParams())
-    _free(monkeypatch, 3000)
-    with pytest.raises(InputError, match="of disk, parts and result together, and 3 kB are free"):
-        update_shards(new, tmp_path / "first", old, tmp_path / "second", params, MeasuresParams())
-    assert size_of(tmp_path / "second" / ".work" / "parts") == 0, "nothing was computed"
-    _free(monkeypatch, 10**12)
-    update_shards(new, tmp_path / "first", old, tmp_path / "second", params, MeasuresParams())

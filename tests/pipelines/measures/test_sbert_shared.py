@@ -10,7 +10,6 @@ from scipy.linalg import sqrtm
 
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures import sbert_shared as module
-from capgrade.pipelines.measures.alone import hangs_on_others
 from capgrade.pipelines.measures.sbert_shared import PRIOR, shared, shared_map
 from capgrade.pipelines.publish.blocks import measures_block
 from capgrade.pipelines.publish.meaning import meaning
@@ -113,7 +112,6 @@ def test_few_images_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_names_parameters_and_words() -> None:
     params = MeasuresParams()
-    assert "learnt from the captions" in str(hangs_on_others("people_shared", params))
     used = params.used(["people_shared"])
     assert measures_block(used)["sbert"] == params.sbert.model_dump() and "sbert_shared" not in measures_block(used)
     assert "what captions of one image share in this split" in meaning("sbert_shared", params.used(["sbert_shared"]))

@@ -1,4 +1,4 @@
-"""Values of pairs that hang on their own texts alone: to the last bit the same among other captions."""
+"""With document frequencies given, a pair has the same value, to the last bit, among any other captions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.alone import hangs_on_others
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.measures.ngrams import document_frequencies
 from capgrade.pipelines.measures.tops.find import finder
@@ -60,16 +59,6 @@ def test_a_pair_has_the_same_bits_among_other_captions(
         ptr = np.arange(len(some) + 1) * len(columns)
         found = listed_values(find, some, ptr, np.tile(columns, len(some)))
         assert np.array_equal(found.reshape(len(some), -1), values(part, name, params)), name
-
-
-def test_which_measures_hang_on_others(tmp_path: Path) -> None:
-    params = fixed(tmp_path)
-    assert not any(hangs_on_others(name, params) for name in NAMES)
-    assert "document_frequency" in str(hangs_on_others("cider", MeasuresParams()))
-    mixed = MeasuresParams.model_validate({"mixtures": {"both": {"rouge_l": 1.0, "sbert": 1.0}}})
-    assert "of its part sbert" in str(hangs_on_others("both", mixed))
-    for name in ("sbert", "sbert_mean", "sbert_shared", "tfidf_cosine", "meteor", "scene_graph", "spice"):
-        assert hangs_on_others(name, params), name
 
 
 def test_without_given_frequencies_values_move() -> None:
