@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.eccv import human_lists
 from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.agreement.calibration import SHIPPED, load
 from capgrade.pipelines.audit.candidates import open_source
@@ -27,7 +28,6 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.task import load_task
-from capgrade.trainer.metrics.eccv import human_lists
 
 
 def beside_eccv(captions: Captions, relevance: Path, measure: str) -> dict[str, Any]:

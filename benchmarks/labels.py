@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from capgrade.benchmarks.timing import timed
-from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
-from capgrade.rankings import Qrels, Run
+from capgrade.metrics.evaluation import evaluate
+from capgrade.metrics.rankings import Qrels, Run
 
 SIZES = (128, 4096)  # a batch of the papers, a batch of CLIP
 QUERIES, LISTED, JUDGED = 2000, 100, 20

@@ -18,15 +18,15 @@ import numba
 import numpy as np
 
 from capgrade.benchmarks.timing import ROUNDS, timed
-from capgrade.evaluation import RECALL
-from capgrade.evaluation import evaluate as of_arrays
+from capgrade.metrics.arrays import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
+from capgrade.metrics.evaluation import RECALL
+from capgrade.metrics.evaluation import evaluate as of_arrays
+from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.console import console
 from capgrade.schemas.memory import peak_mb
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.metrics import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
-from capgrade.trainer.metrics.ranking import Array
 
 PEER_SECONDS = 4.0
 

@@ -16,9 +16,9 @@ PUBLIC = {
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
     "Labels": "capgrade.labels",
-    "Qrels": "capgrade.rankings",
-    "Run": "capgrade.rankings",
-    "evaluate": "capgrade.evaluation",
+    "Qrels": "capgrade.metrics.rankings",
+    "Run": "capgrade.metrics.rankings",
+    "evaluate": "capgrade.metrics.evaluation",
 }
 MODULES = ("coco", "losses", "metrics")
 

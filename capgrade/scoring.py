@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.resampling import interval, paired
+from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given
 from capgrade.pipelines.measures.scores.measures import DEFAULT, Scored, scored
-from capgrade.resampling import interval, paired
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.metrics.uncertainty import Interval, PairedTest
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.schemas.console import console
-from capgrade.trainer.metrics.uncertainty import Interval, PairedTest
 
 
 def scores_table(found: Mapping[str, Interval], images: int, known: int) -> None:

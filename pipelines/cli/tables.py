@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.metrics.uncertainty import PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console
-from capgrade.trainer.metrics.uncertainty import PairedTest
 
 if TYPE_CHECKING:
     from capgrade.trainer.search.index import Hit

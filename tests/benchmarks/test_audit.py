@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from capgrade.benchmarks import audit
+from capgrade.metrics.arrays import Positives
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
-from capgrade.trainer.metrics import Positives
 from tests.conftest import caption_table, write_captions_folder
 
 SETS = [["a dog runs", "the dog runs"], ["a dog runs", "a dog is running"], ["two red buses", "buses on a street"]]

@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels, evaluate, losses
-from capgrade.batches import Neighbours
-from capgrade.evaluation import DIRECTIONS
+from capgrade.labels.batches import Neighbours
+from capgrade.labels.unsampled import UNKNOWN
 from capgrade.losses import COUNTED, Terms
 from capgrade.losses.base import ScoredBatch
+from capgrade.metrics.arrays import CATALOGUE
+from capgrade.metrics.evaluation import DIRECTIONS
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, score
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.metrics import CATALOGUE
-from capgrade.unsampled import UNKNOWN
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.trainer.evaluation.test_evaluate import captions_folder, relevance_folder
 

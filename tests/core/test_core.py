@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import capgrade
+from capgrade.metrics.arrays import Positives, ndcg, recall
 from capgrade.pipelines import cli
 from capgrade.pipelines.measures import MEASURES, choose
 from capgrade.schemas.captions import Captions, read_captions
@@ -22,7 +23,6 @@ from capgrade.schemas.files import write_arrow, write_manifest
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.shards import pair_columns, read_shards, shard_name, shard_schema
-from capgrade.trainer.metrics import Positives, ndcg, recall
 
 WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name != "spice"]
 SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]

@@ -40,7 +40,7 @@ def twice(x):
 INNER = "from capgrade.schemas.compiled import njit\n@njit(cache=True)\ndef add(x):\n    return x + {}\n"
 RUN = "from kernels.outer import outer; print(outer({}), sum(outer.stats.cache_hits.values()))"
 PAIRS = "np.array([[0, 1]]), np.array([[1, 2]]), np.ones((1, 2), np.float32), np.array([-1]), np.array([0, 1]), 1"
-REAL = f"import numpy as np; from capgrade.trainer.metrics.semantic_map import _kernel; print(_kernel({PAIRS})[0])"
+REAL = f"import numpy as np; from capgrade.metrics.semantic_map import _kernel; print(_kernel({PAIRS})[0])"
 CHANGED = "\n\n@njit(cache=True, nogil=True)\ndef top_sum(order, end, values, skip, groups, k):\n    return 1234.0\n"
 
 
@@ -167,11 +167,11 @@ def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
     package = tmp_path / "capgrade"
     package.mkdir()
     shutil.copy(ROOT / "capgrade" / "__init__.py", package)
-    for name in ("schemas", "pipelines", "trainer"):
-        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+    for name, source in {"schemas": ROOT, "metrics": ROOT / "capgrade"}.items():
+        shutil.copytree(source / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
     assert said(tmp_path, REAL) == "1.0"
-    assert list((package / "trainer" / "metrics" / "__pycache__").glob("semantic_map._kernel*.nbi"))
-    with (package / "trainer" / "metrics" / "ncs.py").open("a") as f:
+    assert list((package / "metrics" / "__pycache__").glob("semantic_map._kernel*.nbi"))
+    with (package / "metrics" / "ncs.py").open("a") as f:
         f.write(CHANGED)
     assert said(tmp_path, REAL) == "1234.0"
 
@@ -219,10 +219,10 @@ def test_stamps_are_the_same_in_every_process() -> None:
     code = (
         "import {}; from capgrade.schemas.compiled import stamp\n"
         "from capgrade.pipelines.measures.meteor import kernel, align\n"
-        "from capgrade.trainer.metrics import semantic_recall as s\n"
+        "import capgrade.metrics as s\n"
         "print([stamp(k.py_func) for m in (kernel, align, s) for k in vars(m).values() if hasattr(k, 'py_func')])"
     )
-    first = said(ROOT, code.format("capgrade.trainer.metrics.catalogue"), PYTHONHASHSEED="1")
+    first = said(ROOT, code.format("capgrade.metrics.catalogue"), PYTHONHASHSEED="1")
     assert first.count(",") > 10
     assert first == said(ROOT, code.format("capgrade.pipelines.relevance"), PYTHONHASHSEED="2")
 

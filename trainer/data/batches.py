@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from capgrade import batches
-from capgrade.batches import Neighbours
+from capgrade.labels.batches import Neighbours
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp

@@ -11,11 +11,11 @@ from typing import Literal, Protocol
 import numpy as np
 
 from capgrade.labels import Labels
+from capgrade.labels.stored import RelevanceBlock
+from capgrade.labels.unsampled import Unknown
 from capgrade.pipelines.measures import Measure
 from capgrade.schemas.captions import Captions
-from capgrade.stored import RelevanceBlock
 from capgrade.trainer.data.intra_modal import against_captions, own_spread
-from capgrade.unsampled import Unknown
 
 __all__ = [
     "BatchRelevance",

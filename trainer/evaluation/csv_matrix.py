@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.metrics.ranking import Array
 
 PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
 

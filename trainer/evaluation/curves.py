@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.catalogue import metric, score_all
+from capgrade.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
+from capgrade.metrics.ranking import Ties
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.metrics.catalogue import metric, score_all
-from capgrade.trainer.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
-from capgrade.trainer.metrics.ranking import Ties
 
 CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
-from capgrade.evaluation import evaluate as of_arrays
+from capgrade.metrics.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
+from capgrade.metrics.evaluation import evaluate as of_arrays
+from capgrade.metrics.ranking import Ties
+from capgrade.metrics.uncertainty import PairedTest, paired_test
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import require_unchanged
@@ -19,8 +21,6 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.curves import curves
 from capgrade.trainer.evaluation.task import Task
-from capgrade.trainer.metrics.ranking import Ties
-from capgrade.trainer.metrics.uncertainty import PairedTest, paired_test
 
 
 @dataclass(frozen=True)

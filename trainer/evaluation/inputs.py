@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from capgrade.metrics.base import Positives
+from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
@@ -15,8 +17,6 @@ from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.csv_matrix import read_csv
 from capgrade.trainer.fit.names import MODEL
-from capgrade.trainer.metrics.base import Positives
-from capgrade.trainer.metrics.ranking import Array
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from capgrade.evaluation import DIRECTIONS, Evaluated, Evaluation
+from capgrade.metrics.catalogue import CATALOGUE, Metric
+from capgrade.metrics.evaluation import DIRECTIONS, Evaluated, Evaluation
 from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import averaged
-from capgrade.trainer.metrics.catalogue import CATALOGUE, Metric
 
 HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
 SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}

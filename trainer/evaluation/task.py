@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.evaluation import Pair, directions
+from capgrade.metrics.base import Positives, Queries
+from capgrade.metrics.eccv import human_lists, original_images
+from capgrade.metrics.evaluation import Pair, directions
+from capgrade.metrics.pmrp import coco_codes
+from capgrade.metrics.ranking import Array, Ties
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -20,10 +24,6 @@ from capgrade.trainer.evaluation.inputs import (
     read_relevance_folder,
     similarity_of,
 )
-from capgrade.trainer.metrics.base import Positives, Queries
-from capgrade.trainer.metrics.eccv import human_lists, original_images
-from capgrade.trainer.metrics.pmrp import coco_codes
-from capgrade.trainer.metrics.ranking import Array, Ties
 
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 

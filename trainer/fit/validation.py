@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from capgrade.evaluation import SUMMED
+from capgrade.metrics.evaluation import SUMMED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs

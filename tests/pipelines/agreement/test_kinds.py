@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import Ratings
+from capgrade.metrics.eccv import human_lists
 from capgrade.pipelines import agree as stage
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.agreement.calibration import scale_of
@@ -25,7 +26,6 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RougeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, Plan
-from capgrade.trainer.metrics.eccv import human_lists
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 SETS = random_sets(5, seed=4, least=2, most=4)

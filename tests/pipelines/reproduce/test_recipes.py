@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from capgrade.losses import Terms
+from capgrade.metrics.catalogue import metric
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names
 from capgrade.pipelines.reproduce.settings import settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
-from capgrade.trainer.metrics.catalogue import metric
 from capgrade.trainer.models import configure
 from tests.conftest import ROOT
 

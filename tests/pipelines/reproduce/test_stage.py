@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.metrics.base import Positives
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe
 from capgrade.pipelines.reproduce.scored import metrics_of
 from capgrade.pipelines.reproduce.settings import settings_of
 from capgrade.pipelines.reproduce.table import as_json, markdown
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task, load_task
-from capgrade.trainer.metrics.base import Positives
 from tests.conftest import DATA, call
 from tests.trainer.conftest import Small, small  # noqa: F401
 

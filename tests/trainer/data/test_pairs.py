@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.batches import Neighbours
+from capgrade.labels.batches import Neighbours
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError

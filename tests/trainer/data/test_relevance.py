@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.batches import Neighbours
+from capgrade.labels.batches import Neighbours
+from capgrade.labels.unsampled import Unknown
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.embeddings import embed
 from capgrade.pipelines.shards import shards
@@ -18,7 +19,6 @@ from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.intra_modal import against_captions
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, learnt_from, own_spread
 from capgrade.trainer.data.subset import DataShare
-from capgrade.unsampled import Unknown
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from capgrade.metrics.arrays import ndcg, own_positives, recall
 from capgrade.schemas.captions import FILE, SCHEMA, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
@@ -16,7 +17,6 @@ from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, compare, evaluate
 from capgrade.trainer.evaluation.tables import show, side_by_side, write_tables
 from capgrade.trainer.evaluation.task import Task, load_task
-from capgrade.trainer.metrics import ndcg, own_positives, recall
 
 IMAGES = 12
 OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions per image

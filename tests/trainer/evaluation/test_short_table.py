@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from capgrade.metrics.eccv import original_images
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, evaluate
 from capgrade.trainer.evaluation.tables import named, short, show
 from capgrade.trainer.evaluation.task import _human, of_coco
-from capgrade.trainer.metrics.eccv import original_images
 from tests.trainer.evaluation.test_evaluate import FAST, LABELS, OWNER, SIMILARITY, Task
 
 

@@ -1,0 +1,281 @@
+"""`capgrade.Labels`: graded relevance of images and captions for a training loop, wherever it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from capgrade.labels.opening import Opened, opened
+from capgrade.labels.stored import RelevanceBlock, Sampled
+from capgrade.labels.unsampled import UNKNOWN, Unknown, stand_ins
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
+
+if TYPE_CHECKING:
+    import torch
+
+    from capgrade.labels.batches import GradedBatches
+
+Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Graded labels, images in rows and captions in columns; made by `Labels.load`.
+
+    Ids are strings as in the captions table, or rows: numbers of images in order of first appearance and of captions
+    in the order of the table. May be pickled, for the workers of a DataLoader: it is opened anew there.
+    """
+
+    opened: Opened
+    _how: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def load(
+        cls, where: str | Path, *, measures: Sequence[str] | None = None, split: str | None = None,
+        captions: str | Path | None = None, revision: str | None = None,
+    ) -> Labels:  # fmt: skip
+        """Open a folder of `capgrade shards`, `relevance` or `publish`, or a published dataset USER/NAME of the hub.
+
+        `measures` are those wanted (None: all); `split` chooses one of a published dataset, and must be that of other
+        labels; `captions`, the folder of `capgrade captions`, gives shards and dense relevance the ids of captions, and
+        must be what a dataset was published from; `revision` is of the hub: a tag, branch or commit. Arrow files are
+        mapped into memory; of a published dataset 4 bytes per pair and as many a measure are read. Raises InputError
+        for what is damaged, unfinished, of another kind, or made for other captions.
+
+        >>> labels = Labels.load("dataset")
+        >>> labels.measures
+        ['cider', 'rouge_l', 'sbert']
+        """
+        how = {"where": where, "measures": measures, "split": split, "captions": captions, "revision": revision}
+        return cls(opened(**how), how)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple:
+        return _again, (self._how, self.opened.computed)
+
+    def __repr__(self) -> str:
+        kind = "sampled" if self.opened.stored.sampled else "every pair known"
+        return f"Labels({len(self.image_ids)} images, {self.n_captions} captions, {', '.join(self.measures)}; {kind})"
+
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures, in the order of the files."""
+        return list(self.opened.stored.measures)
+
+    @property
+    def image_ids(self) -> list[str]:
+        """The id of each image row."""
+        return self.opened.image_ids
+
+    @property
+    def caption_ids(self) -> list[str]:
+        """The id of each caption row. InputError where no captions table is there."""
+        if self.opened.caption_ids is None:
+            raise InputError("these labels have rows of captions, not ids", file=self.opened.file, remedy=_GIVE)
+        return self.opened.caption_ids
+
+    @property
+    def n_captions(self) -> int:
+        """How many captions there are."""
+        return self.opened.n_captions
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
+        if self.opened.owner is None:
+            raise InputError("whose each caption is stands in the captions table", file=self.opened.file, remedy=_GIVE)
+        return self.opened.owner
+
+    def block(
+        self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
+        device: str | torch.device | None = None, unknown: Unknown = "mask",
+    ) -> RelevanceBlock:  # fmt: skip
+        """Relevance of captions to images: (relevance float32, known bool, weights float32), each [I, C].
+
+        `measure` may be left out where there is one. numpy arrays; torch tensors on `device` where it is given. `known`
+        is False where a pair was not sampled; its relevance is 0 and means nothing. `weights` say how many pairs each
+        stands for: 0 where it is not known, 1 where sampling kept it for certain, above 1 otherwise. Where every pair
+        is known they are 1.
+
+        `unknown` says what a pair that was not sampled gets. mask: what is said above. estimate: the estimated mean of
+        that image's captions that were not sampled (`labels.unsampled.estimates` has the formula, bias and variance).
+        bound: the image's last top value, which none of them exceeds. With both every cell counts as known, with
+        weight 1. Raises InputError for an unknown id, row or measure, and where nothing tells of
+        the pairs that were not sampled.
+
+        >>> labels = Labels.load("dataset", measures=["cider"])
+        >>> relevance, known, weights = labels.block(labels.image_ids[:2], labels.caption_ids[:10])
+        >>> relevance.shape, bool(known[0, :5].all()), bool((weights[0, :5] == 1).all())
+        ((2, 10), True, True)
+        """
+        if unknown not in UNKNOWN:
+            raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN)}")
+        measure = self.chosen(measure)
+        images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
+        if device is not None and (found := self.opened.stored_on(device, images, captions, measure)) is not None:
+            return found
+        shape = len(images), len(captions)
+        block = RelevanceBlock(*(np.zeros(shape, kind) for kind in (np.float32, np.bool_, np.float32)))
+        if block.relevance.size:
+            self.opened.stored.fill(images, captions, measure, block)
+        if unknown != "mask" and isinstance(self.opened.stored, Sampled):
+            others = stand_ins(self.opened.stored, measure, unknown, self.opened.file)[images]
+            np.copyto(block.relevance, others[:, None], where=~block.known)
+            block.known[:], block.weights[:] = True, 1
+        if device is None:
+            return block
+        with needs("train"):
+            import torch
+
+        return RelevanceBlock(*(torch.from_numpy(cells).to(device) for cells in block))
+
+    def exact(
+        self, measure: str | None = None, *, device: str = "cpu", model: str | None = None,
+        document_frequency: str | None = None,
+    ) -> Labels:  # fmt: skip
+        """Labels of one measure in which every pair is known: what was not sampled is computed from the captions.
+
+        With the tokenizer and parameters that the labels were made with; Sentence-BERT as one product on `device`,
+        from embeddings that are computed once and kept in the cache of capgrade. Dense labels know everything
+        already. Labels of another encoder than the default one name it, and so does `model` (a hub id or folder): no
+        other is opened. `document_frequency` is where CIDEr's file lies, if not below the current folder. Raises
+        InputError for an imported measure, without the captions, and for an encoder or file that is not named.
+
+        >>> labels = Labels.load("dataset")
+        >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
+        True
+        """
+        return Labels(self.opened.exact(self.chosen(measure), device, model, document_frequency), self._how)
+
+    def batches(
+        self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,
+        process: int = 0, processes: int = 1,
+    ) -> GradedBatches:  # fmt: skip
+        """A batch sampler for a DataLoader whose dataset is indexed by caption rows: graded neighbours meet.
+
+        Half of each batch is drawn at random, and each of these captions brings one that is not its image's own and
+        has a relevance in low..high to it; `labels.batches.BatchPlan` says the rest, and the trainer's batches are
+        planned by it too. The same for the same seed and epoch (`set_epoch`), whatever ran before; of several
+        `processes` each gets other batches, equally many. InputError where nothing is in the range.
+
+        >>> batches = Labels.load("dataset").batches(8, measure="sbert", low=0.3, high=0.9)
+        >>> len(next(iter(batches)))
+        8
+        """
+        from capgrade.labels.batches import GradedBatches
+
+        return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
+
+    def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
+        """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).
+
+        >>> labels = Labels.load("dataset")
+        >>> caption = labels.caption_ids[0]
+        >>> labels.positives(caption, above=0.99, measure="rouge_l")[0]
+        ('scene-train-000000', 1.0)
+        """
+        name = self.chosen(measure)
+        images, values = self.opened.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
+        order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
+        return [(self.image_ids[images[k]], float(values[k])) for k in order]
+
+    def neighbours(self, image_id: str | int, *, top: int, measure: str | None = None) -> list[tuple[str | int, float]]:
+        """The `top` captions of largest known relevance to an image, best first: (caption id, relevance).
+
+        Sampled labels hold the `shards.top` best ones of every image; beyond these the list is of the sampled alone.
+        Without a captions table the captions' rows stand for their ids.
+
+        >>> labels = Labels.load("dataset")
+        >>> len(labels.neighbours(labels.image_ids[0], top=3, measure="cider"))
+        3
+        """
+        if top < 1:
+            raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
+        name = self.chosen(measure)
+        captions, values = self.opened.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
+        names: Sequence[str | int] = range(self.n_captions) if self.opened.caption_ids is None else self.caption_ids
+        order = np.argsort(-values, kind="stable")[:top]
+        return [(names[captions[k]], float(values[k])) for k in order]
+
+    def to_qrels(
+        self, path: str | Path, *, measure: str | None = None, grades: Sequence[float], queries: str = "captions"
+    ) -> int:
+        """Write what is known as TREC judgements, "query 0 document grade" a line; returns the lines.
+
+        A grade is how many of the thresholds `grades`, rising, a value reaches: TREC's are whole numbers. `queries` is
+        captions or images; what was not sampled is not judged. Raises InputError for an id with a space, and where
+        `path` may not be written: over any file but judgements of the same pairs, as TREC's do not say whose they are.
+
+        >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
+        True
+        """
+        from capgrade.metrics.rankings import write_qrels
+
+        return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
+
+    def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
+        return self.opened.stored.of_image(image, measure)
+
+    def rows_of_images(self, ids: Ids) -> np.ndarray:
+        """int64 rows of images. InputError for one that is not there."""
+        return _rows(ids, lambda: self._row_of_image, len(self.image_ids), "image", self.opened.file)
+
+    def rows_of_captions(self, ids: Ids) -> np.ndarray:
+        """int64 rows of captions. InputError for one that is not there."""
+        return _rows(ids, lambda: self._row_of_caption, self.n_captions, "caption", self.opened.file)
+
+    @cached_property
+    def _row_of_image(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.image_ids)}
+
+    @cached_property
+    def _row_of_caption(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self.caption_ids)}
+
+    def chosen(self, measure: str | None) -> str:
+        """The measure, or the only one there is. InputError otherwise, listing them."""
+        if measure is None and len(self.measures) == 1:
+            return self.measures[0]
+        if measure not in self.measures:
+            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
+            raise InputError(problem, file=self.opened.file, remedy=f"choose from: {', '.join(self.measures)}")
+        return measure
+
+
+_GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
+
+
+def _again(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:
+    """Opened anew in another process."""
+    labels = Labels.load(**how)
+    return labels if computed is None else labels.exact(**computed)
+
+
+def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, file: Any) -> np.ndarray:
+    if hasattr(ids, "detach"):
+        ids = ids.detach().cpu().numpy()
+    if isinstance(ids, str):
+        raise InputError(f"{what} ids are the text {ids!r}", remedy=f"give a list: [{ids!r}]")
+    if not hasattr(ids, "__iter__") or (isinstance(ids, np.ndarray) and ids.ndim == 0):
+        raise InputError(f"{what} ids are {ids!r}", remedy="give a list of strings, or of row numbers")
+    given = ids if isinstance(ids, np.ndarray) else list(ids)
+    if len(given) and isinstance(given[0], str):
+        rows = known()
+        try:
+            return np.array([rows[name] for name in given], np.int64)
+        except KeyError as error:
+            raise InputError(f"no {what} {error.args[0]!r}", file=file, remedy="ask for ids of this split") from None
+    found = np.asarray(given if len(given) else np.empty(0, np.int64))
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        problem = f"{what} ids are {found.dtype} {list(found.shape)}"
+        raise InputError(problem, remedy="give a list of strings, or of row numbers")
+    if len(found) and not 0 <= found.min() <= found.max() < count:
+        bad = int(found.min() if found.min() < 0 else found.max())
+        raise InputError(f"no {what} row {bad}: there are {count}", file=file, remedy=f"rows are 0..{count - 1}")
+    return found.astype(np.int64, copy=False)

@@ -1,0 +1,86 @@
+"""Labels of every pair, computed from the captions as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from capgrade.labels.stored import RelevanceBlock
+from capgrade.pipelines.measures import Fitted, choose
+from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.devices import require_device
+from capgrade.schemas.extras import needs
+from capgrade.schemas.params import MeasuresParams
+
+if TYPE_CHECKING:
+    import torch
+
+    from capgrade.pipelines.measures.on_device import SbertOnDevice
+
+
+@dataclass
+class Computed:
+    """One measure, fitted on all captions of the split."""
+
+    measure: str
+    fitted: Fitted
+    n_images: int
+    n_captions: int
+    low: float
+    high: float
+    device: str = "cpu"
+    sampled: bool = False
+
+    @classmethod
+    def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
+        """Fit the measure with these parameters. InputError for one that they do not have."""
+        require_device(device)
+        made = choose([measure], params)[measure]
+        return cls(measure, made.fit(captions), captions.n_images, captions.n_captions, made.low, made.high, device)
+
+    @property
+    def measures(self) -> Sequence[str]:
+        return [self.measure]
+
+    @cached_property
+    def _there(self) -> SbertOnDevice | None:
+        """Sentence-BERT where the model is; other measures have no form for single captions there."""
+        if self.device == "cpu" or not isinstance(self.fitted, FittedSbert) or self.fitted.leave_out:
+            return None
+        with needs("encoder"):
+            import torch
+
+            from capgrade.pipelines.measures.on_device import SbertOnDevice
+
+        return SbertOnDevice(self.fitted, torch.device(self.device))
+
+    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
+        block.known[:], block.weights[:] = True, 1
+        found = self._there
+        block.relevance[:] = (
+            self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
+        )
+
+    def on_device(self, device: str | torch.device, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock | None:
+        """Tensors that never leave the device; None where that is not possible."""
+        if self._there is None or not len(images) or not len(captions):
+            return None
+        import torch  # what is on a device has imported it
+
+        values = self._there.cells(images, captions).to(device)
+        return RelevanceBlock(values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values))
+
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(self.n_captions), self.fitted.score(np.array([image]))[0]
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        images = np.arange(self.n_images)
+        return images, self.fitted.score(images, np.array([caption]))[:, 0]
+
+    def span(self, measure: str) -> tuple[float, float]:
+        return self.low, self.high

@@ -1,0 +1,227 @@
+"""Opening labels: which kind of folder it is, whose ids its rows have, and how to compute what it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.labels.computed import Computed
+from capgrade.labels.stored import Dense, Part, RelevanceBlock, Sampled, Stored
+from capgrade.pipelines.measures.embeddings import EMBEDDED
+from capgrade.pipelines.measures.reads import require_read
+from capgrade.pipelines.publish.named import EXACT, as_named
+from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs, published_reasons
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
+from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import Shards, pair_columns, read_shards
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Labels and whose they are. What a folder does not say is None."""
+
+    file: Path | str
+    stored: Stored
+    image_ids: list[str]
+    n_captions: int
+    caption_ids: list[str] | None = None
+    owner: np.ndarray | None = None  # int64 [n_captions]
+    captions: Captions | None = None
+    made_with: dict[str, Any] | None = None  # the parameters of each measure
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
+    computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
+    calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
+
+    def exact(self, measure: str, device: str, model: str | None, document_frequency: str | None) -> Opened:
+        """As `Labels.exact`."""
+        if not self.stored.sampled:
+            return self
+        if self.captions is None or self.made_with is None:
+            remedy = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
+            raise InputError(
+                "the rest is computed from the captions, which are not here", file=self.file, remedy=remedy
+            )
+        if measure in self.calibrated:
+            remedy = f"ask for {self.calibrated[measure]}, and publish with the pairs that you need"
+            raise InputError(f"{measure} is known of published pairs alone", file=self.file, remedy=remedy)
+        params = self._params(measure, model, document_frequency)
+        require_read([measure], params, self.inputs, Path(self.file))
+        stored = Computed.of(measure, params, self.captions, device)
+        how = {"measure": measure, "device": device, "model": model, "document_frequency": document_frequency}
+        return replace(self, stored=stored, computed=how)
+
+    def _params(self, measure: str, model: str | None, document_frequency: str | None) -> MeasuresParams:
+        """Those that the measure was made with, whose encoder and files the user names."""
+        assert self.made_with is not None
+        given = MeasuresParams(
+            sbert=SbertParams(model=model or EMBEDDED),
+            cider=CiderParams(document_frequency=document_frequency),
+            cider_plain=CiderPlainParams(document_frequency=document_frequency),
+        )
+        made = params_of({measure: self.made_with[measure]}, Path(self.file))
+        params = as_named(made, given, Path(self.file), EXACT)
+        for name in ("cider", "cider_plain"):
+            file = getattr(params, name).document_frequency
+            if file is not None and not Path(file.partition("#")[0]).exists():
+                problem = f"{measure} was made with the document frequencies of '{file}', which is not here"
+                remedy = "call this in a folder where it lies under this name, or exact(..., document_frequency=FILE)"
+                raise InputError(problem, file=self.file, remedy=remedy)
+        return params
+
+    def stored_on(self, device: Any, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock | None:
+        """Tensors that are computed where they are wanted; None for labels that come from a file."""
+        return self.stored.on_device(device, images, captions) if isinstance(self.stored, Computed) else None
+
+
+def opened(
+    where: str | Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None,
+    revision: str | None,
+) -> Opened:  # fmt: skip
+    """As `Labels.load`."""
+    folder = Path(where)
+    if not folder.is_dir():
+        folder = _from_hub(str(where), revision)
+    elif revision is not None:
+        raise InputError("a folder has no revision", file=folder, remedy="leave revision out")
+    if not (folder / MANIFEST).is_file():
+        remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
+        raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)
+    kind = parse_manifest(folder / MANIFEST)["kind"]
+    if kind not in KINDS:
+        raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(KINDS)}")
+    return KINDS[kind](folder, measures, split, captions)
+
+
+def _from_hub(where: str, revision: str | None) -> Path:
+    from capgrade.pipelines.publish.hub import Repository
+
+    name, _, at = where.partition("@")
+    if name.count("/") != 1 or name.startswith((".", "/")):
+        raise InputError("no such folder, nor a dataset USER/NAME", file=where, remedy="check the path")
+    repository = Repository(name)
+    return repository.download(repository.head(revision or at or None))
+
+
+def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:
+    for name in measures or ():
+        if name not in known:
+            raise InputError(f"no measure '{name}'", file=folder, remedy=f"choose from: {', '.join(known)}")
+    return list(known if measures is None else measures)
+
+
+def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Opened:
+    manifest, captions = published_captions(folder, split)
+    if source is not None:
+        _require_same(captions, read_captions(Path(source), split or captions.split), folder)
+    calibrated = manifest.get("calibration", {}).get("columns", {})
+    names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
+    pairs = list(published_pairs(folder, manifest, captions, names))
+    image = np.concatenate([part.image for part in pairs])
+    caption = np.ascontiguousarray(np.concatenate([part.caption for part in pairs]), np.int32)
+    if (np.diff(image) < 0).any():
+        raise InputError("pairs are not in the order of images", file=folder, remedy="publish it again")
+    start = np.searchsorted(image, np.arange(captions.n_images + 1)).astype(np.int64)
+    values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
+    weights = np.ascontiguousarray(np.concatenate([part.weight for part in pairs]))
+    _finite({**values, "weight": weights}, folder)
+    part = Part(start, caption, weights, values)
+    stored = Sampled(names, captions.n_captions, [part], lambda: published_reasons(folder, manifest, captions.split))
+    found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
+    return replace(found, calibrated=calibrated)
+
+
+def _require_same(published: Captions, given: Captions, folder: Path) -> None:
+    """InputError unless both tables have the same captions of the same images in the same rows."""
+    columns = ["image_id", "caption_id", "caption"]
+    if not published.table.select(columns).equals(given.table.select(columns)):
+        remedy = f"give the captions it was published from, or choose its split '{published.split}' of them"
+        raise InputError(f"published from other captions than split '{given.split}'", file=folder, remedy=remedy)
+
+
+def _require_split(found: str | None, split: str | None, folder: Path) -> None:
+    if split not in (None, found):
+        raise InputError(f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split")
+
+
+def _finite(values: dict[str, np.ndarray], folder: Path) -> None:
+    for name, numbers in values.items():
+        if np.isnan(numbers).any():
+            row = f"pairs[{int(np.isnan(numbers).argmax())}]"
+            raise InputError(f"column '{name}' has no value", file=folder, row=row, remedy="publish it again")
+
+
+def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Opened:
+    shards = read_shards(folder)
+    _require_split(shards.metadata["split"], split, folder)
+    table = None if captions is None else read_captions(Path(captions), shards.metadata["split"])
+    if table is not None:
+        shards.require(table)
+    names, n_captions = _chosen(measures, shards.measures, folder), int(shards.metadata["n_captions"])
+    parts, image_ids, owner = [], [], np.full(n_captions, -1, np.int64)
+    for batch in shards.batches():
+        image_ids += batch["image_id"].to_pylist()
+        parts.append(_part(batch, names))
+        _own(batch, shards, owner)
+    stored = Sampled(names, n_captions, parts, lambda: _reasons(shards))
+    made_with = shards.metadata["params"]["measures"]
+    if table is not None:
+        return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
+    return Opened(folder, stored, image_ids, n_captions, owner=owner, made_with=made_with)
+
+
+def _part(batch: pa.RecordBatch, names: Sequence[str]) -> Part:
+    offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
+    flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", *names)}
+    return Part(offsets - offsets[0], flat.pop("captions"), flat.pop("weight"), flat)
+
+
+def _reasons(shards: Shards) -> tuple[Sequence[str], Sequence[np.ndarray]]:
+    """As `Reasons`, mapped."""
+    return shards.metadata["reasons"], [batch["reasons"].flatten().to_numpy() for batch in shards.batches()]
+
+
+def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:
+    """Own captions are always kept, and say so."""
+    row, flat = pair_columns(batch)
+    bit = np.uint32(1 << shards.metadata["reasons"].index("own"))
+    own = (flat["reasons"].to_numpy() & bit) > 0
+    owner[flat["captions"].to_numpy()[own]] = batch["image"].to_numpy()[row[own]]
+
+
+def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Opened:
+    files = [Path(name) for name in sorted(read_manifest(folder, "relevance")["files"]) if name.endswith(".arrow")]
+    names = _chosen(measures, [file.stem for file in files], folder)
+    matrices = {name: read_relevance(folder / f"{name}.arrow") for name in names}
+    first = next(iter(matrices.values()))
+    _require_split(first.metadata.get("split"), split, folder)
+    if captions is None:
+        return Opened(folder, Dense(matrices), first.image_ids, first.n_captions)
+    table = read_captions(Path(captions), first.metadata.get("split"))
+    for matrix in matrices.values():
+        matrix.require(table)
+    return _of_captions(folder, Dense(matrices), table)
+
+
+def _of_captions(
+    folder: Path, stored: Stored, captions: Captions, made_with: dict[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+) -> Opened:  # fmt: skip
+    return Opened(
+        folder, stored, captions.image_ids, captions.n_captions, captions.caption_ids, captions.owner, captions,
+        made_with, inputs or {},
+    )  # fmt: skip
+
+
+KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Opened]] = {
+    "shards": _shards,
+    "relevance": _relevance,
+    "publish": _published,
+}

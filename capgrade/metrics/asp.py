@@ -1,0 +1,120 @@
+"""Average semantic precision: how near each candidate's two ranks are, by similarity and by relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capgrade.metrics.base import Block, Queries, per_query
+from capgrade.metrics.ranking import Array, Ties, rank
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+
+
+@njit(cache=True, nogil=True)
+def _against(r, low, high, harmonic):
+    """Sum of min(r, s) / max(r, s) over s = low + 1 .. high."""
+    cut = min(max(r, low), high)  # s <= cut gives s / r, above it r / s
+    below = (cut - low) * (cut + low + 1.0) / 2.0 / r
+    return below + r * (harmonic[high] - harmonic[cut])
+
+
+@njit(cache=True, nogil=True)
+def _corner(m, n, harmonic, diagonal):
+    """Sum of min / max over r = 1..m, s = 1..n."""
+    m, n = min(m, n), max(m, n)
+    return diagonal[m] + m * (m + 1.0) / 2.0 * harmonic[n]
+
+
+@njit(cache=True, nogil=True)
+def _expected(a, b, c, d, harmonic, diagonal):
+    """Mean of min / max over ranks r in a + 1 .. b and s in c + 1 .. d, independent and uniform."""
+    if b - a > d - c:
+        a, b, c, d = c, d, a, b
+    size = np.float64(b - a) * (d - c)
+    if b - a > 32:  # the four corners lose digits to cancellation, so only large groups use them
+        whole = _corner(b, d, harmonic, diagonal) - _corner(a, d, harmonic, diagonal)
+        return (whole - _corner(b, c, harmonic, diagonal) + _corner(a, c, harmonic, diagonal)) / size
+    total = 0.0
+    for r in range(a + 1, b + 1):
+        total += _against(r, c, d, harmonic)
+    return total / size
+
+
+@njit(cache=True, nogil=True)
+def _kernel(order, end, rel_order, rel_end):
+    rows, n = order.shape
+    harmonic, diagonal = np.zeros(n + 1), np.zeros(n + 1)
+    for r in range(1, n + 1):
+        harmonic[r] = harmonic[r - 1] + 1.0 / r
+        diagonal[r] = diagonal[r - 1] + (r + 1.0) / 2.0 - r * harmonic[r]
+    span, out = np.empty((n, 2), np.int32), np.zeros(rows)  # of each candidate: its group by relevance
+    for row in range(rows):
+        start = 0
+        for p in range(n):
+            if p > 0 and rel_end[row, p - 1] == p:
+                start = p
+            item = rel_order[row, p]
+            span[item, 0], span[item, 1] = start, rel_end[row, p]
+        start, total = 0, 0.0
+        for p in range(n):
+            if p > 0 and end[row, p - 1] == p:
+                start = p
+            item, stop = order[row, p], np.int64(end[row, p])  # one type of ranks: what follows is compiled once
+            c, d = np.int64(span[item, 0]), np.int64(span[item, 1])
+            if stop - start == 1 and d - c == 1:
+                total += min(stop, d) / max(stop, d)
+            else:
+                total += _expected(start, stop, c, d, harmonic, diagonal)
+        out[row] = total / n
+    return out
+
+
+def asp_of(block: Block, relevance: str) -> Array:
+    """`asp` of a block."""
+    ranking, graded = block.ranking(), block.graded(relevance).ranking
+    return _kernel(ranking.order, ranking.end, graded.order, graded.end)
+
+
+def asp(similarity: Array, relevance: Array, *, ties: Ties = "expected") -> Array:
+    """ASP = mean over all candidates of min(r, s) / max(r, s), r and s their ranks by similarity and by relevance.
+
+    similarity, relevance (n_queries, n_candidates); per query, in (0, 1]; about 0.5 for a random order of many
+    candidates. Li et al. 2022 "DAA", appendix eq. 1; evaluation.py:ASP_compute breaks ties arbitrarily, here both
+    rankings take every order of their tie groups with equal probability, in closed form. So a model that is right
+    about everything scores under 1 where labels tie: `asp_ceiling`.
+    """
+    return per_query(Queries(similarity, relevance={"": relevance}, ties=ties), lambda block: asp_of(block, ""))
+
+
+def asp_ceiling(relevance: Array) -> Array:
+    """ASP of the relevance against itself: what a perfect model scores, 1 only where no labels tie."""
+    return asp(relevance, relevance)
+
+
+def asp_average(similarity: Array, relevances: Sequence[Array], *, weights: Sequence[float] | None = None) -> Array:
+    """ASP(A): ASP with the weighted mean of several relevance matrices (DAA, appendix C and its table 1).
+
+    Bring the matrices to one scale with `weights`, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1.
+    The table's numbers are not the means of its ASP columns; that mean is `asp` of each, averaged.
+    """
+    if not relevances:
+        raise InputError("ASP(A) needs relevance", remedy="give at least one matrix")
+    named = {str(i): matrix for i, matrix in enumerate(relevances)}
+    return per_query(Queries(similarity, relevance=named), lambda block: asp_average_of(block, list(named), weights))
+
+
+def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float] | None = None) -> Array:
+    """`asp_average` of a block."""
+    scale = [1.0] * len(names) if weights is None else list(weights)
+    if len(scale) != len(names):
+        raise InputError(f"{len(scale)} weights for {len(names)} matrices", remedy="give one weight per matrix")
+    mean = np.zeros((block.stop - block.start, block.width), np.float32)
+    with np.errstate(over="ignore"):  # refused below
+        for name, weight in zip(names, scale, strict=True):
+            mean += np.float32(weight / len(names)) * block.graded(name, 1).values
+    if not np.isfinite(mean).all():
+        raise InputError("mean relevance is more than a float32 holds", remedy="bring the matrices to one scale")
+    ranking, target = block.ranking(), rank(mean, block.queries.ties, what="mean relevance")
+    return _kernel(ranking.order, ranking.end, target.order, target.end)

@@ -1,0 +1,320 @@
+"""What a metric sees: queries as rows, candidates as columns, one block of queries at a time, ranked once.
+
+A metric is a function from a `Block` to one float64 per query (NaN: this query is not part of the metric).
+Blocks are made and scored on threads, so memory does not grow with the number of queries.
+
+NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like any other: +inf is
+above and -inf below all numbers, and equal infinities are tied. Metrics of cosines refuse it (`finite`). Relevance must
+be finite, and so must its sums and gains, because they are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from capgrade.metrics.ranking import Array, Ranking, Ties, rank
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.threads import get_num_threads
+
+Score: TypeAlias = "Callable[[Block], Array]"
+MOST = float(np.finfo(np.float64).max)
+CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
+
+
+@dataclass(frozen=True)
+class Positives:
+    """The relevant candidates of each query, as rows of a sparse matrix: indices[indptr[q]:indptr[q + 1]].
+
+    `absent` counts positives that the gallery does not hold: never retrieved, but part of the query's number.
+
+    >>> found = Positives.from_ids({"q": ["b", "z"]}, queries=["q", "r"], candidates=["a", "b"])
+    >>> found.indices, found.absent, found.sizes
+    (array([1]), array([1, 0]), array([2, 0]))
+    """
+
+    indptr: Array  # (n_queries + 1,) int64
+    indices: Array  # int64, candidates
+    absent: Array  # (n_queries,) int64
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[Sequence[int] | Array]) -> Positives:
+        """One list of candidates per query, -1 for an absent one; an empty list leaves the query out of the metric."""
+        rows = [np.asarray(items, np.int64) for items in lists]
+        absent = np.array([int((row < 0).sum()) for row in rows], np.int64)
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows] - absent, out=indptr[1:])
+        flat = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+        return cls(indptr, flat[flat >= 0], absent)
+
+    @classmethod
+    def from_ids(
+        cls, lists: Mapping[Any, Iterable[Any]], queries: Sequence[Any] | Array, candidates: Sequence[Any] | Array
+    ) -> Positives:
+        """The lists of `queries` in their order; a positive that is not among `candidates` is absent. Ids are compared
+        as text. A query without a list, or with an empty one, is left out of the metric; lists of other queries too.
+
+        InputError where no query has a list, for a candidate that is given twice, and for a positive listed twice.
+        """
+        rows = {str(query): [str(item) for item in items] for query, items in lists.items()}
+        at = {str(item): index for index, item in enumerate(candidates)}
+        if len(at) < len(candidates):
+            raise InputError("a candidate is given twice", remedy="give each id once, in the order of the scores")
+        chosen = [rows.get(str(query), []) for query in queries]
+        if len(queries) and not any(str(query) in rows for query in queries):
+            problem = f"no query has a list of positives, such as '{queries[0]}'"
+            raise InputError(problem, remedy=f"give queries with the ids of the lists, such as {next(iter(rows), '-')}")
+        for query, row in zip(queries, chosen, strict=True):
+            if len(set(row)) < len(row):
+                raise InputError(f"the list of query '{query}' names a positive twice", remedy="name each once")
+        return cls.from_lists([[at.get(item, -1) for item in row] for row in chosen])
+
+    @property
+    def sizes(self) -> Array:
+        """Number of positives of each query, absent ones included."""
+        return np.asarray(np.diff(self.indptr) + self.absent)
+
+    def rows(self, start: int, stop: int) -> Positives:
+        """The queries start..stop."""
+        low, high = self.indptr[start], self.indptr[stop]
+        return Positives(self.indptr[start : stop + 1] - low, self.indices[low:high], self.absent[start:stop])
+
+    def lists(self) -> list[Array]:
+        """One array of candidates per query, -1 for absent ones."""
+        held = np.split(self.indices, self.indptr[1:-1])
+        return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(held, self.absent, strict=True)]
+
+
+def own_positives(query_group: Array, candidate_group: Array) -> Positives:
+    """Each query's own items: the candidates of its group, any number, in any order."""
+    order = np.argsort(candidate_group, kind="stable")
+    groups = candidate_group[order]
+    low = np.searchsorted(groups, query_group, side="left")
+    sizes = np.searchsorted(groups, query_group, side="right") - low
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+    indices = order[np.repeat(low, sizes) + within].astype(np.int64)
+    return Positives(indptr, indices, np.zeros(len(sizes), np.int64))
+
+
+@dataclass(frozen=True)
+class Queries:
+    """One direction of retrieval. Every array may be a view; nothing is copied whole.
+
+    similarity (n_queries, n_candidates); `query_group` and `candidate_group` say which items belong together (the
+    image of each); `relevance` named matrices of the same shape; `positives` named lists; `codes` the class
+    vectors (queries, candidates) as 0/1 rows, a row of zeros for an image without annotation.
+    """
+
+    similarity: Array
+    query_group: Array | None = None
+    candidate_group: Array | None = None
+    relevance: Mapping[str, Array] = field(default_factory=dict)
+    positives: Mapping[str, Positives] = field(default_factory=dict)
+    codes: tuple[Array, Array] | None = None
+    ties: Ties = "expected"
+    clip: bool = False  # negative relevance counts as no gain, instead of being refused
+
+    def __post_init__(self) -> None:
+        _check_matrix("similarity", self.similarity)
+        for name, matrix in self.relevance.items():
+            _check_relevance(name, matrix, self.similarity.shape)
+        if self.query_group is not None and self.candidate_group is not None:
+            _check_groups(self.similarity.shape, self.query_group, self.candidate_group)
+        for positives in self.positives.values():
+            _check_positives(self.similarity.shape, positives)
+        if self.ties not in ("expected", "reference"):
+            raise InputError(f"ties {self.ties!r} is not known", remedy="use 'expected' or 'reference'")
+
+    @cached_property
+    def own(self) -> Positives:
+        """The own items of every query: the lists of that name, else those of the groups."""
+        if "own" in self.positives:
+            return self.positives["own"]
+        if self.query_group is None or self.candidate_group is None:
+            raise InputError("the metric needs own items", remedy="give the image index of each caption")
+        return own_positives(self.query_group, self.candidate_group)
+
+
+def _check_matrix(name: str, matrix: Array) -> None:
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
+        shape = getattr(matrix, "shape", type(matrix).__name__)
+        raise InputError(f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty")
+    if matrix.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {matrix.dtype}", remedy="give real numbers")
+
+
+def _check_relevance(name: str, matrix: Array, shape: tuple[int, ...]) -> None:
+    label = f"relevance {name}".rstrip()
+    _check_matrix(label, matrix)
+    if matrix.shape != shape:
+        hint = "transpose it" if matrix.shape[::-1] == shape else "score the same queries and candidates"
+        raise InputError(f"{label} is {matrix.shape}, similarity is {shape}", remedy=hint)
+
+
+def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> None:
+    if (len(queries), len(candidates)) != shape:
+        given = (len(queries), len(candidates))
+        raise InputError(f"images are given for {given}, similarity is {shape}", remedy="give one per row and column")
+    missing = ~np.isin(queries, candidates)
+    if missing.any():
+        where = int(np.argmax(missing))
+        raise InputError(
+            f"query {where} (image {queries[where]}) has no own candidate; {int(missing.sum())} such queries",
+            remedy="drop images without captions, and captions without images, from both tables",
+        )
+
+
+def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
+    if len(positives.indptr) != shape[0] + 1:
+        count = len(positives.indptr) - 1
+        raise InputError(f"{count} lists of positives for {shape[0]} queries", remedy="give one list per query")
+    if positives.indices.size and not 0 <= positives.indices.min() <= positives.indices.max() < shape[1]:
+        raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
+
+
+@dataclass
+class Graded:
+    """A block of relevance with its own ranking: the ideal order, and the tie groups of the labels."""
+
+    values: Array  # (b, n)
+    ranking: Ranking
+
+    @cached_property
+    def least(self) -> float:
+        """The least label."""
+        return float(self.values.min())
+
+
+@dataclass
+class Block:
+    """The queries start..stop of a task, ranked once for every metric."""
+
+    queries: Queries
+    start: int
+    stop: int
+    _ranking: Ranking | None = None
+    _graded: dict[str, Graded] = field(default_factory=dict)
+    _once: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Number of candidates."""
+        return int(self.queries.similarity.shape[1])
+
+    @cached_property
+    def similarity(self) -> Array:
+        """(b, n) C-contiguous."""
+        return _dense(self.queries.similarity[self.start : self.stop])
+
+    def finite(self, what: str = "similarity") -> Array:
+        """The similarity, where its values and not their order alone matter. InputError for infinity and NaN."""
+        if not np.isfinite(self.similarity).all():
+            row, candidate = np.argwhere(~np.isfinite(self.similarity))[0]
+            value, where = self.similarity[row, candidate], f"query {self.start + row}, candidate {candidate}"
+            held = "NaN" if np.isnan(value) else "infinity"
+            raise InputError(
+                f"{what} holds {held} ({where})", remedy="give finite values, or take metrics of the order alone"
+            )
+        return self.similarity
+
+    def ranking(self, depth: int | None = None) -> Ranking:
+        """By similarity, under the task's tie rule; at least the first `depth` positions, all by default."""
+        depth = self.width if depth is None else min(depth, self.width)
+        if self._ranking is None or self._ranking.depth < depth:
+            self._ranking = rank(self.similarity, self.queries.ties, depth=depth, first=self.start)
+        return self._ranking
+
+    def graded(self, name: str, depth: int | None = None) -> Graded:
+        """The named relevance and its ranking, at least `depth` deep; NaN and infinity are refused."""
+        depth = self.width if depth is None else min(depth, self.width)
+        if name not in self._graded or self._graded[name].ranking.depth < depth:
+            values, label = self._relevance(name), f"relevance {name}".rstrip()
+            ranking = rank(values, self.queries.ties, depth=depth, what=label, first=self.start)
+            extremes = np.array([values.min(), values.max()], np.float64)
+            if not np.isfinite(extremes).all():
+                raise InputError(f"{label} holds infinity", remedy="give finite labels")
+            if np.abs(extremes).max() > MOST / self.width:
+                raise InputError(f"{label} reaches {np.abs(extremes).max():.3g}: its sums overflow", remedy="scale it")
+            self._graded[name] = Graded(values, ranking)
+        return self._graded[name]
+
+    def gains(self, name: str, depth: int) -> Graded:
+        """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
+        graded = self.graded(name, depth)
+        if graded.least >= 0:
+            return graded
+        if not self.queries.clip:
+            raise InputError(
+                f"relevance {name} goes down to {graded.least:g}, gains are at least 0".replace("  ", " "),
+                remedy="clip it: numpy.clip(relevance, 0, None)",
+            )
+        clipped = self.once(f"gains {name}", lambda: np.maximum(graded.values, 0))
+        return Graded(clipped, graded.ranking)
+
+    def once(self, key: str, compute: Callable[[], Array]) -> Array:
+        """What several metrics of a block share."""
+        if key not in self._once:
+            self._once[key] = compute()
+        return self._once[key]
+
+    def _relevance(self, name: str) -> Array:
+        if name not in self.queries.relevance:
+            have = ", ".join(self.queries.relevance) or "none"
+            raise InputError(f"no relevance {name!r}", remedy=f"given: {have}")
+        return _dense(self.queries.relevance[name][self.start : self.stop])
+
+    def positives(self, name: str | None = None) -> Positives:
+        """The named lists, or the own items when there is no name."""
+        if name is None:
+            return self.queries.own.rows(self.start, self.stop)
+        if name not in self.queries.positives:
+            raise InputError(f"no list of positives {name!r}", remedy=f"given: {', '.join(self.queries.positives)}")
+        return self.queries.positives[name].rows(self.start, self.stop)
+
+    def groups(self, remove: bool) -> tuple[Array, Array]:
+        """Query and candidate groups for a kernel that leaves own items out; all different when they stay."""
+        if not remove:
+            return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
+        if self.queries.query_group is None or self.queries.candidate_group is None:
+            raise InputError("own items cannot be removed", remedy="give the image index of each caption")
+        own = self.queries.query_group[self.start : self.stop]
+        return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
+
+
+def _dense(rows: Array) -> Array:
+    """Contiguous float32, or float64 where float32 could not tell two scores apart."""
+    exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
+    dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
+    return dense if dense.flags.writeable else dense.copy()  # kernels are compiled once, for writable arrays
+
+
+def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Array:
+    """Run a metric over all queries, block by block on numba's number of threads; float64, in query order.
+
+    `score` returns (b,) or (b, m). `rows` is the number of queries of a block, by default what fits `CELLS`.
+    """
+    total, width = queries.similarity.shape
+    step = rows or max(1, min(CELLS // width, -(-total // get_num_threads())))
+    spans = [(start, min(start + step, total)) for start in range(0, total, step)]
+    with ThreadPoolExecutor(get_num_threads()) as pool:
+        return np.concatenate(list(pool.map(lambda span: score(Block(queries, *span)), spans)))
+
+
+def check_k(k: int, least: int = 1) -> int:
+    """A cut-off is a whole number of at least `least`."""
+    if k != int(k) or k < least:
+        raise InputError(f"cut-off {k} is not a whole number of at least {least}", remedy="use 1, 5, 10")
+    return int(k)
+
+
+def check_choice(what: str, value: str, known: Sequence[str]) -> str:
+    """A named form: unknown ones list what there is."""
+    if value not in known:
+        raise InputError(f"{what} {value!r} is not known", remedy=f"use one of: {', '.join(known)}")
+    return value

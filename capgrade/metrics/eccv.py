@@ -1,0 +1,95 @@
+"""mAP@R and R-Precision over lists of positives, and the lists of ECCV Caption and CxC for MS-COCO 5K."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from capgrade.metrics.base import Block, Positives, check_choice, per_query
+from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.recall import longest, share_in_top, with_positives
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.eccv_lists import read_lists
+from capgrade.schemas.errors import InputError
+
+SETS = ("eccv", "cxc", "original")
+
+
+@njit(cache=True, nogil=True)
+def _map_kernel(order, end, indptr, indices, sizes):
+    rows, n = order.shape
+    out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
+    for row in range(rows):
+        own = indices[indptr[row] : indptr[row + 1]]
+        if sizes[row] == 0:
+            continue
+        mark[own] = True
+        pos, before, total = 0, 0, 0.0
+        while pos < min(sizes[row], n):
+            stop, found = end[row, pos], 0
+            for p in range(pos, stop):
+                found += mark[order[row, p]]
+            size = stop - pos
+            rest = (found - 1.0) / (size - 1.0) if size > 1 else 0.0  # chance of another hit beside a hit
+            for p in range(pos, min(stop, sizes[row])):
+                total += found / size * (before + 1.0 + (p - pos) * rest) / (p + 1.0)
+            before += found
+            pos = stop
+        out[row] = total / sizes[row]
+        mark[own] = False
+    return out
+
+
+def map_of(block: Block, lists: str) -> Array:
+    """`map_at_r` of a block."""
+    own = block.positives(lists)
+    ranking = block.ranking(longest(own))
+    return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes)
+
+
+def map_at_r(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
+    """mAP@R = (1/R) sum over r = 1..R of [item r is positive] * precision@r, R the query's number of positives.
+
+    Per query, in [0, 1]; NaN for a query without positives. Under ties its exact expectation. Musgrave et al. 2020;
+    Chun et al. 2022 "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+    """
+    return per_query(with_positives(similarity, positives, ties), lambda block: map_of(block, ""))
+
+
+def r_precision(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
+    """R-Precision = share of positives among the first R retrieved, R their number; per query, in [0, 1]."""
+    return per_query(with_positives(similarity, positives, ties), lambda block: share_in_top(block, 0, ""))
+
+
+def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:
+    """The positives that the `eccv_caption` package carries, in the order of these ids: (of images, of captions).
+
+    `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
+    has an empty list, which leaves it out. Every annotated query must be present. A positive that is not (two of
+    ECCV Caption's are outside the 5K captions) counts in R and is never retrieved, as in the package.
+    InputError where the package is not installed.
+
+    >>> human_lists("eccv", image_ids, caption_ids)  # doctest: +SKIP
+    (Positives(...), Positives(...))
+    """
+    check_choice("set of human positives", name, SETS)
+    return (
+        _mapped(read_lists(f"{name}_image_to_caption.json"), image_ids, caption_ids),
+        _mapped(read_lists(f"{name}_caption_to_image.json"), caption_ids, image_ids),
+    )
+
+
+def original_images() -> set[str]:
+    """Ids of the images of MS-COCO's 5K test split, from the package. InputError when it is not installed."""
+    return set(read_lists("original_image_to_caption.json"))
+
+
+def _mapped(lists: Mapping[str, list[int]], queries: Sequence[object], candidates: Sequence[object]) -> Positives:
+    unknown = sorted(lists.keys() - set(map(str, queries)))
+    if unknown:
+        raise InputError(
+            f"id {unknown[0]} of the human positives is not in the captions table",
+            remedy="use the MS-COCO 5K test split with COCO image and annotation ids",
+        )
+    return Positives.from_ids(lists, queries, candidates)

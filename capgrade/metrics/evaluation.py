@@ -1,0 +1,560 @@
+"""`capgrade.evaluate`: many metrics by name, of a score matrix in both directions or of ranked lists, with intervals.
+
+The command `capgrade evaluate`, validation while training and `reproduce` call it too: there is no other road to these
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+
+from capgrade.labels import Labels
+from capgrade.metrics import as_numpy, lists_of
+from capgrade.metrics.base import Positives, Queries, check_choice
+from capgrade.metrics.catalogue import (
+    CATALOGUE,
+    Metric,
+    asp_a,
+    extension_name,
+    family_of,
+    metric,
+    reduced,
+    score_all,
+    usage,
+)
+from capgrade.metrics.ndcg import zero_ideal
+from capgrade.metrics.ranked import score_run
+from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.rankings import Qrels, Run
+from capgrade.metrics.semantic_map import Collapse, collapse
+from capgrade.metrics.semantic_recall import extension_images, extension_set
+from capgrade.metrics.uncertainty import resampled_means, resampled_medians
+from capgrade.schemas.errors import InputError
+
+DIRECTIONS = ("i2t", "t2i")
+SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
+RECALL = tuple(f"recall@{k}" for k in SUMMED)
+GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
+LISTED = ("ndcg@25", "ncs@5", *RECALL)
+LISTS = ("eccv", "cxc", "accepted")
+# What a metric lacks: what that is, and how it is given here and to the command.
+LACKS = {
+    "own": ("the own items", "give owner, the row of each column"),
+    "groups": ("the image of each caption", "give owner, the row of each column"),
+    "relevance": ("relevance labels", "give relevance; to the command --relevance, from capgrade relevance"),
+    "several": ("several relevances", "give a dict of two or more; to the command a folder of several measures"),
+    "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
+    "classes": ("class vectors", "give classes; to the command --instances, COCO's instances json"),
+    "eccv": (
+        "ECCV Caption's positives",
+        "give positives={'eccv': metrics.human_lists(...)}; to the command MS-COCO 5K",
+    ),
+    "cxc": ("CxC's positives", "give positives={'cxc': metrics.human_lists(...)}; to the command MS-COCO 5K"),
+    "accepted": ("likely positives", "give positives={'accepted': ...}; to the command --positives, of capgrade audit"),
+}
+Pair = tuple[Positives, Positives]  # of the rows, of the columns
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How intervals are drawn: bootstrap samples of the images, 0 for none."""
+
+    level: float = 0.95
+    samples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1 or self.samples < 0:
+            problem = f"level {self.level} and {self.samples} samples"
+            raise InputError(problem, remedy="a level between 0 and 1, such as 0.95; samples 0 for no intervals")
+
+    def intervals(self, drawn: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+        """Percentile intervals of what has values."""
+        tails = [(1 - self.level) / 2, (1 + self.level) / 2]
+        known = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
+        found = {name: np.nanquantile(values, tails) for name, values in known.items()}
+        return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Metrics of one direction, or of ranked lists: each one's value for every query, NaN where the query has none."""
+
+    folds: Sequence[Mapping[str, Array]]  # float64 [queries] of each metric; one fold: the whole set
+    queries: Sequence[str] | None = None  # their ids, of ranked lists
+    metrics: Sequence[Metric] = ()
+    groups: Sequence[Array | None] = (None,)  # of each fold: the image of each query, int64; None: each its own
+    drawn: Draws = field(default_factory=Draws)
+
+    @cached_property
+    def values(self) -> dict[str, Array]:
+        """Each metric's value for every query, folds one after the other, float64 [queries]."""
+        return {name: np.concatenate([fold[name] for fold in self.folds]) for name in self.folds[0]}
+
+    @cached_property
+    def mean(self) -> dict[str, float]:
+        """Each metric over the queries that have a value (of medr the floored median), averaged over folds."""
+        return {
+            name: float(np.mean([reduced(name, fold[name]) for fold in self.folds])) for name in self.folds[0]
+        }  # fmt: skip
+
+    @cached_property
+    def draws(self) -> dict[str, Array]:
+        """Bootstrap draws of each metric, float64 [samples]: images drawn within each fold, with all their captions
+        where these are the queries; folds averaged."""
+        folds = enumerate(zip(self.folds, self.groups, strict=True))
+        found = [self._fold_draws(fold, images, self.drawn.seed + number) for number, (fold, images) in folds]
+        total = {name: np.zeros(self.drawn.samples) for name in self.folds[0]}
+        for fold in found:
+            for name in total:
+                total[name] += fold[name] / len(found)
+        return total
+
+    def _fold_draws(self, fold: Mapping[str, Array], groups: Array | None, seed: int) -> dict[str, Array]:
+        options: dict[str, Any] = {"samples": self.drawn.samples, "seed": seed, "groups": groups}
+        means = [name for name in fold if not name.startswith("medr")]
+        table = np.stack([fold[name] for name in means], axis=1) if means else None
+        drawn: Iterable[Array] = [] if table is None else resampled_means(table, **options).T
+        found = dict(zip(means, drawn, strict=True))
+        medians = [name for name in fold if name not in found]
+        return found | {name: resampled_medians(fold[name], **options) for name in medians}
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Bootstrap intervals over queries of each metric that has a value; none without samples."""
+        return self.drawn.intervals(self.draws) if self.drawn.samples else {}
+
+    def __str__(self) -> str:
+        return _lines({name: [self._cell(name)] for name in self.mean})
+
+    def _cell(self, name: str) -> str:
+        return _with_interval(self.mean[name], self.intervals.get(name), 4)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Both directions of a score matrix; one of them where only one was asked for."""
+
+    protocol: str  # "whole" or "folds of N"
+    scored: Mapping[str, Evaluated]
+    counts: Mapping[str, Any]  # images, captions, folds; of each direction, queries that have no value
+    collapse: Mapping[str, Collapse] = field(default_factory=dict)  # of each direction, beside lambda@K
+    notes: Sequence[str] = ()
+
+    @property
+    def i2t(self) -> Evaluated:
+        """Image to text: rows of the scores are queries."""
+        return self._direction("i2t")
+
+    @property
+    def t2i(self) -> Evaluated:
+        """Text to image: columns of the scores are queries."""
+        return self._direction("t2i")
+
+    def _direction(self, way: str) -> Evaluated:
+        if way not in self.scored:
+            raise InputError(f"direction {way} was not evaluated", remedy="leave direction away: both are")
+        return self.scored[way]
+
+    @cached_property
+    def sums(self) -> dict[str, float]:
+        """rsum and nsum: recall@1, 5, 10 and ncs@1, 5, 10 of both directions in percent, added up: 0 to 600."""
+        return {name: float(value) for name, value in _sums({k: v.mean for k, v in self.scored.items()}).items()}
+
+    @cached_property
+    def sum_intervals(self) -> dict[str, tuple[float, float]]:
+        """Bootstrap intervals of the sums; none without samples."""
+        drawn = next(iter(self.scored.values())).drawn
+        return drawn.intervals(_sums({k: v.draws for k, v in self.scored.items()})) if drawn.samples else {}
+
+    @property
+    def rsum(self) -> float:
+        """The sum of the six recalls in percent, 0 to 600. InputError where they were not all asked for."""
+        if "rsum" not in self.sums:
+            raise InputError("rsum was not evaluated", remedy=f"ask for {', '.join(RECALL)} in both directions")
+        return self.sums["rsum"]
+
+    def json(self) -> dict[str, Any]:
+        """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
+        value."""
+        values = {
+            way: {name: None if np.isnan(value) else value for name, value in scored.mean.items()}
+            for way, scored in self.scored.items()
+        }
+        intervals: dict[str, Any] = {way: found.intervals for way, found in self.scored.items() if found.intervals}
+        state = {name: {"contrast": c.contrast, "collapsed": c.collapsed} for name, c in self.collapse.items()}
+        return {
+            **values,
+            **self.sums,
+            "intervals": {**intervals, **self.sum_intervals},
+            "protocol": self.protocol,
+            "counts": dict(self.counts),
+            "collapse": state,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        names = next(iter(self.scored.values())).mean
+        rows = {name: [found._cell(name) for found in self.scored.values()] for name in names}
+        sums = {name: [_with_interval(v, self.sum_intervals.get(name), 1)] for name, v in self.sums.items()}
+        warned = [f"\n{way}: {state}" for way, state in self.collapse.items()]
+        return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
+
+
+@overload
+def evaluate(
+    scores: Run | Mapping[str, Mapping[str, float]], relevance: Qrels | Mapping[str, Mapping[str, float]],
+    metrics: str | Sequence[str] | None = None, *, above: float | None = None, level: float = 0.95,
+    samples: int = 1000, seed: int = 0,
+) -> Evaluated: ...  # fmt: skip
+
+
+@overload
+def evaluate(
+    scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
+    own: Any = None, positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
+    direction: str = "both", fold: int | None = None, ties: Ties = "expected", level: float = 0.95,
+    samples: int = 1000, seed: int = 0,
+) -> Evaluation: ...  # fmt: skip
+
+
+def evaluate(
+    scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
+    own: Any = None, positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
+    direction: str = "both", fold: int | None = None, ties: Ties = "expected", above: float | None = None,
+    level: float = 0.95, samples: int = 1000, seed: int = 0,
+) -> Evaluation | Evaluated:  # fmt: skip
+    """Every metric for every query; print it for a table with bootstrap intervals (`level`, `samples`, `seed`).
+
+    A matrix: `scores` [n_images, n_captions], numpy or torch; `.i2t` and `.t2i` have values, means and intervals, and
+    `.rsum` the sum of the recalls. Give what the metrics need, all in this orientation, and nothing else:
+
+    - `owner` int [n_captions], the row of each caption's image; or `own` bool [n_images, n_captions]: recall@K, ...
+    - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others ndcg@25[name]), or
+      `Labels` of these images and captions, by `measure`, which bring the owner: ndcg@25, ncs@5, asp, ...
+    - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision, cxc_recall@K, ...
+    - `classes` 0/1 [n_images, n_classes]: pmrp
+
+    Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a. `fold` averages over
+    folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft sr); metrics of ranks take it as it is.
+
+    Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
+    ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is
+    what exceeds `above` (default 0). A judged query without a list scores 0 (a warning says how
+    many do); one without judgements does not count.
+
+    Raises InputError for unknown metrics, for those that need what was not given, for an option of the other form, and
+    for shapes and ids that do not fit.
+
+    >>> found = evaluate(np.array([[0.9, 0.2, 0.5], [0.1, 0.3, 0.4]]), owner=[0, 1, 0], metrics="recall@1")
+    >>> found.i2t.mean, found.t2i.mean
+    ({'recall@1': 0.5}, {'recall@1': 1.0})
+    >>> print(evaluate({"q": {"a": 0.9, "b": 0.1}}, {"q": {"b": 2}}, ["ndcg@2", "mrr@2"]))
+    ndcg@2  0.6309 [0.6309, 0.6309]
+    mrr@2   0.5000 [0.5000, 0.5000]
+    """
+    names = [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
+    drawn = Draws(level, samples, seed)
+    given = {"owner": owner, "own": own, "positives": positives, "classes": classes}
+    if isinstance(scores, Run | Mapping):
+        _without(**given, measure=measure, fold=fold)
+        _without(direction=None if direction == "both" else direction, ties=None if ties == "expected" else ties)
+        return _of_lists(scores, relevance, names, above, drawn)
+    if above is not None:
+        raise InputError("above of a matrix", remedy="above chooses what is relevant in Qrels; give own instead")
+    check_choice("direction", direction, ("both", *DIRECTIONS))
+    ways, chosen = _asked(as_numpy(scores), relevance, names, measure, fold, {**given, "ties": ties})
+    found = _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
+    if fold is not None or not any(name.startswith("lambda") for name in chosen):
+        return found
+    return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
+
+
+def _asked(
+    similarity: Array, relevance: Any, names: Sequence[str] | None, measure: str | None, fold: int | None,
+    given: dict[str, Any],
+) -> tuple[dict[str, Queries], list[str]]:  # fmt: skip
+    """Both directions and the metrics to score; labels are read where a metric needs them."""
+    labels = relevance if isinstance(relevance, Labels) else None
+    if labels is not None:
+        _require_shape(labels, similarity.shape)
+        if given["own"] is None and given["owner"] is None and labels.opened.owner is not None:
+            given = {**given, "owner": labels.owner}
+    elif measure is not None:
+        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
+    ways = directions(similarity, {} if labels is not None else _named(relevance), **given)
+    chosen = _names(names, _can(ways["i2t"]) | ({"relevance"} if labels is not None else set()), fold)
+    if labels is not None and any(is_graded(name) for name in chosen):
+        ways = directions(similarity, {"": _known(labels, measure)}, **given)
+    return ways, chosen
+
+
+def directions(
+    similarity: Array,
+    relevance: Mapping[str, Array] | None = None,
+    *,
+    owner: Any = None,
+    own: Any = None,
+    positives: Mapping[str, Pair] | None = None,
+    classes: Any = None,
+    ties: Ties = "expected",
+) -> dict[str, Queries]:
+    """Both directions of images x captions as queries x candidates, views only; arguments as `evaluate` has them.
+
+    InputError for what does not fit.
+    """
+    matrices, named = dict(relevance or {}), _pairs(positives)
+    if owner is not None and own is not None:
+        raise InputError("owner and own are given", remedy="give one: owner says it for one image a caption")
+    owner = None if owner is None else _owner(owner, similarity.shape)
+    images = None if owner is None else np.arange(len(similarity))
+    if own is not None:
+        named["own"] = lists_of(own, similarity.shape), lists_of(as_numpy(own).T, similarity.shape[::-1])
+    codes = None if classes is None else _codes(classes, similarity.shape[0], owner)
+    turned = {name: matrix.T for name, matrix in matrices.items()}
+    lists = [{name: pair[k] for name, pair in named.items()} for k in (0, 1)]
+    shared: dict[str, Any] = {"ties": ties, "clip": True}
+    i2t = Queries(similarity, images, owner, matrices, lists[0], codes, **shared)
+    back = None if codes is None else codes[::-1]
+    return {"i2t": i2t, "t2i": Queries(similarity.T, owner, images, turned, lists[1], back, **shared)}
+
+
+def cosines(similarity: Array) -> bool:
+    """Could these be cosines? SemanticMap is about nothing else."""
+    return bool(similarity.min() >= -1.001 and similarity.max() <= 1.001)
+
+
+def _score(
+    ways: dict[str, Queries], names: Sequence[str], asked: Sequence[str], fold: int | None, drawn: Draws
+) -> Evaluation:
+    """Every metric of the directions asked for, over the whole set or averaged over folds of `fold` images."""
+    whole = ways["i2t"]
+    parts = [ways] if fold is None else _folds(whole, fold)
+    metrics = _metrics(parts[0]["i2t"], names)
+    results: dict[str, list[Mapping[str, Array]]] = {way: [] for way in asked}
+    for part in parts:
+        extended = _extended(part, metrics)
+        for way in asked:
+            results[way].append(score_all(extended[way], metrics))
+    groups = {way: [part[way].query_group for part in parts] for way in asked}
+    scored = {way: Evaluated(found, metrics=metrics, groups=groups[way], drawn=drawn) for way, found in results.items()}
+    protocol = "whole" if fold is None else f"folds of {fold}"
+    return Evaluation(protocol, scored, _counts(whole, scored, len(parts)))
+
+
+def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
+    """Blocks of `size` images with their captions; lists of positives are of the whole gallery and stay behind."""
+    images, owner = len(whole.similarity), whole.candidate_group
+    if owner is None:
+        raise InputError("folds need the image of each caption", remedy="give owner, the row of each column")
+    if size < 1 or images % size:
+        raise InputError(f"folds of {size} do not divide {images} images", remedy="use a divisor, such as 1000 of 5000")
+    found = []
+    for first in range(0, images, size):
+        columns = np.flatnonzero((owner >= first) & (owner < first + size))
+        together = len(columns) and columns[-1] - columns[0] + 1 == len(columns)
+        cut = slice(first, first + size), slice(columns[0], columns[-1] + 1) if together else columns  # a view if so
+        relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
+        classes = None if whole.codes is None else whole.codes[0][cut[0]]
+        some = directions(whole.similarity[cut], relevance, owner=owner[columns] - first, classes=classes)
+        found.append({way: replace(queries, ties=whole.ties) for way, queries in some.items()})
+    return found
+
+
+def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
+    """The metrics of these names: of several relevances the first has plain names, the others [brackets]."""
+    relevances, graded = list(i2t.relevance), [name for name in names if is_graded(name) and name != "asp_a"]
+    first = relevances[0] if relevances else ""
+    found = [metric(name, first if name in graded else "") for name in names if name != "asp_a"]
+    found += [metric(name, other, label=other) for other in relevances[1:] for name in graded]
+    if "asp_a" in names:
+        weights = [1 / max(float(matrix.max()), 1e-12) for matrix in i2t.relevance.values()]
+        found.append(asp_a(relevances, weights))
+    return found
+
+
+def _extended(ways: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
+    """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as lists."""
+    sizes = sorted({item.cut.m for item in metrics if item.family.needs == "extension"})
+    rows, owner = ways["i2t"].query_group, ways["i2t"].candidate_group
+    if not sizes or rows is None or owner is None:
+        return ways
+    lists: dict[str, dict[str, Positives]] = {way: dict(ways[way].positives) for way in DIRECTIONS}
+    for name, matrix in ways["i2t"].relevance.items():
+        images = extension_images(matrix, owner, m=sizes[-1], depth=max(30, sizes[-1] + 1))
+        for m in sizes:
+            lists["i2t"][extension_name(name, m)] = extension_set(images[:, :m], rows, owner)
+            lists["t2i"][extension_name(name, m)] = extension_set(images[:, :m], owner, rows)
+    return {way: replace(ways[way], positives=lists[way]) for way in DIRECTIONS}
+
+
+def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
+    images, captions = whole.similarity.shape
+    out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
+    out["zero_ideal"] = {
+        name: {"i2t": zero_ideal(matrix), "t2i": zero_ideal(matrix.T)} for name, matrix in whole.relevance.items()
+    }
+    for way, found in scored.items():
+        unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
+        out[f"{way}_not_annotated"] = {name: count for name, count in unscored.items() if count}
+    return out
+
+
+def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
+    out = {}
+    for name, base in (("rsum", "recall"), ("nsum", "ncs")):
+        keys = [f"{base}@{k}" for k in SUMMED]
+        if len(found) == len(DIRECTIONS) and all(key in values for values in found.values() for key in keys):
+            out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
+    return out
+
+
+def _can(i2t: Queries) -> set[str]:
+    """What metrics may need and these queries have."""
+    groups = i2t.candidate_group is not None
+    found = set(i2t.positives) | ({"groups", "own"} if groups else set()) | ({"relevance"} if i2t.relevance else set())
+    found |= {"several"} if len(i2t.relevance) > 1 else set()
+    found |= {"cosines"} if cosines(i2t.similarity) else set()
+    return found | ({"classes"} if i2t.codes is not None and groups else set())
+
+
+def _needed(base: str) -> set[str]:
+    """What the task must hold for a metric."""
+    if base == "asp_a":
+        return {"relevance", "several"}
+    family = CATALOGUE[base]
+    needs = "relevance" if family.needs == "extension" else family.needs
+    return {needs, "groups"} if family.removes else {needs}
+
+
+def is_graded(name: str) -> bool:
+    """Does a metric read relevance?"""
+    return "relevance" in _needed(family_of(name) or "recall")
+
+
+def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list[str]:
+    """The metrics to score, each of which can be. InputError that lists those that can."""
+    if names is None:
+        names = [*(RECALL if "own" in can else ()), *(GRADED if "relevance" in can else ())]
+    if not names:
+        raise InputError("nothing to score against", remedy="give owner, relevance, or metrics with what they need")
+    usable = [base for base in (*CATALOGUE, "asp_a") if _needed(base) <= can]
+    for name in names:
+        base = family_of(name)
+        if base is None:
+            raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, usable))}")
+        lack = next((need for need in LACKS if need in _needed(base) - can), None)
+        if lack is not None:
+            raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
+        if fold is not None and _needed(base) & set(LISTS):
+            raise InputError(
+                f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
+            )
+    return list(names)
+
+
+def _of_lists(scores: Any, relevance: Any, names: Sequence[str] | None, above: float | None, drawn: Draws) -> Evaluated:
+    if isinstance(relevance, Labels):
+        raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
+    if above is not None and not above >= 0:  # what nobody judged counts as 0, and so does what is below
+        raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
+    if relevance is None:
+        raise InputError("ranked lists without judgements", remedy="give Qrels, or a dict of dicts")
+    run = scores if isinstance(scores, Run) else Run.from_dict(scores)
+    qrels = relevance if isinstance(relevance, Qrels) else Qrels.from_dict(relevance)
+    chosen = list(LISTED if names is None else names)
+    table = score_run(run, qrels, chosen, 0.0 if above is None else above)
+    return Evaluated([{name: table[:, k] for k, name in enumerate(chosen)}], qrels.queries, drawn=drawn)
+
+
+def _without(**of_matrices: Any) -> None:
+    for name, value in of_matrices.items():
+        if value is not None:
+            raise InputError(f"{name} of ranked lists", remedy=f"{name} is for a score matrix")
+
+
+def _named(relevance: Any) -> dict[str, Array]:
+    if relevance is None:
+        return {}
+    named = relevance if isinstance(relevance, Mapping) else {"": relevance}
+    return {str(name): as_numpy(matrix) for name, matrix in named.items()}
+
+
+def _pairs(positives: Mapping[str, Pair] | None) -> dict[str, Pair]:
+    found = dict(positives or {})
+    for name, pair in found.items():
+        check_choice("list of positives", name, LISTS)
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Positives) for one in pair)):
+            raise InputError(f"positives of {name!r} are no pair", remedy="give (Positives of images, of captions)")
+    return found
+
+
+def _owner(owner: Any, shape: tuple[int, ...]) -> Array:
+    """The row of each column, int [columns]. InputError where they do not fit, and for a row without a column."""
+    found = as_numpy(owner)
+    if found.dtype.kind not in "iu" or len(shape) != 2 or found.shape != shape[1:] or not found.size:
+        hint = "; give scores.T, images x captions" if found.shape == shape[:1] else ""
+        problem = f"owner is {found.dtype} {list(found.shape)} of captions that name images, scores are {list(shape)}"
+        raise InputError(problem, remedy=f"give the row of each column{hint}")
+    if not 0 <= found.min() <= found.max() < shape[0]:
+        problem = f"captions name images {found.min()} to {found.max()} of {shape[0]}"
+        raise InputError(problem, remedy="give the row of each column, from 0; scores are images x captions")
+    empty = np.flatnonzero(np.bincount(found, minlength=shape[0]) == 0)
+    if empty.size:
+        problem = f"image {empty[0]} has no captions ({empty.size} such images)"
+        raise InputError(problem, remedy="drop images without captions from both tables")
+    return found
+
+
+def _codes(classes: Any, images: int, owner: Array | None) -> tuple[Array, Array]:
+    """Class vectors of images and of captions."""
+    found = as_numpy(classes)
+    if found.ndim != 2 or len(found) != images or not np.isin(found, (0, 1)).all():
+        problem = f"classes are {found.dtype} {list(found.shape)} for {images} images"
+        raise InputError(problem, remedy="give one row of 0 and 1 for each image")
+    if owner is None:
+        raise InputError("classes without owner", remedy="give owner, the row of each column")
+    return found, found[owner]
+
+
+def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
+    images, captions = len(labels.image_ids), labels.n_captions
+    if shape != (images, captions):
+        problem = f"scores are {list(shape)}, the labels {images} images x {captions} captions"
+        remedy = "score them all, or give labels.block(...).relevance of those scored"
+        if shape == (captions, images):
+            remedy = "give scores.T: rows are images, and both directions are evaluated"
+        raise InputError(problem, remedy=remedy)
+
+
+def _known(labels: Labels, measure: str | None) -> Array:
+    """The whole matrix of relevance. InputError where pairs are not known."""
+    values, known, _ = labels.block(range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure))
+    if not known.all():
+        problem = f"{known.mean():.1%} of the pairs are known"
+        raise InputError(problem, file=labels.opened.file, remedy="evaluate by labels.exact(measure)")
+    return np.asarray(values)
+
+
+def _with_interval(value: float, interval: tuple[float, float] | None, digits: int) -> str:
+    between = "" if interval is None else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
+    return f"{value:.{digits}f}{between}"
+
+
+def _lines(rows: Mapping[str, Sequence[str]]) -> str:
+    """Names and cells in columns."""
+    widths = [
+        max(len(cells[k]) for cells in rows.values() if k < len(cells)) for k in range(max(map(len, rows.values())))
+    ]
+    name = max(map(len, rows))
+    lines = (
+        "  ".join([f"{label:{name}}", *(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=False))])
+        for label, cells in rows.items()
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,86 @@
+"""SemanticMap lambda@K: the model's own cosines of what it retrieves. There is no ground truth in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.metrics.ncs import depth_without, top_sum
+from capgrade.metrics.ranking import Array
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+
+PAIRS = ("kept", "removed")
+COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
+
+
+@njit(cache=True, nogil=True)
+def _kernel(order, end, values, skip, groups, k):
+    rows, n = order.shape
+    out = np.full(rows, np.nan)
+    for row in range(rows):
+        left = n
+        if skip[row] >= 0:
+            left -= np.sum(groups == skip[row])
+        if left > 0:
+            out[row] = top_sum(order[row], end[row], values[row], skip[row], groups, k) / min(k, left)
+    return out
+
+
+def lambda_of(block: Block, k: int, pairs: str) -> Array:
+    """`semantic_map` of a block."""
+    if np.abs(block.finite()).max() > 1.001:
+        raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
+    deep = depth_without(block.positives() if pairs == "removed" else None, k)
+    ranking = block.ranking(deep)
+    skip, groups = block.groups(pairs == "removed")
+    return _kernel(ranking.order, ranking.tied_end, block.similarity, skip, groups, k)
+
+
+def semantic_map(
+    similarity: Array,
+    *,
+    k: int,
+    pairs: str = "kept",
+    query_group: Array | None = None,
+    candidate_group: Array | None = None,
+) -> Array:
+    """lambda@K = mean cosine of the K candidates of highest cosine, per query, in [-1, 1].
+
+    Nawaz et al. "SemanticMap", eq. 1-2 with N the number of queries; `removed` is the paper's table 3, without the
+    query's own items. Ties change nothing. It knows no ground truth: a model that maps everything to one point
+    scores 1. Never read it without `collapse`.
+    """
+    k = check_k(k)
+    check_choice("pairs", pairs, PAIRS)
+    return per_query(Queries(similarity, query_group, candidate_group), lambda block: lambda_of(block, k, pairs))
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """How far the best candidate stands out: mean of best - mean cosine over queries.
+
+    >>> print(Collapse(contrast=0.05, collapsed=True))
+    best minus average cosine 0.050: COLLAPSED, lambda@K means nothing here (lambda@K rewards a collapsed model)
+    """
+
+    contrast: float
+    collapsed: bool
+
+    def __str__(self) -> str:
+        state = "COLLAPSED, lambda@K means nothing here" if self.collapsed else "not collapsed"
+        return f"best minus average cosine {self.contrast:.3f}: {state} (lambda@K rewards a collapsed model)"
+
+
+def collapse(similarity: Array) -> Collapse:
+    """Does lambda@K mean anything? Collapsed: the best candidate is within `COLLAPSE` of the average one."""
+    contrast = float(per_query(Queries(similarity), contrast_of).mean())
+    return Collapse(contrast, contrast < COLLAPSE)
+
+
+def contrast_of(block: Block) -> Array:
+    """Best minus mean similarity of each query."""
+    similarity = block.finite()
+    return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)

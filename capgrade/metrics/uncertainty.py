@@ -1,0 +1,134 @@
+"""Intervals and paired tests over queries, for any metric that gives one value per query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.metrics.base import check_choice
+from capgrade.metrics.ranking import Array
+from capgrade.schemas.errors import InputError
+
+METHODS = ("permutation", "bootstrap")
+_CHUNK = 20_000_000  # cells of resampling weights held at a time
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over queries and a percentile interval of it."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Mean difference a - b over queries, its interval, and the two-sided p-value."""
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    queries: int
+
+
+def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
+    """Means of `samples` bootstrap draws of the queries, (samples,) or (samples, m) for values (n,) or (n, m).
+
+    All columns see the same draws. A NaN query is outside its metric, in the draws too. With `groups` int (n,), numbers
+    from 0, groups are drawn with all their queries: captions of one image are not independent.
+    """
+    table = np.asarray(values, np.float64).reshape(len(values), -1)
+    known = (~np.isnan(table)).astype(np.float64)
+    filled, out = np.where(known > 0, table, 0.0), []
+    if groups is not None:
+        filled, known = (_summed(part, groups) for part in (filled, known))
+    generator = np.random.default_rng(seed)
+    step = max(1, _CHUNK // len(filled))
+    for start in range(0, samples, step):
+        weights = _draws(generator, min(step, samples - start), len(filled))
+        with np.errstate(invalid="ignore"):
+            out.append((weights @ filled) / (weights @ known))
+    return np.concatenate(out).reshape((samples, *np.shape(values)[1:]))
+
+
+def _summed(table: Array, groups: Array) -> Array:
+    out = np.zeros((int(groups.max()) + 1, table.shape[1]))
+    np.add.at(out, groups, table)
+    return out
+
+
+def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
+    """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,), groups as
+    `resampled_means` has them."""
+    groups = np.arange(len(ranks)) if groups is None else groups
+    generator, known = np.random.default_rng(seed), ~np.isnan(np.asarray(ranks, np.float64))
+    ranks, of, size = _known(np.asarray(ranks, np.float64)), groups[known], int(groups.max()) + 1
+    drawn = (np.bincount(generator.integers(0, size, size), minlength=size)[of] for _ in range(samples))
+    return np.array([np.floor(np.median(np.repeat(ranks, times))) if times.any() else np.nan for times in drawn])
+
+
+def _draws(generator: np.random.Generator, samples: int, n: int) -> Array:
+    """How often each query is drawn, (samples, n); every row sums to n."""
+    drawn = generator.integers(0, n, size=(samples, n), dtype=np.int32)
+    drawn += np.arange(samples, dtype=np.int32)[:, None] * np.int32(n)  # a range of counters a sample
+    return np.bincount(drawn.ravel(), minlength=samples * n).reshape(samples, n).astype(np.float64)
+
+
+def bootstrap(values: Array, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
+    """Percentile bootstrap interval of the mean over queries; values (n,), NaN left out."""
+    values = _known(np.asarray(values, np.float64))
+    if not 0 < level < 1:
+        raise InputError(f"level {level} is not between 0 and 1", remedy="use 0.95")
+    means = resampled_means(values, samples=samples, seed=seed)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high), level)
+
+
+def paired_test(
+    a: Array,
+    b: Array,
+    *,
+    method: str = "permutation",
+    level: float = 0.95,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> PairedTest:
+    """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
+
+    `permutation` flips the sign of each query's difference at random and counts means at least as far from 0;
+    `bootstrap` resamples the differences and counts means on the other side of 0, doubled. The p-value never is 0:
+    (1 + count) / (1 + samples). The interval is the bootstrap's. Smucker et al. 2007 compare both.
+    """
+    check_choice("method", method, METHODS)
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.shape != b.shape or (np.isnan(a) != np.isnan(b)).any():
+        raise InputError("the systems were not scored on the same queries", remedy="evaluate both on one split")
+    gaps = _known(a - b)
+    means = resampled_means(gaps, samples=samples, seed=seed)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    if method == "bootstrap":
+        p_value = 2 * (1 + min((means <= 0).sum(), (means >= 0).sum())) / (1 + samples)
+    else:
+        flipped = _flipped_means(gaps, samples, seed)
+        p_value = (1 + (np.abs(flipped) >= abs(gaps.mean()) - 1e-12).sum()) / (1 + samples)
+    return PairedTest(float(gaps.mean()), float(low), float(high), float(min(1.0, p_value)), len(gaps))
+
+
+def _flipped_means(gaps: Array, samples: int, seed: int) -> Array:
+    generator, out = np.random.default_rng(seed), []
+    step = max(1, _CHUNK // len(gaps))
+    for start in range(0, samples, step):
+        signs = generator.integers(0, 2, size=(min(step, samples - start), len(gaps)), dtype=np.int8)
+        out.append((2.0 * (signs @ gaps) - gaps.sum()) / len(gaps))
+    return np.concatenate(out)
+
+
+def _known(values: Array) -> Array:
+    known = values[~np.isnan(values)]
+    if values.ndim != 1 or not len(known):
+        raise InputError("no query has a value", remedy="give one value per query, not all NaN")
+    return known

@@ -1,0 +1,373 @@
+"""`Labels` from each kind of folder against a plain reading of its tables, exact labels, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capgrade import Labels
+from capgrade.labels.computed import Computed
+from capgrade.pipelines.measures.on_device import SbertOnDevice
+from capgrade.pipelines.publish.push import push
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import self_digest
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance
+from tests.conftest import call
+from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
+from tests.pipelines.publish.stand_in import Hub
+
+SOURCES = {"dataset": {}, "shards": {"captions": "captions"}, "relevance": {"captions": "captions"}}
+
+
+def load(made: Path, kind: str, **more) -> Labels:
+    captions = {name: made / folder for name, folder in SOURCES[kind].items()}
+    return Labels.load(made / kind, **{**captions, **more})
+
+
+@pytest.fixture(scope="module")
+def pairs(made: Path) -> dict[tuple[str, str], dict]:
+    rows = pq.read_table(made / "dataset" / "relevance").to_pylist()
+    return {(row["image_id"], row["caption_id"]): row for row in rows}
+
+
+@pytest.mark.parametrize("kind", ["dataset", "shards"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_block_holds_what_the_table_holds(made, pairs, kind, data):
+    labels = load(made, kind)
+    measure = data.draw(st.sampled_from(labels.measures))
+    images = data.draw(st.lists(st.sampled_from(labels.image_ids), max_size=5))
+    captions = data.draw(st.lists(st.sampled_from(labels.caption_ids), max_size=12))  # some twice
+    values, known, weights = labels.block(images, captions, measure)
+    assert (values.dtype, known.dtype, values.shape) == (np.float32, np.bool_, (len(images), len(captions)))
+    assert weights.dtype == np.float32 and weights.shape == values.shape
+    for i, image in enumerate(images):
+        for j, caption in enumerate(captions):
+            row = pairs.get((image, caption))
+            assert known[i, j] == (row is not None)
+            assert values[i, j] == (0 if row is None else np.float32(row[measure]))
+            assert weights[i, j] == (0 if row is None else np.float32(row["weight"]))
+
+
+def test_every_kind_knows_the_same(made):
+    dataset, shards, dense = (load(made, kind) for kind in SOURCES)
+    assert dataset.image_ids == shards.image_ids == dense.image_ids
+    assert dataset.caption_ids == shards.caption_ids == dense.caption_ids
+    everything = range(12), range(60)
+    for measure in dataset.measures:
+        values, known, weights = dataset.block(*everything, measure)
+        assert 0.1 < known.mean() < 0.9 and weights.max() > 1 and (weights > 0).tolist() == known.tolist()
+        for ours, theirs in zip(shards.block(*everything, measure), (values, known, weights), strict=True):
+            assert np.array_equal(ours, theirs)
+        matrix = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
+        found, all_known, ones = dense.block(*everything, measure)
+        assert np.array_equal(found, matrix) and all_known.all() and (ones == 1).all()
+        assert np.array_equal(values[known], matrix[known])
+    assert np.array_equal(Labels.load(made / "shards").owner, dataset.owner)  # own captions say so in the shards
+
+
+def test_rows_ids_and_tensors_ask_for_the_same(dataset):
+    labels = Labels.load(dataset, measures=["cider"])
+    wanted = labels.block([2, 0], [7, 1, 7])
+    for images, captions in (
+        ([labels.image_ids[k] for k in (2, 0)], [labels.caption_ids[k] for k in (7, 1, 7)]),
+        (torch.tensor([2, 0]), np.array([7, 1, 7], np.int32)),
+        (np.array([labels.image_ids[2], labels.image_ids[0]]), (7, 1, 7)),
+    ):
+        found = labels.block(images, captions)
+        assert all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
+    for tensor, array in zip(labels.block([2, 0], [7, 1, 7], device="cpu"), wanted, strict=True):
+        assert isinstance(tensor, torch.Tensor) and torch.equal(tensor, torch.from_numpy(array))
+    assert [cells.shape for cells in labels.block([], [1])] == [(0, 1)] * 3
+    assert labels.block([], []).known.shape == (0, 0)
+
+
+def test_dense_float16_is_what_it_is_as_float32(made, tmp_path):
+    out = tmp_path / "half"
+    options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--out", str(out)]
+    assert call("relevance", *options, "--set", "relevance.dtype=float16") == 0
+    values, *_ = Labels.load(out).block([3, 1], [0, 59, 7])
+    whole, *_ = load(made, "relevance").block([3, 1], [0, 59, 7], "rouge_l")
+    assert np.array_equal(values, whole.astype(np.float16).astype(np.float32))
+    rng = np.random.default_rng(0)  # more cells than one thread takes, captions twice and in no order
+    images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
+    matrix = load(made, "relevance").block(range(12), range(60), "rouge_l")[0].astype(np.float16).astype(np.float32)
+    assert np.array_equal(Labels.load(out).block(images, captions)[0], matrix[images][:, captions])
+
+
+def test_a_large_dense_block_is_the_matrix(made):
+    """More cells than one thread takes."""
+    rng = np.random.default_rng(0)
+    images, captions = rng.integers(0, 12, 1500), rng.integers(0, 60, 1500)
+    matrix = read_relevance(made / "relevance" / "cider.arrow").matrix()
+    assert np.array_equal(load(made, "relevance").block(images, captions, "cider")[0], matrix[images][:, captions])
+
+
+@pytest.mark.parametrize("measure", ["cider", "rouge_l", "sbert"])
+@pytest.mark.parametrize("kind", ["dataset", "shards"])
+def test_exact_labels_are_those_of_the_whole_matrix(made, kind, measure):
+    exact = load(made, kind).exact(measure)
+    values, known, weights = exact.block(range(12), range(60))
+    assert known.all() and (weights == 1).all() and exact.measures == [measure]
+    assert np.abs(values - read_relevance(made / "relevance" / f"{measure}.arrow").matrix()).max() < 1e-6
+    again = pickle.loads(pickle.dumps(exact))
+    assert np.array_equal(again.block([1], [2])[0], exact.block([1], [2])[0])
+
+
+def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monkeypatch):
+    """A published dataset names the file; it is used where it lies, and otherwise that is said."""
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        f"frequencies --captions {made}/captions --split test --out df.arrow",
+        f"shards --captions {made}/captions --split train --measures cider --top 4 --uniform 4 --out shards "
+        "--set measures.cider.document_frequency=df.arrow",
+        f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out dataset",
+    ):
+        assert call(*line.split()) == 0
+    labels = Labels.load("dataset")
+    values, known, _ = labels.block(range(12), range(60))
+    exact = labels.exact("cider").block(range(12), range(60))[0]
+    assert np.abs(exact - values)[known].max() < 1e-6
+    assert call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split()) == 0
+    Path("other.arrow").replace("df.arrow")
+    for of in (labels, Labels.load("shards", captions=made / "captions")):
+        with pytest.raises(InputError, match=r"document_frequency is another file than these labels were made with"):
+            of.exact("cider")
+    again = f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out again"
+    assert call(*again.split()) == 2  # its own pairs would be scored by other frequencies than the rest
+    Path("df.arrow").unlink()
+    with pytest.raises(InputError, match=r"document frequencies of 'df.arrow', which is not here -> call this"):
+        labels.exact("cider")
+
+
+def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
+    """Labels name an encoder and a file; neither is opened, nor the hub asked, before the call names it too."""
+    asked = []
+    monkeypatch.setattr("capgrade.pipelines.measures.reads.fingerprint", lambda model: asked.append(model) or model)
+    monkeypatch.setattr("capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded"))
+    shutil.copytree(made / "dataset", tmp_path / "dataset")
+    path = tmp_path / "dataset" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["measures"]["sbert"]["model"] = "someone/encoder"
+    manifest["measures"]["cider"]["document_frequency"] = "/home/them/df.arrow"
+    path.write_text(json.dumps({**manifest, "sha256": self_digest(manifest)}))
+    labels = Labels.load(tmp_path / "dataset")
+    with pytest.raises(InputError, match=r"encoder 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"):
+        labels.exact("sbert")
+    with pytest.raises(InputError, match=r"frequencies '/home/them/df.arrow', which is not opened unasked"):
+        labels.exact("cider")
+    assert asked == []
+    labels.exact("rouge_l")
+    with pytest.raises(InputError, match=r"measures.sbert.model is another file than these labels were made with"):
+        labels.exact("sbert", model="someone/encoder")
+    assert asked == ["someone/encoder"]
+
+
+def test_sentence_bert_where_the_model_is(made):
+    """The product on a device, here a processor, within the error of float32."""
+    captions = read_captions(made / "captions", "train")
+    computed = Computed.of("sbert", MeasuresParams(), captions, "cpu")
+    computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
+    images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
+    found, known, weights = computed.on_device("cpu", images, rows)
+    assert known.all() and (weights == 1).all()
+    assert np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
+
+
+def test_labels_go_to_workers(dataset):
+    labels = Labels.load(dataset)
+    again = pickle.loads(pickle.dumps(labels))
+    assert repr(again) == repr(labels) == "Labels(12 images, 60 captions, cider, rouge_l, sbert; sampled)"
+    assert np.array_equal(again.block(range(12), range(60), "sbert")[0], labels.block(range(12), range(60), "sbert")[0])
+
+
+def test_positives_and_neighbours_are_those_of_the_matrix(made):
+    dense, sampled = load(made, "relevance"), load(made, "dataset")
+    matrix, known, _ = sampled.block(range(12), range(60), "cider")
+    for labels, seen in ((sampled, known), (dense, np.ones_like(known))):
+        values = dense.block(range(12), range(60), "cider")[0]
+        for caption in (0, 33):
+            found = labels.positives(labels.caption_ids[caption], above=0.1, measure="cider")
+            wanted = {
+                labels.image_ids[i]: values[i, caption]
+                for i in range(12)
+                if seen[i, caption] and values[i, caption] > 0.1
+            }
+            assert dict(found) == pytest.approx(wanted) and wanted
+            assert [v for _, v in found] == sorted(wanted.values(), reverse=True)
+        found = labels.neighbours(4, top=6, measure="cider")
+        assert [v for _, v in found] == pytest.approx(np.sort(values[4])[::-1][:6].tolist())
+        assert all(values[4, labels.caption_ids.index(name)] == np.float32(v) for name, v in found)
+
+
+def test_batches_bring_graded_neighbours_together(made):
+    labels = load(made, "dataset")
+    values, known, _ = labels.block(range(12), range(60), "sbert")
+    batches = labels.batches(8, measure="sbert", low=0.3, high=0.8, seed=3)
+    first = list(batches)
+    assert list(batches) == first and len(first) == len(batches) == 60 // 8
+    assert all(len(set(batch)) == 8 for batch in first)
+
+    def together(chosen):
+        image = labels.owner[chosen]
+        cells = values[image][:, chosen]
+        return (known[image][:, chosen] & (cells >= 0.3) & (cells <= 0.8) & (image[:, None] != image[None, :])).mean()
+
+    rng = np.random.default_rng(0)
+    at_random = np.mean([together(rng.choice(60, 8, replace=False)) for _ in range(200)])
+    assert np.mean([together(np.array(batch)) for batch in first]) > 1.5 * at_random
+    batches.set_epoch(1)
+    second = list(batches)
+    assert second != first
+    kept = [row for batch in first + second for row in batch[:4]]
+    assert len(set(kept)) == len(kept) == 56  # every caption of the random batches once, beside what it brings
+    loader = torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
+    assert len(next(iter(loader))) == 8
+
+
+def partners_of(labels, row):
+    image = labels.owner[row]
+    values, known, _ = labels.block([image], range(60), "sbert")
+    return np.flatnonzero(known[0] & (values[0] >= 0.3) & (labels.owner != image)).tolist()
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+@pytest.mark.parametrize("size", [2, 7, 20, 40])
+def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, size, epoch):
+    """The definition, with every random batch at hand: batches of a seed are of it, and none is short."""
+    labels = load(made, "dataset")
+    batches = labels.batches(size, measure="sbert", low=0.3, seed=1)
+    batches.set_epoch(epoch)
+    half = (size + 1) // 2
+    order = np.random.default_rng([1, epoch // 2]).permutation(60).tolist()
+    partners = {row: set(partners_of(labels, row)) for row in range(60)}
+    assert len(batches) == len(list(batches)) == 60 // size
+    for number, batch in enumerate(batches):
+        whole = order[number * size : (number + 1) * size]
+        whole = whole if epoch == 4 else whole[half:] + whole[:half]
+        assert len(batch) == len(set(batch)) == size and batch[:half] == whole[:half]
+        assert any(
+            all(any(row in partners[one] for one in batch[:half]) for row in batch[half:k])
+            and batch[k:] == [row for row in whole if row not in batch[:k]][: size - k]
+            for k in range(half, size + 1)
+        )
+    with pytest.raises(InputError, match="a batch of 62 from 60 pairs -> lower the size"):
+        labels.batches(62, measure="sbert", low=0.3)
+
+
+def test_processes_share_the_batches_of_one(made):
+    labels = load(made, "shards")
+    whole = list(labels.batches(8, measure="cider", low=0.1))
+    parts = [list(labels.batches(8, measure="cider", low=0.1, process=k, processes=3)) for k in range(3)]
+    assert [len(part) for part in parts] == [len(whole) // 3] * 3 and len(whole) % 3
+    assert [batch for group in zip(*parts, strict=True) for batch in group] == whole[: len(whole) // 3 * 3]
+
+
+def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
+    labels = load(made, "dataset")
+    for ask, message in (
+        (lambda: labels.block(["nobody"], [0], "cider"), "no image 'nobody' -> ask for ids of this split"),
+        (lambda: labels.block([0], [60], "cider"), "no caption row 60: there are 60 -> rows are 0..59"),
+        (lambda: labels.block([-1], [0], "cider"), "no image row -1"),
+        (lambda: labels.block("scene", [0], "cider"), r"image ids are the text 'scene' -> give a list"),
+        (lambda: labels.block([0.5], [0], "cider"), "image ids are float64"),
+        (lambda: labels.block(3, [0], "cider"), "image ids are 3 -> give a list"),
+        (lambda: labels.block([0], None, "cider"), "caption ids are None -> give a list"),
+        (lambda: labels.block([0], np.array(3), "cider"), r"caption ids are array\(3\) -> give a list"),
+        (lambda: labels.neighbours(0, top=0, measure="cider"), "the top 0 captions -> ask for 1 or more"),
+        (lambda: labels.batches(8.5, measure="cider"), "batches of 8.5 for process 0 of 1 -> give a whole size"),
+        (lambda: labels.block([0], [0]), "no measure chosen -> choose from: cider, rouge_l, sbert"),
+        (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
+        (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
+        (lambda: Labels.load(made / "dataset", split="dev"), "no split 'dev' -> choose from: train"),
+        (lambda: Labels.load(made / "shards", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
+        (lambda: Labels.load(made / "relevance", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
+        (lambda: Labels.load(made / "captions"), "a captions folder -> give a folder of capgrade shards"),
+        (lambda: Labels.load(tmp_path), "no manifest.json: no labels"),
+        (lambda: Labels.load(tmp_path / "gone"), "no such folder, nor a dataset USER/NAME"),
+        (lambda: Labels.load(made / "dataset", revision="1.0.0"), "a folder has no revision"),
+        (lambda: Labels.load(made / "shards").caption_ids, "rows of captions, not ids -> give Labels.load"),
+        (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
+        (lambda: Labels.load(made / "relevance").owner, "whose each caption is stands in the captions table"),
+        (lambda: labels.batches(8, measure="cider", low=9.9), "no known cider of another image's caption is in 9.9"),
+        (lambda: labels.batches(500, measure="cider"), "a batch of 500 from 60 pairs"),
+        (lambda: labels.batches(8, measure="cider", processes=9), "60 captions fill no batch of 8 for each of 9"),
+        (lambda: labels.batches(8, measure="cider", process=2, processes=2), "process 2 of 2"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message.replace("\\", "").replace("(", r"\(").replace(")", r"\)")):
+            ask()
+
+
+def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
+    folder = tmp_path / "dataset"
+    shutil.copytree(made / "dataset", folder)
+    file = next((folder / "relevance").iterdir())
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"bytes where the manifest says"):
+        Labels.load(folder)
+    other = tmp_path / "captions"
+    from tests.conftest import caption_table, random_sets, write_captions_folder
+
+    write_captions_folder(other, [caption_table(random_sets(12), "train")])
+    for kind in SOURCES:
+        with pytest.raises(InputError, match="captions"):
+            Labels.load(made / kind, captions=other)
+    assert Labels.load(made / "dataset", captions=made / "captions").n_captions == 60
+
+
+def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    push(made / "dataset", "user/labels")
+    for where, revision in (("user/labels", None), ("user/labels", "1.0.0"), ("user/labels@1.0.0", None)):
+        labels = Labels.load(where, revision=revision)
+        assert np.array_equal(
+            labels.block([1], range(60), "cider")[0], load(made, "dataset").block([1], range(60), "cider")[0]
+        )
+    with pytest.raises(InputError, match="has no such repository, revision or file"):
+        Labels.load("user/labels", revision="9.9.9")
+
+
+def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeypatch):
+    """Exact labels too: the core computes them on the processor."""
+    labels = load(made, "dataset")
+    block = range(2), range(4)
+    expected, *_ = labels.block(*block, "cider")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert np.array_equal(labels.block(*block, "cider")[0], expected)
+    assert load(made, "shards").exact("rouge_l").block(*block)[1].all()
+    with pytest.raises(InputError, match=r"torch is not installed -> pip install 'capgrade\[train\]'"):
+        labels.block(*block, "cider", device="cpu")
+
+
+def test_a_pushed_dataset_streams_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
+    """`capgrade publish --push`, then as docs/library.md has it, in a process that knows of the hub only its address;
+    and the same revision as labels."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    assert call("publish", f"--out={made / 'dataset'}", "--push=user/streamed") == 0
+    code = (
+        "import json; from datasets import load_dataset; "
+        "pairs = load_dataset('user/streamed', 'relevance', split='train', streaming=True, revision='1.0.0'); "
+        "print(json.dumps(list(pairs)))"
+    )
+    more = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(done.stdout)
+    assert rows == pq.read_table(made / "dataset" / "relevance").to_pylist() and len(rows) > 100
+    labels = Labels.load("user/streamed", revision="1.0.0")
+    values, known, _ = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
+    assert known.diagonal().all() and values.diagonal().tolist() == [row["cider"] for row in rows]

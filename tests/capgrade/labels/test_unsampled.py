@@ -1,0 +1,136 @@
+"""What stands for pairs that were not sampled: the estimate over many draws of the real sampler, and its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capgrade import Labels
+from capgrade.labels.stored import Part, Sampled
+from capgrade.labels.unsampled import UNKNOWN, bounds, estimates
+from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.relevance import read_relevance
+from tests.conftest import call
+
+from .test_labels import load
+
+# windows of a rare value keep most of it, so what is drawn is far from what is left
+PLAN = Plan((0.0,), (10.0,), top=5, width=0.1, stride=0.05, per_window=3, uniform=10, seed=0)
+IMAGES, CAPTIONS, DRAWS = 2, 150, 400
+
+
+def stored(kept: Kept, values: np.ndarray) -> Sampled:
+    """The pairs of one measure, values [images, captions], as a store in two parts."""
+    parts = []
+    for i in range(len(values)):
+        some = slice(kept.ptr[i], kept.ptr[i + 1])
+        captions = kept.caption[some].astype(np.int32)
+        weights = kept.weight[some].astype(np.float32)
+        parts.append(Part(np.array([0, len(captions)]), captions, weights, {"m": values[i, captions]}))
+    return Sampled(["m"], values.shape[1], parts, lambda: (["own"], []))
+
+
+def draws(values: np.ndarray) -> Iterator[Kept]:
+    images, captions = id_keys([f"i{k}" for k in range(IMAGES)]), id_keys([f"c{k}" for k in range(CAPTIONS)])
+    own = [np.arange(2) + 2 * k for k in range(IMAGES)]
+    for seed in range(DRAWS):
+        yield keep(replace(PLAN, seed=seed), images, captions, own, values[None])
+
+
+def test_the_estimate_is_the_mean_of_what_was_not_sampled() -> None:
+    """Over the sampler's draws it errs by nothing that is seen in four standard errors. Means of all that was kept, and
+    of what was drawn with its whole weight, err by many."""
+    values = np.minimum(10, np.random.default_rng(0).exponential(1.5, (IMAGES, CAPTIONS))).astype(np.float32)
+    errors = []
+    for kept in draws(values):
+        ours = estimates(stored(kept, values), "m", "shards")
+        for i in range(IMAGES):
+            some = slice(kept.ptr[i], kept.ptr[i + 1])
+            seen, weight = values[i, kept.caption[some]], kept.weight[some]
+            others = weight > 1
+            truth = np.delete(values[i], kept.caption[some]).mean(dtype=float)
+            whole = np.average(seen[others], weights=weight[others])
+            errors.append([ours[i] - truth, seen.mean() - truth, whole - truth])
+    bias, deviation = np.mean(errors, axis=0), np.std(errors, axis=0)
+    near = 4 * deviation / np.sqrt(len(errors))
+    assert abs(bias[0]) < near[0] < 0.05
+    assert bias[1] > 20 * near[1] and bias[2] > 2 * near[2]
+
+
+def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) -> Sampled:
+    """Pairs of (caption, value, weight) of each image."""
+    flat = [pair for run in runs for pair in run]
+    captions, values, weights = (np.array([pair[k] for pair in flat]) for k in range(3))
+    part = Part(np.cumsum([0, *map(len, runs)]), captions.astype(np.int32), weights.astype(np.float32),
+                {"m": values.astype(np.float32)})  # fmt: skip
+    return Sampled(
+        ["m"], n_captions, [part], lambda: (["own", "top_m"], [np.array([k < 2 for k in captions], int) * 2])
+    )
+
+
+def test_each_pair_stands_for_the_others_of_its_kind() -> None:
+    """1 x .2 and 3 x .6 pairs were left out; those kept for certain say nothing of the others; an image that tells
+    nothing of its own has the mean of all."""
+    found = estimates(of_pairs([[(0, 9, 1), (1, 0.2, 2), (2, 0.6, 4)], [(0, 5, 1)]]), "m", "shards")
+    assert found == pytest.approx([(0.2 + 3 * 0.6) / 4] * 2)
+
+
+def test_pairs_that_were_all_kept_for_certain_tell_nothing() -> None:
+    with pytest.raises(InputError, match="kept for certain, so nothing tells .* shards.uniform above 0"):
+        estimates(of_pairs([[(0, 1, 1)]]), "m", "shards")
+    assert len(estimates(of_pairs([[(k, 1, 1) for k in range(4)]]), "m", "shards")) == 1  # nothing is unknown
+
+
+def test_the_last_top_value_bounds_what_was_not_kept() -> None:
+    found = bounds(of_pairs([[(0, 0.9, 1), (1, 0.7, 1), (2, 0.1, 4)], [(0, 0.3, 1), (3, 0.2, 3)]]), "m", "shards")
+    assert found == pytest.approx([0.7, 0.3])
+    with pytest.raises(InputError, match="no top captions of m, .* shards.top above 0"):
+        bounds(of_pairs([[(0, 0.9, 1)], [], [(3, 0.2, 3)]]), "m", "shards")
+
+
+@pytest.mark.parametrize("kind", ["dataset", "shards"])
+def test_unknown_pairs_get_what_stands_for_them(made: Path, kind: str) -> None:
+    labels, everything = load(made, kind), (range(12), range(60))
+    for measure in labels.measures:
+        truth = read_relevance(made / "relevance" / f"{measure}.arrow").matrix()
+        masked, known, weights = labels.block(*everything, measure)
+        means = [np.average(masked[i], weights=np.maximum(weights[i] - 1, 0)) for i in range(12)]
+        for unknown in ("estimate", "bound"):
+            values, all_known, ones = labels.block(*everything, measure, unknown=unknown)
+            assert all_known.all() and (ones == 1).all() and np.array_equal(values[known], masked[known])
+            assert all(len(set(values[i][~known[i]])) == 1 for i in range(12))
+            if unknown == "bound":
+                assert (values >= truth - 1e-6).all()
+                assert all((values[i][~known[i]] >= means[i] - 1e-6).all() for i in range(12))
+            else:
+                assert all(values[i][~known[i]] == pytest.approx(means[i], rel=1e-5) for i in range(12))
+            assert labels.block(*everything, measure, device="cpu", unknown=unknown)[0].numpy() == pytest.approx(values)
+
+
+def test_computed_labels_are_within_the_bounds_of_their_measure(made: Path) -> None:
+    exact = load(made, "shards").exact("rouge_l")
+    assert exact.opened.stored.span("rouge_l") == (0, 1)
+    assert exact.block(range(3), range(9), unknown="estimate").known.all()
+
+
+def test_dense_labels_know_everything(made: Path) -> None:
+    labels = load(made, "relevance", measures=["cider"])
+    for one, other in zip(labels.block(range(3), range(9), unknown="estimate"), labels.block(range(3), range(9)),
+                          strict=True):  # fmt: skip
+        assert np.array_equal(one, other)
+    with pytest.raises(InputError, match="unknown is 'mean' -> choose from: mask, estimate, bound"):
+        labels.block([0], [0], unknown="mean")  # type: ignore[arg-type]
+
+
+def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tops"
+    windows = ["--set", "shards.windows.per_window=60"]  # every caption of every window
+    options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--top", "2"]
+    assert call("shards", *options, "--uniform", "0", *windows, "--out", str(out)) == 0
+    for unknown in UNKNOWN:
+        assert Labels.load(out).block(range(12), range(60), unknown=unknown).known.all()

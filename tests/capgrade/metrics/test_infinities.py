@@ -1,0 +1,194 @@
+"""+inf, -inf and NaN in similarities and labels: every metric against the slow references, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.metrics.arrays import (
+    Positives,
+    asp,
+    asp_average,
+    coherent_score,
+    collapse,
+    extension_images,
+    first_rank,
+    kendall_tau,
+    map_at_r,
+    mined_precision,
+    ncs,
+    ndcg,
+    own_positives,
+    pmrp,
+    r_precision,
+    recall,
+    recall_share,
+    semantic_map,
+    semantic_recall,
+)
+from capgrade.metrics.ranking import COLUMNS, rank
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.evaluation.inputs import read_similarity
+from tests.conftest import make_captions
+
+from . import slow
+
+N = 5
+INF = np.inf
+LEVELS = [-INF, -1.0, 0.0, -0.0, 1.0, INF]
+ROWS = st.lists(st.sampled_from(LEVELS), min_size=N, max_size=N)
+LABELS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=N, max_size=N)
+OWN = st.sets(st.integers(0, N - 1), min_size=1, max_size=N - 2).map(sorted)
+DTYPES = st.sampled_from([np.float32, np.float64])
+
+
+def close(value: np.ndarray, reference: float) -> None:
+    assert value[0] == pytest.approx(reference, abs=1e-12)
+
+
+@given(ROWS, OWN, DTYPES, st.integers(1, N))
+@settings(max_examples=60, deadline=None)
+def test_lists_of_positives(row: list[float], own: list[int], dtype: type, k: int) -> None:
+    scores, positives = np.array([row], dtype), Positives.from_lists([own])
+    close(recall(scores, positives, k=k), slow.expected(lambda o: slow.recall(o, own, k), row))
+    close(recall_share(scores, positives, k=k), slow.expected(lambda o: slow.share(o, own, k), row))
+    close(first_rank(scores, positives), slow.expected(lambda o: slow.first(o, own), row))
+    close(map_at_r(scores, positives), slow.expected(lambda o: slow.average_precision(o, own), row))
+    close(r_precision(scores, positives), slow.expected(lambda o: slow.share(o, own, len(own)), row))
+
+
+@given(ROWS, LABELS, OWN, DTYPES, st.integers(1, N))
+@settings(max_examples=60, deadline=None)
+def test_labels(row: list[float], labels: list[float], own: list[int], dtype: type, k: int) -> None:
+    scores, relevance = np.array([row], dtype), np.array([labels], dtype)
+    groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
+    close(ndcg(scores, relevance, k=k), slow.expected(lambda o: slow.ndcg(o, labels, k), row))
+    close(ndcg(scores, relevance, k=k, gain="exponential"), slow.expected(lambda o: slow.ndcg(o, labels, k, True), row))
+    close(ncs(scores, relevance, k=k), slow.expected(lambda o: slow.ncs(o, labels, k), row))
+    removed = ncs(scores, relevance, k=k, own="removed", **groups)
+    close(removed, slow.expected(lambda o: slow.ncs(o, labels, k, own), row))
+    if k > 1:
+        places = np.unique(row, return_inverse=True)[1].tolist()  # the order is all that it takes of the scores
+        exact = slow.expected(lambda o: slow.coherent_a(o, places, labels, k), row)
+        close(coherent_score(scores, relevance, k=k, variant="a"), exact)
+        close(kendall_tau(scores, relevance), slow.tau_a(places, labels))
+
+
+@given(ROWS, LABELS, st.integers(1, N), st.integers(1, N))
+@settings(max_examples=15, deadline=None)
+def test_two_rankings(row: list[float], labels: list[float], k: int, m: int) -> None:
+    scores, relevance = np.array([row]), np.array([labels])
+    close(asp(scores, relevance), slow.expected(slow.asp, row, labels))
+    close(
+        ncs(scores, relevance, k=k, form="eq5"), slow.expected(lambda o, r: slow.ncs_eq5(o, r, labels, k), row, labels)
+    )
+    for weight in ("hard", "soft"):
+        one = slow.expected(lambda o, r, s=weight == "soft": slow.semantic_recall(o, r, labels, k, m, s), row, labels)
+        close(semantic_recall(scores, relevance, k=k, m=m, weight=weight), one)
+
+
+@given(ROWS, st.integers(0, 100))
+@settings(max_examples=30, deadline=None)
+def test_classes(row: list[float], seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(0, 2, (N, 3))
+    codes[0], codes[1], query = 0, 1, np.ones(3, np.int64)
+    of = [slow.expected(lambda o, z=zeta: slow.r_precision_of_classes(o, query, codes, z), row) for zeta in (0, 1, 2)]
+    close(pmrp(np.array([row]), query[None], codes), sum(of) / 3)
+
+
+@given(
+    st.integers(COLUMNS, 3 * COLUMNS), st.integers(1, 40), st.sampled_from([1, 2, 3, 30, 10_000]), DTYPES,
+    st.integers(0, 1000), st.floats(0, 1),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_a_selection_is_the_head_of_the_whole_ranking(
+    n: int, depth: int, levels: int, dtype: type, seed: int, infinite: float
+) -> None:
+    """Groups of ties that reach into the first `depth`, few levels, many infinities, later index first."""
+    random = np.random.default_rng(seed)
+    scores = random.integers(-levels, levels, (3, n)).astype(dtype)
+    scores[random.random((3, n)) < infinite] = -INF
+    scores[random.random((3, n)) < 0.001] = INF
+    found = rank(scores, depth=depth)
+    for row, order, end in zip(scores, found.order, found.end, strict=True):
+        whole = np.argsort(row, kind="stable")[::-1]
+        position = 0
+        while position < min(depth, n // 16):
+            stop = int((row >= row[whole[position]]).sum())
+            assert (end[position:stop] == stop).all()
+            np.testing.assert_array_equal(order[position:stop], whole[position:stop])
+            position = stop
+
+
+def test_three_finite_columns() -> None:
+    """64 x 6400: once never came back. Of the tied rest a place is as good as another."""
+    scores = np.full((64, 6400), -INF, np.float32)
+    scores[:, [5, 700, 6000]] = [3.0, 2.0, 1.0]
+    own = own_positives(np.arange(64), np.repeat(np.arange(64), 100))
+    value = recall(scores, own, k=100)
+    hidden = [100 - sum(100 * q <= c < 100 * q + 100 for c in (5, 700, 6000)) for q in range(64)]
+    for query, among in enumerate(hidden):
+        missed = np.prod([(6397 - 97 - j) / (6397 - j) for j in range(among)])
+        assert value[query] == pytest.approx(1.0 if among < 100 else 1 - missed, abs=1e-9)
+    share = recall_share(np.full((1, 6400), -INF, np.float32), Positives.from_lists([[3]]), k=40)
+    assert share[0] == pytest.approx(40 / 6400)
+
+
+S = np.random.default_rng(0).random((4, 8))
+LISTS = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
+
+
+def holed(value: float) -> np.ndarray:
+    out = S.copy()
+    out[2, 5] = value
+    return out
+
+
+@pytest.mark.parametrize(("value", "held"), [(np.nan, "NaN"), (INF, "infinity"), (-INF, "infinity")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda bad: semantic_map(bad, k=1),
+        lambda bad: collapse(bad),
+        lambda bad: ndcg(S, bad, k=2),
+        lambda bad: ncs(S, bad, k=2),
+        lambda bad: asp(S, bad),
+        lambda bad: asp_average(S, [S, bad]),
+        lambda bad: kendall_tau(S, bad),
+        lambda bad: coherent_score(S, bad, k=3),
+        lambda bad: semantic_recall(S, bad, k=2, m=2),
+        lambda bad: extension_images(bad, np.repeat(np.arange(4), 2), m=2),
+    ],
+)
+def test_refused_where_values_are_added_up(call, value: float, held: str) -> None:
+    with pytest.raises(InputError, match=f"holds {held}"):
+        call(holed(value))
+
+
+@pytest.mark.parametrize("value", [np.nan, INF, -INF])
+def test_mined_scores_are_finite(value: float) -> None:
+    with pytest.raises(InputError, match="NaN|infinity"):
+        mined_precision(holed(value), LISTS)
+
+
+def test_labels_whose_sums_overflow() -> None:
+    with pytest.raises(InputError, match="sums overflow -> scale it"):
+        ncs(S, S * 1e308, k=3)
+    with pytest.raises(InputError, match="use the linear gain"):
+        ndcg(S, S * 2000, k=3, gain="exponential")
+    with pytest.raises(InputError, match="one scale"):
+        asp_average(S, [S * 1e300, S])
+    assert np.isfinite(ndcg(S, S * 900, k=3, gain="exponential")).all()
+
+
+def test_a_similarity_file_may_leave_pairs_out_with_minus_infinity(tmp_path) -> None:
+    captions = make_captions([["a", "b"], ["c", "d"]])
+    matrix = np.array([[1.0, -INF, 0.5, -INF], [-INF, INF, 0.5, 2.0]], np.float32)
+    np.save(tmp_path / "s.npy", matrix)
+    np.testing.assert_array_equal(read_similarity(tmp_path / "s.npy", captions), matrix)
+    matrix[1, 2] = np.nan
+    np.save(tmp_path / "s.npy", matrix)
+    with pytest.raises(InputError, match="NaN for image 'i1', caption 'i1#0'"):
+        read_similarity(tmp_path / "s.npy", captions)

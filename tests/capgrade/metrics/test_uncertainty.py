@@ -1,0 +1,105 @@
+"""Intervals and paired tests: they cover, they keep their level, they see a difference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import permutation_test
+
+from capgrade.metrics.arrays import bootstrap, paired_test
+from capgrade.metrics.uncertainty import resampled_means, resampled_medians
+
+
+def test_interval_is_the_normal_one_for_a_mean():
+    values = np.random.default_rng(0).normal(0.3, 1.0, 4000)
+    found = bootstrap(values, samples=4000)
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert found.value == pytest.approx(values.mean())
+    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    random = np.random.default_rng(1)
+    covered = 0
+    for seed in range(200):
+        found = bootstrap(random.exponential(1.0, 150), level=0.9, samples=400, seed=seed)
+        covered += found.low <= 1.0 <= found.high
+    assert 0.82 <= covered / 200 <= 0.96
+
+
+def test_resampling_is_that_of_plain_indexing():
+    """Weights count how often a query is drawn: a mean over 3 queries has 10 possible values, all met."""
+    values = np.array([1.0, 10.0, 100.0])
+    possible = {(a + b + c) / 3 for a in values for b in values for c in values}
+    means = resampled_means(values, samples=3000)
+    assert {min(possible, key=lambda p: abs(p - m)) for m in means} == possible
+    assert all(min(abs(p - m) for p in possible) < 1e-9 for m in means)
+    assert means.mean() == pytest.approx(37, abs=2)
+
+
+def test_columns_see_the_same_draws_and_nan_is_left_out():
+    random = np.random.default_rng(2)
+    values = random.random((50, 2))
+    table = np.column_stack([values[:, 0], values[:, 0] + 1, np.where(values[:, 1] > 0.5, values[:, 0], np.nan)])
+    means = resampled_means(table, samples=50)
+    np.testing.assert_allclose(means[:, 1], means[:, 0] + 1)
+    assert bootstrap(table[:, 2]).value == pytest.approx(np.nanmean(table[:, 2]))
+
+
+def test_medians_are_of_drawn_ranks():
+    ranks = np.array([1.0, 1.0, 2.0, 9.0, 30.0])
+    drawn = resampled_medians(ranks, groups=np.arange(len(ranks)), samples=500)
+    assert set(drawn) <= set(ranks) and len(set(drawn)) >= 3
+
+
+@pytest.mark.parametrize("method", ["permutation", "bootstrap"])
+def test_paired_test_sees_a_difference_and_keeps_its_level(method):
+    random = np.random.default_rng(3)
+    base = random.random(300)
+    found = paired_test(base + 0.05 + 0.1 * random.standard_normal(300), base, method=method, samples=2000)
+    assert found.p_value < 0.01 and found.low > 0 and found.queries == 300
+    rejected = 0
+    for seed in range(100):
+        a, b = random.random((2, 80))
+        rejected += paired_test(a, b, method=method, samples=400, seed=seed).p_value <= 0.1
+    assert rejected <= 22
+    same = paired_test(base, base, method=method, samples=200)
+    assert same.p_value == 1.0 and same.difference == 0
+
+
+def test_permutation_agrees_with_scipy():
+    random = np.random.default_rng(4)
+    a, b = random.random((2, 40))
+    a = a + 0.1
+    ours = paired_test(a, b, samples=20_000).p_value
+    theirs = permutation_test(
+        (a, b), lambda x, y, axis: (x - y).mean(axis=axis), permutation_type="samples", n_resamples=20_000
+    ).pvalue
+    assert ours == pytest.approx(theirs, abs=0.015)
+
+
+def test_captions_of_one_image_are_drawn_together() -> None:
+    """Five captions of an image that say the same are worth one: the interval is that of the images, whatever NaN."""
+    random = np.random.default_rng(0)
+    by_image = random.random((40, 2))
+    by_image[3, 1] = np.nan
+    groups = random.permutation(np.repeat(np.arange(40), 5))
+    found = resampled_means(by_image[groups], samples=50, seed=2, groups=groups)
+    np.testing.assert_allclose(found, resampled_means(by_image, samples=50, seed=2))
+    ranks = random.integers(1, 99, 40).astype(float)
+    medians = resampled_medians(ranks[groups], groups=groups, samples=50, seed=2)
+    np.testing.assert_array_equal(medians, resampled_medians(ranks, groups=np.arange(40), samples=50, seed=2))
+
+
+def test_the_interval_of_captions_holds_the_truth_where_images_differ() -> None:
+    """200 worlds of 50 images with five captions each; the mean of the population is 0. Draws of captions hold it in
+    two thirds."""
+    held = 0
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(50), 5)
+        values = random.normal(size=50)[groups] + 0.5 * random.normal(size=250)
+        low, high = np.quantile(resampled_means(values, samples=200, groups=groups), (0.025, 0.975))
+        held += low <= 0 <= high
+    assert 180 <= held <= 200
