@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from capgrade import batches
+from capgrade.labels import batches
 from capgrade.labels.batches import Neighbours
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
