@@ -23,7 +23,6 @@ from capgrade.pipelines.agreement.read import read_judgements
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.mixture import FittedMixture
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.sbert_shared import shared, shared_map
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -39,7 +38,7 @@ def compare(captions: Captions, people: Judgements, learn: Captions | None = Non
         fitted = measure.fit(captions)
         if name == "people_shared" and learn is not None:
             fitted = _learnt(fitted, captions, learn)  # type: ignore[arg-type]
-        values[name] = pair_values(fitted, people.image, people.caption)
+        values[name] = fitted.pairs(people.image, people.caption)
     original = captions.owner[people.caption] == people.image
     found: dict[str, Any] = {name: coefficients(one, people, original) for name, one in values.items()}
     return {**found, "gain": _gain(values, people, ~original)}

@@ -1,5 +1,5 @@
-"""`capgrade shards` on corpora of several sizes, with values of all pairs and with exact tops and windows of a share of
-the captions, side by side: seconds and how they grow, pairs touched, peak memory; the samples against brute force.
+"""`capgrade shards` on corpora of several sizes, with values of all pairs and with windows of a share of the captions,
+side by side: seconds and how they grow, pairs touched, peak memory; the samples against brute force.
 
 The stage runs in a process of its own, whose largest resident set is read when it ends. Then random images are taken
 up again the slow way: whole rows of every measure, every sample chosen from them by sorting, and the values of what is
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from capgrade.benchmarks.scale_check import check
 from capgrade.benchmarks.scale_run import embeddings, run, store
-from capgrade.benchmarks.tops import exponent, part_of, rows_of
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.shards import read_shards
@@ -60,6 +62,28 @@ def bench(
     images = [size["images"] for size in sizes]
     grows = {way: exponent(images, [size[way]["seconds"] for size in sizes]) for way in ("all_pairs", "tops_and_share")}
     return {**largest, **sizes[-1]["all_pairs"], **encoding, "among": among, "sizes": sizes, "exponent": grows}
+
+
+def part_of(captions: Captions, share: float) -> Captions:
+    """The captions of a random share of the images, which stay in their order."""
+    if share == 1:
+        return captions
+    count = max(1, round(share * captions.n_images))
+    kept = np.zeros(captions.n_images, bool)
+    kept[np.random.default_rng(0).permutation(captions.n_images)[:count]] = True
+    table = captions.table.filter(pa.array(kept[captions.owner]))
+    return Captions(table.combine_chunks(), captions.split, captions.tokenizer, f"{share} of {captions.digest}")
+
+
+def rows_of(captions: Captions, part: Captions) -> np.ndarray:
+    """int64: where the captions of a part stand."""
+    row = {caption: k for k, caption in enumerate(captions.caption_ids)}
+    return np.array([row[caption] for caption in part.caption_ids])
+
+
+def exponent(images: Sequence[int], seconds: Sequence[float]) -> float:
+    """The slope of log seconds over log images, by least squares; NaN for one number of images."""
+    return float(np.polyfit(np.log(images), np.log(seconds), 1)[0]) if len(set(images)) > 1 else float("nan")
 
 
 def _measured(

@@ -1,5 +1,5 @@
-"""`capgrade shards --part` on a corpus too large to run whole: two parts by exact tops and windows of a share, and what
-all would take by them.
+"""`capgrade shards --part` on a corpus too large to run whole: two parts with windows of a share, and what all would
+take by them.
 
 Both parts fit the measures; the larger has about four times the images of the smaller. So the difference is the cost
 of images, and the rest that of fitting, which one run of all pays once.

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 
 from capgrade.pipelines.measures import MEASURES, Fitted, choose
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.unseen import Scorer, scorer_of_unseen
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
@@ -61,7 +60,7 @@ class MeasureVoice:
         return self.fitted.score(np.array([image]))[0]
 
     def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        return pair_values(self.fitted, image, caption)
+        return self.fitted.pairs(image, caption)
 
 
 def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresParams) -> list[MeasureVoice]:

@@ -20,7 +20,6 @@ from capgrade.pipelines.agreement.transfer import held, meanings
 from capgrade.pipelines.agreement.within import Within
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.mixture_weights import mix
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -132,7 +131,7 @@ def _refuse_files(people: Judgements, judgements: Path, pairs: Path | None, curv
 def _values(fitted: Any, people: Judgements, captions: Captions) -> np.ndarray:
     if isinstance(people, Within):
         return people.values(fitted, captions)
-    return pair_values(fitted, people.image, people.caption)
+    return fitted.pairs(people.image, people.caption)
 
 
 def _row(values: np.ndarray, people: Judgements, owner: np.ndarray) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.execution.blocks import joined, run_blocks
-from capgrade.pipelines.execution.job import Job, images_together
+from capgrade.pipelines.execution.job import BLOCK, Job
 from capgrade.pipelines.execution.nearest import SCORED, Nearest
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.sampled import TABLE, Sampled
@@ -92,8 +92,7 @@ class Source:
 
     @property
     def block_images(self) -> int:
-        some = self.params.windows.among != "all"
-        return self.params.block_images or images_together(self.captions.n_images, self.captions.n_captions, some)
+        return self.params.block_images or BLOCK
 
     def job(self, work: Path) -> Job:
         """For workers, who find the fitted measures and the keys in the work folder."""
@@ -224,7 +223,7 @@ def explained(manifest: dict[str, Any], images: int) -> str:
     all_pairs = images * manifest["n_captions"]
     every = "of all pairs, as windows of all captions need every value"
     if manifest["params"]["shards"]["windows"]["among"] != "all":
-        every = "of all pairs, as no other way is known or the captions are too few for one"
+        every = "of all pairs, as the measure has no search or the captions are too few for one"
     lines = []
     for name, scored in manifest["scored"].items():
         way = "without the value of every pair" if scored < all_pairs else every

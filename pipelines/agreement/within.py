@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import number, read_lines, whole_rows
@@ -49,7 +48,7 @@ class Within(Judgements):
 
 def _caption_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
     rows = np.arange(captions.n_captions)
-    return pair_values(fitted.regrouped(np.arange(len(rows) + 1), rows), given, asked)
+    return fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked)
 
 
 def _image_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -57,7 +56,7 @@ def _image_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.
     starts = np.cumsum(sizes) - sizes
     within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
     caption = captions.refs[np.repeat(captions.ref_ptr[asked], sizes) + within]
-    values = pair_values(fitted, np.repeat(given, sizes), caption)
+    values = fitted.pairs(np.repeat(given, sizes), caption)
     return np.asarray(np.add.reduceat(values, starts) / sizes)
 
 

@@ -16,15 +16,7 @@ from capgrade.pipelines.execution.tables import Batches, Tables
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.schemas.files import digest, open_arrow, write_arrow, write_json
 
-BLOCK = 64  # images together, where every caption is scored
-WIDE, MOST, FEWEST = 2560, 512, 64  # captions of the images together, and images; blocks, which workers share
-
-
-def images_together(n_images: int, n_captions: int, some: bool) -> int:
-    """Images of a block, a power of two. If only `some` captions are scored, products of bounds are most of the work,
-    and many rows at once make them cheap; if all are, their values take memory."""
-    wide = min(round(np.log2(WIDE * n_images / n_captions)), int(np.log2(n_images / FEWEST)))
-    return int(np.clip(2.0**wide, BLOCK, MOST)) if some else BLOCK
+BLOCK = 64  # images together
 
 
 @dataclass(frozen=True, kw_only=True)

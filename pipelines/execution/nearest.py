@@ -8,9 +8,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.execution.sampled import Sampled
 from capgrade.pipelines.execution.tables import Batches, Opened
-from capgrade.pipelines.measures.tops.every import Tops, no_tops
-from capgrade.pipelines.measures.tops.find import Finder
-from capgrade.pipelines.measures.tops.listed import listed_values
+from capgrade.pipelines.measures.tops import find_tops
 from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
 
 SCORED = "scored"  # the table that counts pairs: a column a measure, a row
@@ -25,22 +23,17 @@ class Nearest(Sampled):
         samples, keys = self._samples(images, opened.folder)
         assert isinstance(samples, SomeSamples)
         ties = self.ties(opened.folder)
-        finders = [opened.finder(name, ties) for name in self.measures]
-        tops = [_tops(find, images, self.plan.top) for find in finders]
+        fitted = [opened.fitted[name] for name in self.measures]
+        tops = [find_tops(measure, images, self.plan.top, ties) for measure in fitted]
         listed = samples.listed(keys, np.stack([one.rows for one in tops]))
-        values = np.empty((len(finders), len(listed.rows)), np.float32)
-        for m, (find, one) in enumerate(zip(finders, tops, strict=True)):
-            values[m] = listed_values(find, images, listed.ptr, listed.rows)
+        values, image = np.empty((len(fitted), len(listed.rows)), np.float32), np.repeat(images, np.diff(listed.ptr))
+        for m, (measure, one) in enumerate(zip(fitted, tops, strict=True)):
+            values[m] = measure.pairs(image, listed.rows)
             _put(listed, m, one.rows, one.values, values[m])
         samples.offer_listed(keys, listed, values)
         scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}
         table = self.table(images, opened.folder, samples.kept_of(keys))
         return {**table, SCORED: pa.RecordBatch.from_pydict({name: [count] for name, count in scored.items()})}
-
-
-def _tops(find: Finder, images: np.ndarray, k: int) -> Tops:
-    """No pair is scored where none is wanted."""
-    return find.tops(images, k) if k else no_tops(len(images))
 
 
 def _put(found: Listed, m: int, rows: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:

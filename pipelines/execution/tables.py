@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.measures import Fitted
-from capgrade.pipelines.measures.tops.find import Finder, finder
-from capgrade.schemas.ties import Ties
 
 Batches = dict[str, pa.RecordBatch]  # by table name
 
@@ -23,13 +21,6 @@ class Opened:
 
     fitted: Mapping[str, Fitted]
     folder: Path
-    _finders: dict[str, Finder] = field(default_factory=dict)
-
-    def finder(self, name: str, ties: Ties) -> Finder:
-        """What finds the captions of highest relevance by a measure, made once."""
-        if name not in self._finders:
-            self._finders[name] = finder(self.fitted[name], ties)
-        return self._finders[name]
 
 
 class Tables(Protocol):

@@ -15,6 +15,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
+BLOCK = 64  # single pairs of an image that are worth a call of their own
 
 
 class Fitted(Protocol):
@@ -25,6 +26,10 @@ class Fitted(Protocol):
 
         `images` are int64 image numbers of the fitted captions; `captions` int64 caption rows, None for all.
         """
+        ...
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """The same of single pairs, float32 [n], from image numbers and caption rows int64 [n]."""
         ...
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
@@ -57,6 +62,18 @@ class ArrayState(ABC):
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`."""
 
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`, for measures that score any rows: a few images at a time with all captions of theirs, the
+        more images the fewer pairs each has."""
+        some, ptr, order = by_image(images)
+        values, together = np.empty(len(captions), np.float32), max(1, BLOCK * len(some) // max(len(captions), 1))
+        for at in range(0, len(some), together):
+            block = some[at : at + together]
+            asked = order[ptr[at] : ptr[at + len(block)]]
+            rows, column = np.unique(captions[asked], return_inverse=True)
+            values[asked] = self.score(block, rows)[np.searchsorted(block, images[asked]), column]
+        return values
+
     def save(self, folder: Path) -> None:
         """Write each array as `.npy` and the other fields as `scalars.json`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,6 +105,13 @@ class ArrayState(ABC):
             for path in sorted(folder.glob("*.npy"))
         }
         return cls(**scalars, **arrays)
+
+
+def by_image(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different ones of image numbers int64 [n], rising; where the pairs of each start in the order that brings
+    them together, int64 [different + 1]; and that order, int64 [n]."""
+    some, counts = np.unique(images, return_counts=True)
+    return some, np.append(0, np.cumsum(counts)), np.argsort(images, kind="stable")
 
 
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

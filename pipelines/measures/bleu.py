@@ -63,14 +63,6 @@ class FittedBleu(ArrayState):
         self.leave_out_self(images, captions, out)
         return out
 
-    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] with image images[b], own ones counted."""
-        values = np.empty(len(rows), np.float32)
-        kernel.score_listed(
-            ptr, rows, *self.fold(images), *self._rows, self.order, self.length_class, self.k, values
-        )  # fmt: skip
-        return values
-
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; references are folded once for all chunks."""
         folded = self.fold(images)

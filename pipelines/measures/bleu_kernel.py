@@ -137,16 +137,6 @@ def score_some(images, captions, start, used, grams, most, factor, ptr, gram, co
             out[b, column] = _score_pair(captions[column], grams[room], most[room], factor[b], *args)
 
 
-@njit(parallel=True, cache=True)
-def score_listed(first, captions, start, used, grams, most, factor, ptr, gram, count, order, length_class, k, out):
-    """Captions captions[first[b] : first[b + 1]] of image b, into out float32 [len(captions)]."""
-    for b in prange(first.shape[0] - 1):
-        room = slice(start[b], start[b] + used[b])
-        for x in range(first[b], first[b + 1]):
-            args = (ptr, gram, count, order, length_class, k)
-            out[x] = _score_pair(captions[x], grams[room], most[room], factor[b], *args)
-
-
 @njit(cache=True)
 def leave_out_self(
     images, own, ref_ptr, refs, ptr, gram, count, words, lengths, precision, order, length_class, k, out

@@ -22,7 +22,7 @@ import numpy as np
 from capgrade.pipelines.measures import cider_kernel as kernel
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.cider_kernel import Folded, Found, Postings, Ranked, Rows
-from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, commonness, inverse_norms, length_penalty, postings
+from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, inverse_norms, length_penalty, postings
 from capgrade.pipelines.measures.ngrams import (
     MAX_ORDER,
     DocumentFrequencies,
@@ -227,7 +227,7 @@ def index(
     inv_norm = inverse_norms(ngrams, row, idf, captions.n_captions)
     length_class, penalty = length_penalty(ngrams.words, form.sigma)
     chunk = np.arange(captions.n_captions) // CHUNK
-    by_length = np.lexsort((commonness(ngrams, row, idf, inv_norm), length_class, chunk))
+    by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
     cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)

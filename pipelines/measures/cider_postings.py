@@ -8,7 +8,6 @@ import numpy as np
 
 from capgrade.pipelines.measures.ngrams import MAX_ORDER, Ngrams
 
-COMMON_SHARE = 1 / 64  # of the captions
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 LARGEST = 2**63 - 1  # whole number that postings are sorted by
 
@@ -29,17 +28,6 @@ def inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions: 
     cell = row * MAX_ORDER + ngrams.order[ngrams.gram]
     norm = np.sqrt(np.bincount(cell, squares, n_captions * MAX_ORDER)).reshape(-1, MAX_ORDER)
     return np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
-
-
-def commonness(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, inv_norm: np.ndarray) -> np.ndarray:
-    """float64 [n_captions]: how much of a caption's unit vectors is in common n-grams. Only the speed of tops, which
-    skip runs of captions without much of them, hangs on it."""
-    common = np.bincount(ngrams.gram, minlength=len(idf)) > COMMON_SHARE * len(inv_norm)
-    some = common[ngrams.gram]
-    grams, rows = ngrams.gram[some], row[some]
-    squares = (ngrams.count[some] * idf[grams] * inv_norm[rows, ngrams.order[grams]]) ** 2
-    cells = np.bincount(rows * MAX_ORDER + ngrams.order[grams], squares, len(inv_norm) * MAX_ORDER)
-    return np.sqrt(cells).reshape(-1, MAX_ORDER).sum(1)
 
 
 def postings(

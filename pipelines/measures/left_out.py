@@ -6,12 +6,10 @@ import dataclasses
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import Fitted, Measure, own_pairs
+from capgrade.pipelines.measures.base import Fitted, Measure
 from capgrade.pipelines.measures.imported import FittedImported
 from capgrade.pipelines.measures.judged import FittedJudged
 from capgrade.pipelines.measures.mixture import FittedMixture
-from capgrade.pipelines.measures.pairs import BLOCK, pair_values
-from capgrade.pipelines.measures.tops.every import LeavesOut
 from capgrade.schemas.captions import Captions
 
 
@@ -27,21 +25,8 @@ def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:
         return None
     values = np.full(captions.n_captions, np.nan, np.float32)
     others = np.flatnonzero(np.diff(captions.ref_ptr)[captions.owner] > 1)
-    if isinstance(fitted, LeavesOut):
-        _put(fitted, np.flatnonzero(np.diff(captions.ref_ptr) > 1), values)
-    else:
-        values[others] = pair_values(fitted, captions.owner[others], others)
+    values[others] = fitted.pairs(captions.owner[others], others)
     return values
-
-
-def _put(fitted: LeavesOut, images: np.ndarray, values: np.ndarray) -> None:
-    """The own pairs of these images, a block at a time, without scoring the pairs beside them."""
-    for at in range(0, len(images), BLOCK):
-        block = images[at : at + BLOCK]
-        rows, own = own_pairs(fitted.ref_ptr, fitted.refs, block)
-        out = np.empty((len(block), len(own)), np.float32)
-        fitted.leave_out_self(block, own, out)
-        values[own] = out[rows, np.arange(len(own))]
 
 
 def _leaving_out(fitted: Fitted) -> Fitted | None:

@@ -28,6 +28,10 @@ class FittedMixture:
         """Weighted sum of the parts, float32 [len(images), n_captions or len(captions)]."""
         return self.summed(part.score(images, captions) for part in self.parts.values())
 
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.summed(part.pairs(images, captions) for part in self.parts.values())
+
     def summed(self, values: Iterable[np.ndarray]) -> np.ndarray:
         """Weighted sum, float32, of float32 arrays of one shape, one for each part in their order: `chunks` multiplies
         and adds, and so rounds, in the same order."""

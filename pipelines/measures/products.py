@@ -16,7 +16,7 @@ ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs ca
 @njit(cache=True)
 def grouped(vectors, size):
     """Side by side in groups of `size`, float32 [groups x d, size], from float32 [n, d]; zeros fill the last group up.
-    `multiply` takes groups of ROWS, `add_products` of SIDE."""
+    `multiply` takes groups of ROWS."""
     n, d = vectors.shape
     out = np.zeros(((n + size - 1) // size * d, size), np.float32)
     for q in range(n):

@@ -15,7 +15,6 @@ import numpy as np
 from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.listed_products import listed
 from capgrade.pipelines.measures.products import ONE, grouped, largest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
@@ -59,12 +58,6 @@ class FittedSbert(ArrayState):
             if self.leave_out:
                 self.leave_out_self(images, rows, out[:, : len(rows)])
             yield
-
-    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] to image images[b], own ones among the references."""
-        out = np.empty(len(rows), np.float32)
-        in_threads(listed, len(images), *self.queries(images), self.embeddings, ptr, rows, out)
-        return out
 
     def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
         """Put own pairs, without the caption among its references, into a block whose columns are these captions."""

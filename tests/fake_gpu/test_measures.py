@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.measures import choose, embeddings, on_device
-from capgrade.pipelines.measures.tops.find import finder
+from capgrade.pipelines.measures.tops import find_tops
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
+from tests.pipelines.measures.same import ties
 from tests.pipelines.measures.test_on_device import FORMS
-from tests.pipelines.measures.tops.same import ties
 
 
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=str)
@@ -40,7 +40,7 @@ def test_tops_are_selected_on_the_device(name: str, monkeypatch: pytest.MonkeyPa
     captions = make_captions(random_sets(20, seed=8, least=2))
     fitted, images = choose([name], MeasuresParams())[name].fit(captions), np.arange(20)
     with FakeGpu():
-        found = finder(on_device.on_device(fitted, DEVICE), ties(captions.n_captions)).tops(images, 6)
+        found = find_tops(on_device.on_device(fitted, DEVICE), images, 6, ties(captions.n_captions))
     values = fitted.score(images)
     assert np.abs(found.values - np.sort(values, axis=1)[:, :-7:-1]).max() < 1e-5
     assert np.abs(np.take_along_axis(values, found.rows, 1) - found.values).max() < 1e-5

@@ -9,18 +9,23 @@ pair costs what its common words cost. Words are the caption's tokens, normalise
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.base import ArrayState, leaves_out
+from capgrade.pipelines.measures.base import ArrayState, by_image, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.meteor import kernel
+from capgrade.pipelines.measures.meteor import kernel, tops_kernel
 from capgrade.pipelines.measures.meteor.data import read_lexicon
 from capgrade.pipelines.measures.meteor.index import Index, build_index
+from capgrade.pipelines.measures.meteor.tops import bound_index
+from capgrade.pipelines.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
+from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.ties import Ties
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,38 @@ class FittedMeteor(ArrayState):
         kernel.score(images, columns, *self.arrays, out)
         return out
 
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        some, ptr, order = by_image(images)
+        values = np.empty(len(captions), np.float32)
+        kernel.score_listed(some, ptr, captions[order], *self.arrays, values)
+        out = np.empty_like(values)
+        out[order] = values
+        return out
+
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
+        """As `Searches.tops`: by the bounds of `tops_kernel`, where the captions are few words enough for them."""
+        if self._longest > tops_kernel.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
+            return every_pair(self, images, k, ties)
+        rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
+        pairs = np.zeros(len(images), np.int64)
+        found = ties.images[images], ties.captions, rows, values, pairs
+        tops_kernel.tops(get_num_threads(), images, *self.arrays, self.bounds, *found)
+        return sorted_tops(images, rows, values, pairs, k, ties)
+
+    @cached_property
+    def bounds(self) -> tops_kernel.BoundIndex:
+        return bound_index(self)
+
+    @property
+    def _longest(self) -> int:
+        return int(np.diff(self.ptr).max(initial=0))
+
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, bool, Index, int]:
         """What the kernels take: references, whether a caption is left out of its own, index, words of the longest."""
-        longest = max(int(np.diff(self.ptr).max(initial=0)), 1)
         index = Index(*(getattr(self, name) for name in Index._fields))
-        return self.ref_ptr, self.refs, self.leave_out, index, longest
+        return self.ref_ptr, self.refs, self.leave_out, index, max(self._longest, 1)
 
 
 class Meteor:

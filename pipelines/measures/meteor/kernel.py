@@ -288,7 +288,7 @@ def score(images, captions, ref_ptr, refs, leave_out, index, longest, out):
 
 
 @njit(parallel=True, cache=True)
-def listed(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
+def score_listed(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
     """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], into out float32 [len(rows)]."""
     for b in prange(images.shape[0]):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)

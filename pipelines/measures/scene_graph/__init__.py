@@ -61,12 +61,6 @@ class FittedSceneGraph(ArrayState):
                 self.leave_out_self(images, np.arange(first, last), out)
             yield
 
-    def listed(self, images: np.ndarray, ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """float32 [len(rows)]: captions rows[ptr[b] : ptr[b + 1]] with image images[b], own ones counted."""
-        values = np.empty(len(rows), np.float32)
-        kernel.score_listed(images, ptr, rows, *self.rows, self.beta2, values)
-        return values
-
     def _run(self, images: np.ndarray, first: int, last: int, column: int, out: np.ndarray) -> None:
         postings = (self.post_ptr, self.post_caption, self.post_weight)
         kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, column, out)

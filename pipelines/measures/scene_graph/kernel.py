@@ -106,15 +106,6 @@ def score_some(images, captions, ref_ptr, refs, ptr, tuples, weight, total, beta
             out[b, column] = _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
 
 
-@njit(parallel=True, cache=True)
-def score_listed(images, first, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
-    """Captions captions[first[b] : first[b + 1]] of image images[b], into out float32 [len(captions)]."""
-    for b in prange(images.shape[0]):
-        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
-        for x in range(first[b], first[b + 1]):
-            out[x] = _score_pair(captions[x], merged, best, image_total, ptr, tuples, weight, total, beta2)
-
-
 @njit(cache=True)
 def leave_out_self(rows, own, images, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
     """Own pairs, each caption with the other references of its image."""

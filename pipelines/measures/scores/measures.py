@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.sbert import Sbert
 from capgrade.pipelines.measures.scene_graph import SceneGraph
 from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
@@ -89,7 +88,7 @@ def _own_pairs(fitted: ArrayState, corpus: Corpus) -> Scored:
     """A fitted measure of each candidate with its own references."""
     owner = corpus.given.owner
     refs = np.arange(len(owner), len(corpus.given.texts))
-    return averaged(pair_values(fitted.regrouped(corpus.given.ref_ptr, refs), owner, np.arange(len(owner))))
+    return averaged(fitted.regrouped(corpus.given.ref_ptr, refs).pairs(owner, np.arange(len(owner))))
 
 
 MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.measures.ngrams import document_frequencies
-from capgrade.pipelines.measures.tops.find import finder
-from capgrade.pipelines.measures.tops.listed import listed_values
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import ties
 
 NAMES = ("cider", "cider_plain", "rouge_l", "bleu", "both")
 
@@ -54,11 +51,6 @@ def test_a_pair_has_the_same_bits_among_other_captions(
     columns = np.flatnonzero(np.isin(whole.owner, some))
     for name in NAMES:
         assert np.array_equal(values(whole, name, params)[some][:, columns], values(part, name, params)), name
-    for name in ("cider", "cider_plain"):  # singly too
-        find = finder(choose([name], params)[name].fit(whole), ties(whole.n_captions))
-        ptr = np.arange(len(some) + 1) * len(columns)
-        found = listed_values(find, some, ptr, np.tile(columns, len(some)))
-        assert np.array_equal(found.reshape(len(some), -1), values(part, name, params)), name
 
 
 def test_without_given_frequencies_values_move() -> None:

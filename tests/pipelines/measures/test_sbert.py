@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.measures import embeddings, listed_products, products
+from capgrade.pipelines.measures import embeddings, products
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -56,29 +56,12 @@ def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) ->
     for k in range(d):  # a product of two float32 is whole in a float64, where the sum is rounded far below a float32
         sums = (sums + np.multiply.outer(queries[:, k].astype(float), rows[:, k])).astype(np.float32)
     expected = np.maximum(np.maximum.reduceat(sums, start[:-1], axis=0), -1)
-    found, some = np.empty((9, n), np.float32), np.sort(rng.choice(n, (n + 1) // 2, replace=False))
+    found = np.empty((9, n), np.float32)
     products.largest(0, n, products.grouped(queries, ROWS), start, rows, found)
     np.testing.assert_allclose(found, expected, atol=1e-7)  # where the float64 had to be rounded too
-    ptr, listed = np.arange(10) * len(some), np.empty(9 * len(some), np.float32)
-    listed_products.listed(0, 9, queries, start, rows, ptr, np.tile(some, 9), listed)
-    np.testing.assert_array_equal(listed.reshape(9, -1), found[:, some])
     alone = np.empty((9, 1), np.float32)
     products.largest(0, 1, products.grouped(queries, ROWS), start, rows[n - 1 :], alone)
     np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
-
-
-def test_long_lists_in_any_order() -> None:
-    rng = np.random.default_rng(0)
-    queries, rows = (rng.normal(size=(n, 20)).astype(np.float32) for n in (24, 50))
-    start, sizes = np.array([0, 5, 6, 24]), np.array([3000, 0, 7])  # of several parts on average, none, and fewer
-    some, ptr, found = rng.integers(0, 50, 3007), np.concatenate([[0], np.cumsum(sizes)]), np.empty(3007, np.float32)
-    queries, rows = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (queries, rows))
-    listed_products.listed(0, 3, queries, start, rows, ptr, some, found)
-    expected = np.maximum.reduceat(queries.astype(float) @ rows.T.astype(float), start[:-1])
-    np.testing.assert_allclose(found, expected[np.repeat(np.arange(3), sizes), some], atol=3e-7)
-    all_of = np.empty((3, 50), np.float32)
-    products.largest(0, 50, products.grouped(queries, ROWS), start, rows, all_of)
-    np.testing.assert_array_equal(found, all_of[np.repeat(np.arange(3), sizes), some])
 
 
 def test_the_embedded_model_knows_what_captions_mean() -> None:

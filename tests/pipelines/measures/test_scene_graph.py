@@ -207,12 +207,11 @@ def test_agrees_with_people_better_than_spice(coco: Captions) -> None:
     """On 1,000 images of COCO: published SPICE has 0.728 over all judged pairs, 0.536 on non-original ones (of all
     5,000 images)."""
     from capgrade.pipelines.agree import read_judgements
-    from capgrade.pipelines.measures.pairs import pair_values
 
     people = read_judgements(DATA / "coco" / "cxc_sits_test.csv", coco)
     some = np.isin(people.image, np.arange(0, 5000, 5))
     people = type(people)(people.image[some], people.caption[some], people.score[some])
-    values = pair_values(SceneGraph(SceneGraphParams()).fit(coco), people.image, people.caption)
+    values = SceneGraph(SceneGraphParams()).fit(coco).pairs(people.image, people.caption)
     other = coco.owner[people.caption] != people.image
     assert np.corrcoef(values, people.score)[0, 1] > 0.728
     assert np.corrcoef(values[other], people.score[other])[0, 1] > 0.536

@@ -11,7 +11,6 @@ import pytest
 
 from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.measures import spice
-from capgrade.pipelines.measures.pairs import pair_values
 from capgrade.pipelines.measures.spice import FittedSpice, Spice, read_scores
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
@@ -101,7 +100,7 @@ def test_cache_folder_and_saved_state(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_java(folder, monkeypatch, fault="assert len(answer) == 3")
     judged = Judgements(np.array([1, 0, 1]), np.array([0, 4, 3]), np.array([1.0, 2.0, 3.0]))
-    values = pair_values(fitted(), judged.image, judged.caption)
+    values = fitted().pairs(judged.image, judged.caption)
     np.testing.assert_array_equal(values, np.array(expected(False), np.float32)[judged.image, judged.caption])
 
 

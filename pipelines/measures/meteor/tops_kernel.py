@@ -17,8 +17,7 @@ from numba import prange
 from capgrade.pipelines.measures.meteor.align import module_of, reference_place, reference_words
 from capgrade.pipelines.measures.meteor.bound import ALPHA, BETA, GAMMA
 from capgrade.pipelines.measures.meteor.kernel import find_hits, fold, forget, limit, new_room, score_reference
-from capgrade.pipelines.measures.tops.heap import BLOCK, push
-from capgrade.pipelines.measures.tops.levels import lower
+from capgrade.pipelines.measures.tops import BLOCK, push
 from capgrade.schemas.compiled import njit
 
 LANES = 8  # sums
@@ -29,6 +28,8 @@ UNIT = QUARTER / 5
 MOST_WORDS = 800  # of a caption
 FULL = 15 * MOST_WORDS  # of a sum: what no caption weighs more than; with 63 for each of its words less than 2^16
 LEAST = np.float32(0.599)  # less than the least weight of a stage
+STEP = np.float32(0.9)  # from one level of bounds to the next
+LOWEST = np.float32(0.01)  # the last level but 0
 TINY = np.float32(1e-6)  # less than any weight but 0
 SLACK = np.float32(1 + 2**-12)  # bounds and values are a few roundings of float32 each
 
@@ -212,6 +213,14 @@ def _value(c, least, aligns, im, index, ix, room, work):
 
 
 @njit(cache=True)
+def _lower(level, heap, size):
+    """The next level of bounds, float32: no lower than the worst of a heap that is full. Captions are taken from the
+    highest level down, until the worst of the best is above the next."""
+    level = level * STEP if level > LOWEST else np.float32(0)
+    return max(level, heap[0]) if size == heap.shape[0] else level
+
+
+@njit(cache=True)
 def _best(im, index, ix, room, work, heap, rows, seed, keys):
     """The best captions into the heap; how many captions were aligned."""
     level, n, valued = np.float32(1), 0, 0
@@ -236,7 +245,7 @@ def _best(im, index, ix, room, work, heap, rows, seed, keys):
                         some[j] = -1
         if n == heap.shape[0] and heap[0] >= level or level == 0:
             return valued
-        level = lower(level, heap, n)
+        level = _lower(level, heap, n)
 
 
 @njit(cache=True)

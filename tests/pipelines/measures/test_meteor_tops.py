@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,14 +14,11 @@ from capgrade.pipelines.measures.meteor.bound import closer_bound
 from capgrade.pipelines.measures.meteor.data import kept_lexicon
 from capgrade.pipelines.measures.meteor.index import build_index
 from capgrade.pipelines.measures.meteor.kernel import find_hits, fold, new_room
-from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.find import EveryPair, finder
-from capgrade.pipelines.measures.tops.listed import listed_values
-from capgrade.pipelines.measures.tops.meteor import MeteorTops
+from capgrade.pipelines.measures.tops import every_pair
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeteorParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import assert_same, ties
+from tests.pipelines.measures.same import assert_same, ties
 
 # Stems, synonyms, paraphrases of one word and of several, function words among them
 PHRASES = [
@@ -51,20 +50,17 @@ def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
 @given(st.integers(8, 30), st.integers(0, 10_000), st.integers(1, 12), st.booleans(), st.sampled_from([12, 30, 70]))
 def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, words: int) -> None:
     fitted = fit(english_sets(images, seed, words), left_out)
-    find, n = finder(fitted, ties(len(fitted.ptr) - 1)), len(fitted.ptr) - 1
-    assert isinstance(find, MeteorTops)
-    some = np.arange(0, images, 2)
-    assert_same(find, n, some, k)
-    rows = np.sort(np.random.default_rng(seed).permutation(n)[:15])
-    found = listed_values(find, some, len(rows) * np.arange(len(some) + 1), np.tile(rows, len(some)))
-    assert found.tobytes() == np.ascontiguousarray(fitted.score(some)[:, rows]).tobytes()
+    n, some = len(fitted.ptr) - 1, np.arange(0, images, 2)
+    assert_same(fitted, n, some, k)
+    image, row = np.random.default_rng(seed).integers([images, n], size=(50, 2)).T
+    assert fitted.pairs(image, row).tobytes() == fitted.score(np.arange(images))[image, row].tobytes()
 
 
 def test_images_that_nothing_matches() -> None:
     """All other values are 0: equal ones come by their hashes."""
     sets = [["zzz yyy", "xxx"], *english_sets(30, seed=1, words=9)[2:]]
     fitted = fit(sets)
-    found = MeteorTops(fitted, ties(fitted)).tops(np.array([0]), 6)
+    found = fitted.tops(np.array([0]), 6, ties(fitted))
     hashes = ties(fitted).of(np.array([0]), np.arange(len(fitted.refs))[None])[0]
     assert set(found.rows[0, :2]) == {0, 1}
     assert found.rows[0, 2:].tolist() == (2 + np.argsort(hashes[2:])[:4]).tolist()
@@ -73,7 +69,7 @@ def test_images_that_nothing_matches() -> None:
 
 def test_more_captions_than_there_are() -> None:
     fitted = fit(random_sets(12, seed=4))
-    assert_same(finder(fitted, ties(fitted)), len(fitted.ptr) - 1, np.arange(12), 500)
+    assert_same(fitted, len(fitted.ptr) - 1, np.arange(12), 500)
 
 
 def test_captions_of_many_words() -> None:
@@ -81,7 +77,7 @@ def test_captions_of_many_words() -> None:
     sets = english_sets(20, seed=5, words=30)
     sets[3][0], sets[4][0] = " ".join(ENGLISH * 2), "a big house " * 25
     fitted = fit(sets)
-    assert_same(finder(fitted, ties(fitted)), len(fitted.ptr) - 1, np.arange(2, 7), 5)
+    assert_same(fitted, len(fitted.ptr) - 1, np.arange(2, 7), 5)
 
 
 def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
@@ -89,8 +85,9 @@ def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
     sets = english_sets(20, seed=5, words=30)
     words = "current emergencies emergency events news now pressing relevant timeliness urgency "
     sets[3][0], sets[4][0] = "topical and urgent subjects of major importance " * 129, words * 80
-    assert isinstance(finder(fit(sets[:3]), ties(20)), MeteorTops)
-    assert isinstance(finder(fit(sets), ties(20)), EveryPair)
+    few, many = fit(sets[4:]), fit(sets)
+    assert (few.tops(np.arange(3), 2, ties(few)).pairs < len(few.refs)).all()
+    assert (many.tops(np.arange(3), 2, ties(many)).pairs == len(many.refs)).all()
 
 
 @settings(max_examples=15, deadline=None)
@@ -124,14 +121,15 @@ def meteor_of_coco(coco: Captions) -> FittedMeteor:
 @pytest.mark.parametrize("k", [1, 64])
 def test_real_captions_have_the_same_tops_with_few_pairs(meteor_of_coco: FittedMeteor, k: int) -> None:
     n = len(meteor_of_coco.ptr) - 1
-    pairs = assert_same(finder(meteor_of_coco, ties(n)), n, np.arange(0, 5000, 400), k)
+    pairs = assert_same(meteor_of_coco, n, np.arange(0, 5000, 400), k)
     assert pairs.mean() < n / 40
 
 
 def test_bounds_that_are_too_low_would_be_seen(meteor_of_coco: FittedMeteor) -> None:
     """The comparison can fail: with references and captions said to be heavier than they are, some tops differ."""
-    broken, images = MeteorTops(meteor_of_coco, ties(meteor_of_coco)), np.arange(0, 5000, 400)
-    heavy = broken.index._replace(kind_weight=9 * broken.index.kind_weight)
-    object.__setattr__(broken, "__dict__", {**broken.__dict__, "index": heavy})
-    full = every_pair(meteor_of_coco, images, 16, ties(len(meteor_of_coco.ptr) - 1))
-    assert not np.array_equal(broken.tops(images, 16).rows, full.rows)
+    images, same = np.arange(0, 5000, 400), ties(meteor_of_coco)
+    heavy = meteor_of_coco.bounds._replace(kind_weight=9 * meteor_of_coco.bounds.kind_weight)
+    broken = dataclasses.replace(meteor_of_coco)
+    broken.__dict__["bounds"] = heavy
+    full = every_pair(meteor_of_coco, images, 16, same)
+    assert not np.array_equal(broken.tops(images, 16, same).rows, full.rows)

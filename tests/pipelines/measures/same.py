@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.find import Finder
+from capgrade.pipelines.measures import Fitted
+from capgrade.pipelines.measures.tops import every_pair, find_tops
 from capgrade.schemas.ties import Ties
 
 MOST = 6000  # images
@@ -20,9 +20,9 @@ def ties(of: Any) -> Ties:
     return Ties(*(random.integers(2**64, size=size, dtype=np.uint64) for size in (MOST, n)))
 
 
-def assert_same(find: Finder, n_captions: int, images: np.ndarray, k: int) -> np.ndarray:
+def assert_same(fitted: Fitted, n_captions: int, images: np.ndarray, k: int) -> np.ndarray:
     """The same captions and bits; how many pairs of each image were scored."""
-    found, full = find.tops(images, k), every_pair(find.fitted, images, k, ties(n_captions))
+    found, full = (way(fitted, images, k, ties(n_captions)) for way in (find_tops, every_pair))
     np.testing.assert_array_equal(found.rows, full.rows)
     assert found.values.tobytes() == full.values.tobytes()
     return found.pairs

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 import torch
@@ -12,13 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from capgrade.pipelines.measures import choose, on_device
-from capgrade.pipelines.measures.tops import named
-from capgrade.pipelines.measures.tops.every import every_pair
-from capgrade.pipelines.measures.tops.find import EveryPair, Selects, finder
-from capgrade.pipelines.measures.tops.selected import select
+from capgrade.pipelines.measures.selected import select
+from capgrade.pipelines.measures.tops import Searches, every_pair, find_tops
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
-from tests.pipelines.measures.tops.same import ties
+from tests.pipelines.measures.same import ties
 from tests.pipelines.sampling.test_offering import WORD, splitmix
 
 few = st.sampled_from([-1.5, -0.25, -0.0, 0.0, 1e-40, 0.25, 3.0, float("inf"), -float("inf")])
@@ -53,7 +49,7 @@ def test_all_pairs_decide_what_half_of_a_hash_does_not() -> None:
     captions = make_captions([["a cat", "a dog"], ["a cat", "a cat"], ["a cat", "a cat"]])
     moved = on_device._moved(choose(["rouge_l"], MeasuresParams())["rouge_l"].fit(captions), torch.device("cpu"))
     same = ties(6)._replace(captions=np.zeros(6, np.uint64))
-    assert finder(moved, same).tops(np.arange(3), 3).rows.tolist() == [[0, 1, 2], [0, 2, 3], [0, 2, 3]]
+    assert find_tops(moved, np.arange(3), 3, same).rows.tolist() == [[0, 1, 2], [0, 2, 3], [0, 2, 3]]
 
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
@@ -65,26 +61,12 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 def test_equals_all_pairs_of_its_form(name: str, left_out: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "CHUNK", 16)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 16)
-    monkeypatch.setattr("capgrade.pipelines.measures.tops.every.CHUNK", 16)
+    monkeypatch.setattr("capgrade.pipelines.measures.tops.CHUNK", 16)
     captions = make_captions([*random_sets(14, seed=5, least=2), ["", "a cat"], ["a cat", "a cat"]])
     params = MeasuresParams(**{name: {"self_reference": left_out}})
     moved = on_device._moved(choose([name], params)[name].fit(captions), torch.device(device))
-    find, images = finder(moved, ties(captions.n_captions)), np.array([3, 15, 0, 14])
-    assert isinstance(find, EveryPair) and isinstance(moved, Selects)
+    images, same = np.array([3, 15, 0, 14]), ties(captions.n_captions)
+    assert isinstance(moved, Searches)
     for k in (1, 5, captions.n_captions, captions.n_captions + 3):
-        mine, full = find.tops(images, k), every_pair(moved, images, k, ties(captions.n_captions))
+        mine, full = find_tops(moved, images, k, same), every_pair(moved, images, k, same)
         assert np.array_equal(mine.rows, full.rows) and np.array_equal(mine.values, full.values)
-
-
-@pytest.mark.parametrize("parts", [("cider", "rouge_l"), ("rouge_l", "sbert")])
-def test_a_mixture_with_parts_on_a_device_is_scored_in_full(parts: tuple[str, str]) -> None:
-    """Values of single pairs are the processor's there, and have other bits."""
-    captions = make_captions(random_sets(60, seed=4, least=2))
-    params = MeasuresParams(mixtures={"m": dict(zip(parts, (0.1, 1.0), strict=True))})
-    moved = on_device._moved(choose(["m"], params)["m"].fit(captions), torch.device("cpu"))
-    images = np.arange(0, 60, 7)
-    with patch.multiple(named, LEAST=named.NAMED, PAYS={}):
-        mine = finder(moved, ties(captions.n_captions)).tops(images, 3)
-    full = every_pair(moved, images, 3, ties(captions.n_captions))
-    assert np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
-    assert (mine.pairs == captions.n_captions).all()
