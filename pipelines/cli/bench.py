@@ -146,9 +146,7 @@ def bench_scale(
         Path | None, typer.Option(help="Stand-in embeddings of `bench corpus`, if encoding would take too long.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Keep the shards of all pairs here.")] = None,
-    among: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the captions that windows draw from.")
-    ] = 0.01,
+    among: Annotated[float, typer.Option(min=0, max=1, help="Share of the captions that windows draw from.")] = 0.01,
     parts: Annotated[
         int | None,
         typer.Option(
