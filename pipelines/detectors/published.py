@@ -18,8 +18,7 @@ from capgrade.pipelines.detectors.conventions import CONVENTIONS
 from capgrade.pipelines.detectors.layouts import BESIDE, CELL_ANCHORS, LAYOUTS, Layout
 from capgrade.pipelines.detectors.rpn import make_anchors, make_exact_anchors
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pickles import read_pickle
-from capgrade.schemas.torch_files import read_torch
+from capgrade.schemas.pickles import read_pickle, read_torch
 
 REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6

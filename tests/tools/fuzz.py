@@ -38,9 +38,8 @@ with atheris.instrument_imports(
     from capgrade.schemas.errors import InputError
     from capgrade.schemas.files import MANIFEST, open_arrow, parse_manifest, self_digest, write_json
     from capgrade.schemas.params import CaptionsParams
-    from capgrade.schemas.pickles import read_pickle
+    from capgrade.schemas.pickles import read_pickle, read_torch
     from capgrade.schemas.regions import Regions, write_regions
-    from capgrade.schemas.torch_files import read_torch
 
 Reader = Callable[[Path], object]  # of the file that was written
 NAMES = {"scan": "t_ims.npy", "npz": "0.npz", "teran": "bu_box/0.npy", "precomp": "test_caps.txt"}

@@ -178,7 +178,7 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
 def _read_torch(path: Path) -> Array:
     import torch
 
-    from capgrade.schemas.torch_files import read_torch
+    from capgrade.schemas.pickles import read_torch
 
     tensor = read_torch(path)
     if not isinstance(tensor, torch.Tensor):

@@ -26,7 +26,7 @@ from capgrade.schemas.files import (  # fmt: skip
 from capgrade.schemas.output import begin as begin_output
 from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.torch_files import read_torch
+from capgrade.schemas.pickles import read_torch
 from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit.names import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
