@@ -1,7 +1,8 @@
-"""Kept machine code is of the sources that are there: of a kernel's own file and of whatever it calls."""
+"""Kept machine code is of the sources that are there: of every file with kernels."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import logging
 import os
@@ -10,9 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 
 import numba
+import numpy as np
 import pytest
 from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
 from numba.core.dispatcher import Dispatcher
@@ -23,21 +25,11 @@ from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 OUTER = """
-from kernels.middle import twice, WEIGHT
 from capgrade.schemas.compiled import njit
 @njit(cache=True)
 def outer(x):
-    return WEIGHT * twice(x)
+    return x + 7
 """
-MIDDLE = """
-from kernels.inner import add
-from kernels.numbers import WEIGHT
-from capgrade.schemas.compiled import njit
-@njit(cache=True)
-def twice(x):
-    return add(x) + add(x)
-"""
-INNER = "from capgrade.schemas.compiled import njit\n@njit(cache=True)\ndef add(x):\n    return x + {}\n"
 RUN = "from kernels.outer import outer; print(outer({}), sum(outer.stats.cache_hits.values()))"
 PAIRS = "np.array([[0, 1]]), np.array([[1, 2]]), np.ones((1, 2), np.float32), np.array([-1]), np.array([0, 1]), 1"
 REAL = f"import numpy as np; from capgrade.metrics.semantic_map import _kernel; print(_kernel({PAIRS})[0])"
@@ -53,24 +45,12 @@ def said(folder: Path, code: str, **environment: str) -> str:
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    """A kernel that calls one of another file, which calls one of a third, with a constant of a fourth."""
+    """A package with a kernel."""
     folder = tmp_path / "kernels"
     folder.mkdir()
-    for name, text in (("outer", OUTER), ("middle", MIDDLE), ("inner", INNER.format(1)), ("numbers", "WEIGHT = 1\n")):
-        (folder / f"{name}.py").write_text(text)
+    (folder / "outer.py").write_text(OUTER)
     (folder / "__init__.py").write_text("")
     return folder
-
-
-def test_a_called_kernel_of_another_file_changes(kernels: Path) -> None:
-    """The result is the new one at once, and what has not changed is taken from disk."""
-    assert said(kernels.parent, RUN.format(5)) == "12 0"
-    assert said(kernels.parent, RUN.format(5)) == "12 1"
-    (kernels / "inner.py").write_text(INNER.format(10))
-    assert said(kernels.parent, RUN.format(5)) == "30 0"
-    (kernels / "numbers.py").write_text("WEIGHT = 100\n")
-    assert said(kernels.parent, RUN.format(5)) == "3000 0"
-    assert said(kernels.parent, RUN.format(5)) == "3000 1"
 
 
 def test_a_type_of_kept_code_goes(kernels: Path) -> None:
@@ -130,8 +110,6 @@ def test_kept_where_sources_may_not_be_written(kernels: Path, tmp_path: Path) ->
     cache = str(tmp_path / "home")
     assert said(kernels.parent, RUN.format(5), XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR="") == "12 0"
     assert said(kernels.parent, RUN.format(5), XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR="") == "12 1"
-    (kernels / "inner.py").write_text(INNER.format(10))
-    assert said(kernels.parent, RUN.format(5), XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR="") == "30 0"
     assert list(Path(cache).rglob("*.nbi")) and (kernels / "__pycache__").is_file()
 
 
@@ -176,35 +154,44 @@ def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
     assert said(tmp_path, REAL) == "1234.0"
 
 
-def kernels_of(module: str) -> dict[str, FunctionType]:
-    found = vars(importlib.import_module(module))
-    return {
-        name: one.py_func
-        for name, one in found.items()
-        if isinstance(one, Dispatcher) and one.py_func.__module__ == module
+def kernels_of(module: str) -> list[FunctionType]:
+    found = vars(importlib.import_module(module)).values()
+    return [one.py_func for one in found if isinstance(one, Dispatcher) and one.py_func.__module__ == module]
+
+
+def file_of(module: str) -> Path:
+    return Path(str(importlib.import_module(module).__file__))
+
+
+def source_of(name: str, module: str) -> Path:
+    """The file that assigns a module's name, through imports from others."""
+    for node in ast.walk(ast.parse(file_of(module).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("capgrade."):
+            for one in node.names:
+                if (one.asname or one.name) == name:
+                    return source_of(one.name, node.module)
+    return file_of(module)
+
+
+def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None:
+    """Each constant and kernel that a kernel names is of a file with kernels or named tuples."""
+    files = [path for package in (*PACKAGES, "capgrade") for path in (ROOT / package).rglob("*.py")]
+    modules = [
+        ".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)).replace("capgrade.capgrade", "capgrade")
+        for path in files
+        if re.search(r"^@njit", path.read_text(), re.M) and path.parent.name != "tops"
+    ]
+    kinds = (bool, int, float, str, bytes, tuple, np.generic, np.ndarray, Dispatcher)
+    names = {
+        (name, module)
+        for module in modules
+        for function in kernels_of(module)
+        for name in function.__code__.co_names
+        if isinstance(function.__globals__.get(name), kinds)
     }
-
-
-def modules_with_kernels() -> list[str]:
-    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
-    found = [path for path in files if re.search(r"^@njit", path.read_text(), re.M)]
-    return [".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)) for path in found]
-
-
-def test_every_kernel_is_stamped_with_every_file_it_calls(monkeypatch) -> None:
-    """Another content of any file with a kernel that a kernel's code names makes another stamp."""
-    calls = 0
-    for module in modules_with_kernels():
-        for function in kernels_of(module).values():
-            before = compiled.stamp(function)
-            named = [function.__globals__.get(name) for name in function.__code__.co_names]
-            for file in {one.py_func.__code__.co_filename for one in named if isinstance(one, Dispatcher)}:
-                calls += file != function.__code__.co_filename
-                right = compiled._file_digest
-                with monkeypatch.context() as patch:
-                    patch.setattr(compiled, "_file_digest", lambda path, f=file: "" if path == f else right(path))  # noqa: B023
-                    assert compiled.stamp(function) != before, (module, function.__name__, file)
-    assert calls >= 5
+    sources = {name: source_of(*name) for name in names}
+    assert sum(path != file_of(module) for (_, module), path in sources.items()) > 20  # of other files
+    assert {path.name for path in sources.values() if not compiled.COMPILED.search(path.read_bytes())} == set()
 
 
 def test_no_kernel_is_compiled_by_numba_s_own_decorator() -> None:
@@ -214,26 +201,44 @@ def test_no_kernel_is_compiled_by_numba_s_own_decorator() -> None:
     assert [path.name for path, text in texts.items() if own.search(text)] == []
 
 
-def test_stamps_are_the_same_in_every_process() -> None:
-    """Whatever was imported first, whatever the order of sets: else nothing kept would ever be found."""
-    code = (
-        "import {}; from capgrade.schemas.compiled import stamp\n"
-        "from capgrade.pipelines.measures.meteor import kernel, align\n"
-        "import capgrade.metrics as s\n"
-        "print([stamp(k.py_func) for m in (kernel, align, s) for k in vars(m).values() if hasattr(k, 'py_func')])"
-    )
-    first = said(ROOT, code.format("capgrade.metrics.catalogue"), PYTHONHASHSEED="1")
-    assert first.count(",") > 10
-    assert first == said(ROOT, code.format("capgrade.pipelines.relevance"), PYTHONHASHSEED="2")
+def test_the_digest_is_of_names_and_contents_of_files_with_kernels(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.py").write_text("from numba import njit")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "linked").symlink_to(tmp_path / "real")
+    found = [compiled.digest.__wrapped__(tmp_path / "package")]
+    for name, text, new in (("b.py", "x = 1", 0), ("b.py", "njit", 1), ("b.py", "njit()", 1), ("a.py", "njit", 1)):
+        (tmp_path / "real" / name).write_text(text)
+        found.append(compiled.digest.__wrapped__(tmp_path / "package"))
+        assert (found[-1] != found[-2]) == new
+    (tmp_path / "real" / "a.py").rename(tmp_path / "real" / "c.py")
+    assert compiled.digest.__wrapped__(tmp_path / "package") != found[-1]
+
+
+def test_code_of_another_signature_under_one_name_is_compiled_anew(kernels: Path) -> None:
+    """Two processes that start at once may give two signatures' code one name: the last one's is there."""
+    floats = "from kernels.outer import outer; print(outer(.5), sum(outer.stats.cache_hits.values()))"
+    assert said(kernels.parent, RUN.format(5)) == "12 0"
+    [data] = (kernels / "__pycache__").glob("*.nbc")
+    kept = data.read_bytes()
+    for path in (*(kernels / "__pycache__").glob("*.nb?"),):
+        path.unlink()
+    assert said(kernels.parent, floats) == "7.5 0"
+    data.write_bytes(kept)
+    assert said(kernels.parent, floats) == "7.5 0"
+    assert said(kernels.parent, floats) == "7.5 1"
+
+
+KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))
 
 
 def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys):
     """Once for all kernels; nothing where they are kept, or in a worker."""
     monkeypatch.setattr(say, "_said", set())
-    cache = compiled._Cache(mix.py_func)
-    for parent, there, expected in (("another", None, ""), (None, "code", ""), (None, None, f"{compiled.COMPILING}\n")):
+    cache = compiled._Cache(mix.py_func, False)
+    for parent, there, expected in (("another", None, ""), (None, KEPT, ""), (None, None, f"{compiled.COMPILING}\n")):
         monkeypatch.setattr(say, "parent_process", lambda parent=parent: parent)
         monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
         for _ in range(2):
-            assert cache.load_overload(None, None) == there
+            assert cache.load_overload((), None) == there
         assert capsys.readouterr().err == expected
