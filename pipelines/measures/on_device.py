@@ -18,13 +18,12 @@ from torch import Tensor
 from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
-from capgrade.pipelines.measures.rouge import FittedRougeL, long_lanes, short_lanes
+from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.pipelines.measures.selected import select
 from capgrade.pipelines.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.devices import device_of
-from capgrade.schemas.lcs import ONE
 from capgrade.schemas.ties import Ties
 
 LONGEST = 64  # tokens of a reference that one number's bits hold

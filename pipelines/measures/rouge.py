@@ -19,13 +19,15 @@ from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_se
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.lcs import LANES, SOME, lcs_of_lanes, rouge_of_slots
 from capgrade.schemas.params import RougeParams
 from capgrade.schemas.threads import in_threads
 
 SHORT = 16  # bits of a short lane
-IMAGES = 32  # images whose lanes stand side by side, as many as fit MOST
-MOST = 256  # lanes
+IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
+MOST = 512  # lanes
+SOME = 16  # captions whose scores are written together
+ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
+LEAST = np.float32(1e-30)
 
 
 @njit(cache=True)
@@ -135,6 +137,47 @@ def _long_lcs(state, lane):
 
 
 @njit(cache=True)
+def _lcs_of_lanes(words, masks, free, lcs):
+    """Fill uint16 [lanes] with the LCS of a text and each lane's. The text is rows of `masks`, uint16 [words, lanes],
+    whose bits say where in a lane's text a word is; `free` is room for as many."""
+    free[:] = 0xFFFF
+    for row in words:
+        mask = masks[row]
+        for k in range(free.shape[0]):
+            kept = free[k] & mask[k]
+            free[k] = (free[k] + kept) | (free[k] - kept)
+    for k in range(free.shape[0]):  # count the zeros of each, a step at a time: so they become vectors
+        lcs[k] = ~free[k]
+    for k in range(free.shape[0]):
+        lcs[k] -= (lcs[k] >> 1) & 0x5555
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] & 0x3333) + ((lcs[k] >> 2) & 0x3333)
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] + (lcs[k] >> 4)) & 0x0F0F
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] + (lcs[k] >> 8)) & 0x1F
+
+
+@njit(cache=True)
+def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share):
+    """F of the largest LCS and the largest share of a reference, into f float32 [width]; `longest` and `recall` are
+    those of long references. `share` is room for as many."""
+    for k in range(width):
+        f[k], share[k] = longest[k], recall[k]
+    for s in range(slots):
+        some, scale = lcs[s * width : (s + 1) * width], inverse[s * width : (s + 1) * width]
+        for k in range(width):
+            common = np.float32(np.int32(some[k]))
+            f[k] = common if common > f[k] else f[k]
+            common *= scale[k]
+            share[k] = common if common > share[k] else share[k]
+    for k in range(width):
+        below = n * share[k] + beta2 * f[k]
+        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > LEAST else LEAST)
+        f[k] = np.float32(1) if ratio > ONE else ratio
+
+
+@njit(cache=True)
 def _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, f):
     """Sum over the references of F of each, into f float32 [width]."""
     for k in range(width):
@@ -183,27 +226,26 @@ def _largest(lcs, length, image, longest, recall):
 @njit(cache=True, nogil=True)
 def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
     """Images in blocks of `width`, blocks begin..end, with all captions."""
-    lanes, room = (slots * width + LANES - 1) // LANES * LANES, _longest(captions, ptr) + 1
-    found, tile = np.zeros(lanes + SOME, np.uint16), np.empty((SOME, width + SOME), np.float32)
-    words, long_words = np.empty(room, np.int32), np.empty(room, np.int32)
+    lanes, room = slots * width, _longest(captions, ptr) + 1
+    free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
+    words, long_words, share = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(width, np.float32)
     for block in range(begin, end):
         first, last = block * width, min((block + 1) * width, images.shape[0])
         local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
         short, length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
         long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
         long_of = _together(first, last, images, ref_ptr, refs, ptr, word, short.shape[0], local, local_long)
-        masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.zeros(lanes + SOME, np.float32)
-        masks[: short.shape[0], : slots * width], inverse[: slots * width] = short, np.float32(1) / length
-        flat, carry = masks.reshape(-1), np.empty(long.shape[2], np.uint64)
+        masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.float32(1) / length
+        masks[: short.shape[0]], carry = short, np.empty(long.shape[2], np.uint64)
         long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
-        longest, recall = np.zeros(width + SOME, np.float32), np.zeros(width + SOME, np.float32)
+        longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
         for at in range(0, captions.shape[0], SOME):
             some = captions[at : at + SOME]
             for j in range(some.shape[0]):
                 n_words = _found_words(some[j], ptr, word, local, words)
                 if long_lcs.shape[0]:
                     _lcs_of_long(words[:n_words], long_of, long, long_state, carry, long_words, long_lcs)
-                lcs_of_lanes(flat, words, n_words, lanes, found)
+                _lcs_of_lanes(words[:n_words], masks, free, found)
                 n = np.float32(ptr[some[j] + 1] - ptr[some[j]])
                 if mean:
                     _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, tile[j])
@@ -212,8 +254,7 @@ def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_voca
                         tile[j, k] = min(tile[j, k] / n_refs, 1.0)
                 else:
                     _largest(long_lcs, long_length, long_image, longest, recall)
-                    for k in range(0, width, SOME):
-                        rouge_of_slots(found, inverse, slots, width, k, longest, recall, n, beta2, tile[j])
+                    _finish_max(found, inverse, longest, recall, n, beta2, width, slots, tile[j], share)
             for k in range(last - first):
                 for j in range(some.shape[0]):
                     out[first + k, at + j] = tile[j, k]
