@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.fused import fma
 from capgrade.schemas.threads import in_threads
 
 
@@ -184,7 +183,7 @@ def whole(value, full):
     return full if value > full * (1 - 1e-6) else value
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath={"contract"})  # fused, in the order that is written
 def _score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, column, out):
     start, used = folded.start, folded.used
     term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table
@@ -217,7 +216,7 @@ def _score_images(begin, end, folded, cursor, following, postings, ranked, full,
                 d0, d1 = dense[dense_row[term[k0]]], dense[dense_row[term[k1]]]
                 d2, d3 = dense[dense_row[term[k2]]], dense[dense_row[term[k3]]]
                 for j in range(class_start[d], class_start[d + 1]):
-                    acc[j - first] += fma(a3, d3[j], fma(a2, d2[j], fma(a1, d1[j], a0 * d0[j])))
+                    acc[j - first] += a3 * d3[j] + (a2 * d2[j] + (a1 * d1[j] + a0 * d0[j]))
                 x += 4
             while x < n_rows:
                 a0, d0 = table[rows[x], d], dense[dense_row[term[rows[x]]]]

@@ -1,14 +1,14 @@
 """The largest product of each image's vectors with others: folded where it is made, in the processor's registers.
 
-A product's bits depend on its two vectors alone (`schemas.tiles`), so it is the same whatever is multiplied beside it.
+A product's bits depend on its two vectors alone (`tiles`), so it is the same whatever is multiplied beside it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from capgrade.pipelines.measures.tiles import COLUMNS, ROWS, SIDE, multiply, transpose
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.tiles import COLUMNS, ROWS, SIDE, fold, multiply, transpose
 
 ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
 
@@ -57,10 +57,14 @@ def largest(begin, end, vectors, start, targets, out):
     start[image] on of the `grouped` ones, into out[image, target]."""
     d, rows = targets.shape[1], vectors.shape[0] // targets.shape[1] * ROWS
     panel, tile = np.empty((d, COLUMNS), np.float32), np.empty((rows, COLUMNS), np.float32)
+    best = np.empty(COLUMNS, np.float32)
     for first in range(begin, end, COLUMNS):
         _pack(targets[:end], first, panel)
         _multiply_all(vectors, panel, tile)
         for i in range(out.shape[0]):
-            fold(tile, start[i], start[i + 1], np.float32(-1))
+            best[:] = -1
+            for row in range(start[i], start[i + 1]):
+                for j in range(COLUMNS):
+                    best[j] = max(tile[row, j], best[j])
             for j in range(min(COLUMNS, end - first)):
-                out[i, first + j] = capped(tile[start[i], j])
+                out[i, first + j] = capped(best[j])

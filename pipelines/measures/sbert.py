@@ -16,10 +16,10 @@ from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.products import ONE, grouped, largest
+from capgrade.pipelines.measures.tiles import ROWS
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
 from capgrade.schemas.threads import in_threads
-from capgrade.schemas.tiles import ROWS
 
 
 def cosine_range(values: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ from capgrade.pipelines.sampling.cells import cell_of
 from capgrade.pipelines.sampling.kernel import descending, lets_in, take, tied
 from capgrade.pipelines.sampling.keys import ANY, SHARE, UNIFORM, key_below, word
 from capgrade.pipelines.sampling.keys import LANES as KEYS
+from capgrade.pipelines.sampling.lanes import LANES, lowest_bit
 from capgrade.pipelines.sampling.words import low_words
 from capgrade.schemas.bits import GOLDEN
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.lanes import LANES, lowest_bit
 
 OF_UNIFORM, INSIDE, TOP = 1, 2, 4  # marks; measure m has TOP << m
 EVERY = np.uint64(2**64 - 1)

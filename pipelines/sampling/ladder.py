@@ -12,8 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from capgrade.schemas.lanes import LANES, is_row
-from capgrade.schemas.vectors import ir
+from capgrade.pipelines.sampling.lanes import LANES, ir, is_row
 
 FURTHEST = 2**22  # numbers that float32 holds beside fractions
 DECIMALS = 3  # of a scale

@@ -8,11 +8,11 @@ import numpy as np
 
 from capgrade.pipelines.sampling.gates import CORE, INFINITE, RUN
 from capgrade.pipelines.sampling.ladder import climb
+from capgrade.pipelines.sampling.lanes import LANES, at_least
+from capgrade.pipelines.sampling.prefetch import prefetch
 from capgrade.pipelines.sampling.words import low_words
 from capgrade.schemas.bits import GOLDEN, ones
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.lanes import LANES, at_least
-from capgrade.schemas.prefetch import prefetch
 
 SLICE = 16384
 LINE = 16  # values that memory gives at a time

@@ -12,9 +12,9 @@ from capgrade.pipelines.sampling.gates import RUN, room_for_gates, set_gates
 from capgrade.pipelines.sampling.kernel import Layout, State, descending, lets_in, take, tied
 from capgrade.pipelines.sampling.keys import ANY, key_below, word
 from capgrade.pipelines.sampling.keys import LANES as KEYS
+from capgrade.pipelines.sampling.lanes import LANES, lowest_bit
 from capgrade.pipelines.sampling.marking import SLICE, mark, room_for_marks
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.lanes import LANES, lowest_bit
 from capgrade.schemas.threads import in_threads
 
 FEW = 128  # captions of the first slice of all, when there are no limits to go by

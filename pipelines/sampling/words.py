@@ -7,12 +7,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from capgrade.pipelines.sampling.keys import GUARD
+from capgrade.pipelines.sampling.lanes import BITS, LANES, ir, is_row
 from capgrade.schemas.bits import FACTORS, SHIFTS
-from capgrade.schemas.lanes import LANES, is_row
-from capgrade.schemas.vectors import INDEX, ir
 
 SIDE = 8  # words of a register
-WORDS = ir.VectorType(INDEX, SIDE)
+WORDS = ir.VectorType(BITS, SIDE)
 
 
 @intrinsic
@@ -26,14 +25,14 @@ def low_words(typing, seeds, caption_keys, at, bounds):
         starts = [_everywhere(builder, seed) for seed in cgutils.unpack_tuple(builder, args[0])]
         given = [cgutils.unpack_tuple(builder, one) for one in cgutils.unpack_tuple(builder, args[3])]
         levels = [[_everywhere(builder, bound) for bound in one] for one in given]
-        found = [ir.Constant(INDEX, 0)] * len(levels)
+        found = [ir.Constant(BITS, 0)] * len(levels)
         for j in range(0, LANES, SIDE):
-            shift = ir.Constant(INDEX, j)
+            shift = ir.Constant(BITS, j)
             place = cgutils.get_item_pointer(context, builder, kind, made, [builder.add(args[2], shift)])
             keys = builder.load(builder.bitcast(place, WORDS.as_pointer()), align=8)
             words = [builder.or_(_mix(builder, builder.add(start, keys)), _all(int(GUARD))) for start in starts]
             for k, level in enumerate(levels):
-                some = builder.zext(_any_less(builder, words, level), INDEX)
+                some = builder.zext(_any_less(builder, words, level), BITS)
                 found[k] = builder.or_(found[k], builder.shl(some, shift))
         return context.make_tuple(builder, signature.return_type, found)
 

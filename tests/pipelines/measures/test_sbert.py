@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.measures import embeddings, products
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
+from capgrade.pipelines.measures.tiles import ROWS
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams
-from capgrade.schemas.tiles import ROWS
 from tests.conftest import make_captions, random_sets
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from capgrade.schemas.prefetch import prefetch
+from capgrade.pipelines.sampling.prefetch import prefetch
 
 
 @njit

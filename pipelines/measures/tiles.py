@@ -7,14 +7,55 @@ vectors alone: not on the processor, nor on what else is multiplied beside it.
 from __future__ import annotations
 
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, codegen
 from numba.extending import intrinsic
 
-from capgrade.schemas.vectors import INDEX, SIDE, VECTOR, WIDE, everywhere, fma, ir, is_matrix, load, place_in, store
-
+ir = cgutils.ir  # llvmlite's, which numba brings
+WIDE = codegen.ll.get_host_cpu_features().get("avx512f", False)  # 32 registers of 16 floats, else 16 of 8
+SIDE = 16 if WIDE else 8  # floats of a register
+INDEX, VECTOR = ir.IntType(64), ir.VectorType(ir.FloatType(), SIDE)
+FMA = ir.FunctionType(VECTOR, 3 * [VECTOR])
 HALVES = (0, SIDE)  # where the halves of a block of products begin
 COLUMNS = 2 * SIDE
 ROWS = 10 if WIDE else 6
+
+
+def is_matrix(kind):
+    """Of float32, rows one behind the other."""
+    return isinstance(kind, types.Array) and (kind.dtype, kind.ndim, kind.layout) == (types.float32, 2, "C")
+
+
+def place_in(context, builder, kind, array):
+    """Where the float of a row and a column is, as a function of both."""
+    made = context.make_array(kind)(context, builder, array)
+    data, width = made.data, cgutils.unpack_tuple(builder, made.shape)[1]
+
+    def place(row, column):
+        column = ir.Constant(INDEX, column) if isinstance(column, int) else column
+        return builder.gep(data, [builder.add(builder.mul(row, width), column)])
+
+    return place
+
+
+def load(builder, place):
+    """The vector that begins at a place."""
+    return builder.load(builder.bitcast(place, VECTOR.as_pointer()), align=4)
+
+
+def store(builder, vector, place):
+    """Put a vector to a place."""
+    builder.store(vector, builder.bitcast(place, VECTOR.as_pointer()), align=4)
+
+
+def fma(builder, *factors):
+    """a b + c, rounded once."""
+    return builder.call(cgutils.get_or_insert_function(builder.module, FMA, f"llvm.fma.v{SIDE}f32"), factors)
+
+
+def everywhere(builder, value):
+    """A float in all places of a vector."""
+    one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), SIDE), SIDE * [0]))
 
 
 @intrinsic
@@ -74,23 +115,3 @@ def _swapped(builder, a, b, step):
     return builder.shuffle_vector(a, b, ir.Constant(number, low)), builder.shuffle_vector(
         a, b, ir.Constant(number, high)
     )
-
-
-@intrinsic
-def fold(typing, tile, begin, end, least):
-    """Into row `begin` of `tile`, float32 [any, COLUMNS]: the largest of rows begin..end, and of `least`."""
-
-    def build(context, builder, signature, args):
-        place = place_in(context, builder, signature.args[0], args[0])
-        most = [cgutils.alloca_once_value(builder, everywhere(builder, args[3])) for _ in HALVES]
-        with cgutils.for_range_slice(builder, args[1], args[2], ir.Constant(INDEX, 1)) as (row, _):
-            for half, one in zip(HALVES, most, strict=True):
-                some, best = load(builder, place(row, half)), builder.load(one)
-                builder.store(builder.select(builder.fcmp_ordered(">", some, best), some, best), one)
-        for half, one in zip(HALVES, most, strict=True):
-            store(builder, builder.load(one), place(args[1], half))
-        return context.get_dummy_value()
-
-    if not is_matrix(tile):
-        return None
-    return types.void(tile, types.intp, types.intp, types.float32), build

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from capgrade.schemas.lanes import LANES, at_least, lowest_bit
+from capgrade.pipelines.sampling.lanes import LANES, at_least, lowest_bit
 
 
 @njit

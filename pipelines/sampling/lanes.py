@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from capgrade.schemas.bits import ones
+from capgrade.schemas.compiled import njit
 
 ir = cgutils.ir  # llvmlite's, which numba brings
 LANES = 64
@@ -39,11 +43,7 @@ def at_least(typing, values, first, least):
     return types.uint64(values, types.intp, least), build
 
 
-@intrinsic
-def lowest_bit(typing, bits):
-    """Place of the lowest bit of a uint64 that is not 0 (LLVM's cttz)."""
-
-    def build(context, builder, signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), build
+@njit(cache=True)
+def lowest_bit(bits):
+    """Place of the lowest bit of a uint64 that is not 0."""
+    return np.int64(ones(~bits & (bits - np.uint64(1))))
