@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.benchmarks.timing import timed
 from capgrade.labels import Labels
 from capgrade.metrics.evaluation import evaluate
-from capgrade.metrics.rankings import Qrels, Run
+from capgrade.metrics.runs import Qrels, Run
 
 SIZES = (128, 4096)  # a batch of the papers, a batch of CLIP
 QUERIES, LISTED, JUDGED = 2000, 100, 20

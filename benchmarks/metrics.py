@@ -18,7 +18,9 @@ import numba
 import numpy as np
 
 from capgrade.benchmarks.timing import ROUNDS, timed
-from capgrade.metrics.arrays import Positives, Queries, human_lists, kendall_tau, map_at_r, metric, ndcg, score_all
+from capgrade.metrics import Positives, human_lists, kendall_tau, map_at_r, ndcg
+from capgrade.metrics.base import Queries
+from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.evaluation import RECALL
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.ranking import Array

@@ -16,8 +16,8 @@ PUBLIC = {
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
     "Labels": "capgrade.labels",
-    "Qrels": "capgrade.metrics.rankings",
-    "Run": "capgrade.metrics.rankings",
+    "Qrels": "capgrade.metrics.runs",
+    "Run": "capgrade.metrics.runs",
     "evaluate": "capgrade.metrics.evaluation",
 }
 MODULES = ("coco", "losses", "metrics")

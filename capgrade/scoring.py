@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.resampling import interval, paired
-from capgrade.metrics.uncertainty import Interval, PairedTest
+from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Captions, given

@@ -214,7 +214,7 @@ class Labels:
         >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
         True
         """
-        from capgrade.metrics.rankings import write_qrels
+        from capgrade.metrics.runs import write_qrels
 
         return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
 

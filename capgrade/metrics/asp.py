@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, per_query
+from capgrade.metrics.base import Block, Matrix, of_matrix
 from capgrade.metrics.ranking import Array, Ties, rank
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
@@ -77,42 +78,28 @@ def asp_of(block: Block, relevance: str) -> Array:
     return _kernel(ranking.order, ranking.end, graded.order, graded.end)
 
 
-def asp(similarity: Array, relevance: Array, *, ties: Ties = "expected") -> Array:
-    """ASP = mean over all candidates of min(r, s) / max(r, s), r and s their ranks by similarity and by relevance.
+def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
+    """ASP = mean over candidates of min / max of their ranks r by score and s by relevance; in (0, 1].
 
-    similarity, relevance (n_queries, n_candidates); per query, in (0, 1]; about 0.5 for a random order of many
-    candidates. Li et al. 2022 "DAA", appendix eq. 1; evaluation.py:ASP_compute breaks ties arbitrarily, here both
-    rankings take every order of their tie groups with equal probability, in closed form. So a model that is right
-    about everything scores under 1 where labels tie: `asp_ceiling`.
+    About 0.5 for a random order of many candidates. Li et al. 2022 "DAA", appendix eq. 1; evaluation.py:ASP_compute
+    breaks ties arbitrarily, here both rankings take every order of their tie groups with equal probability, in closed
+    form. So a model that is right about everything scores under 1 where labels tie: `asp(relevance, relevance)`.
+
+    >>> asp(np.array([[0.9, 0.2]]), np.array([[0.0, 1.0]]))
+    array([0.5])
     """
-    return per_query(Queries(similarity, relevance={"": relevance}, ties=ties), lambda block: asp_of(block, ""))
+    return of_matrix(scores, lambda block: asp_of(block, ""), relevance=relevance, ties=ties)
 
 
-def asp_ceiling(relevance: Array) -> Array:
-    """ASP of the relevance against itself: what a perfect model scores, 1 only where no labels tie."""
-    return asp(relevance, relevance)
+def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float]) -> Array:
+    """ASP(A) of a block: ASP with the weighted mean of several relevance matrices (DAA, appendix C and its table 1).
 
-
-def asp_average(similarity: Array, relevances: Sequence[Array], *, weights: Sequence[float] | None = None) -> Array:
-    """ASP(A): ASP with the weighted mean of several relevance matrices (DAA, appendix C and its table 1).
-
-    Bring the matrices to one scale with `weights`, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1.
-    The table's numbers are not the means of its ASP columns; that mean is `asp` of each, averaged.
+    The weights bring them to one scale, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1. The table's
+    numbers are not the means of its ASP columns; that mean is `asp` of each, averaged.
     """
-    if not relevances:
-        raise InputError("ASP(A) needs relevance", remedy="give at least one matrix")
-    named = {str(i): matrix for i, matrix in enumerate(relevances)}
-    return per_query(Queries(similarity, relevance=named), lambda block: asp_average_of(block, list(named), weights))
-
-
-def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float] | None = None) -> Array:
-    """`asp_average` of a block."""
-    scale = [1.0] * len(names) if weights is None else list(weights)
-    if len(scale) != len(names):
-        raise InputError(f"{len(scale)} weights for {len(names)} matrices", remedy="give one weight per matrix")
     mean = np.zeros((block.stop - block.start, block.width), np.float32)
     with np.errstate(over="ignore"):  # refused below
-        for name, weight in zip(names, scale, strict=True):
+        for name, weight in zip(names, weights, strict=True):
             mean += np.float32(weight / len(names)) * block.graded(name, 1).values
     if not np.isfinite(mean).all():
         raise InputError("mean relevance is more than a float32 holds", remedy="bring the matrices to one scale")

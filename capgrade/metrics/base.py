@@ -23,6 +23,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.threads import get_num_threads
 
 Score: TypeAlias = "Callable[[Block], Array]"
+Matrix: TypeAlias = Any  # numpy array or torch tensor
 MOST = float(np.finfo(np.float64).max)
 CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
 
@@ -292,6 +293,46 @@ def _dense(rows: Array) -> Array:
     exact = rows.dtype in (np.float32, np.float16, np.bool_, np.int8, np.uint8, np.int16, np.uint16)
     dense = np.ascontiguousarray(rows, dtype=np.float32 if exact else np.float64)
     return dense if dense.flags.writeable else dense.copy()  # kernels are compiled once, for writable arrays
+
+
+def of_matrix(
+    scores: Matrix, score: Score, *, relevance: Matrix = None, own: Matrix = None,
+    groups: tuple[Matrix, Matrix] = (None, None), codes: tuple[Array, Array] | None = None, ties: Ties = "expected",
+) -> Any:  # fmt: skip
+    """A metric of each row of `scores`: float64 [Q], numpy for numpy, a tensor on the scores' device for tensors."""
+    similarity = as_numpy(scores)
+    queries, candidates = (None if group is None else as_numpy(group) for group in groups)
+    if (queries is None) != (candidates is None):
+        raise InputError("one of two groups is given", remedy="give query_group and candidate_group, or neither")
+    graded = {} if relevance is None else {"": as_numpy(relevance)}
+    positives = {} if own is None else {"": lists_of(own, similarity.shape)}
+    found = per_query(Queries(similarity, queries, candidates, graded, positives, codes, ties), score)
+    if not hasattr(scores, "detach"):
+        return found
+    import torch  # whoever has a tensor has imported it
+
+    return torch.from_numpy(found).to(scores.device)
+
+
+def as_numpy(values: Matrix) -> np.ndarray:
+    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+        return np.asarray(values.numpy())
+    return np.asarray(values)
+
+
+def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
+    """The True cells of each row; `Positives` as they are. InputError for what is no bool matrix of this shape."""
+    if isinstance(own, Positives):
+        return own
+    marks = as_numpy(own)
+    if marks.dtype != np.bool_ or marks.shape != shape:
+        problem = f"own is {marks.dtype} {list(marks.shape)}, scores are {list(shape)}"
+        raise InputError(problem, remedy="give bool [queries, candidates], or Positives")
+    indptr = np.concatenate([[0], np.cumsum(marks.sum(axis=1))]).astype(np.int64)
+    return Positives(indptr, np.nonzero(marks)[1].astype(np.int64), np.zeros(len(marks), np.int64))
 
 
 def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Array:

@@ -61,16 +61,16 @@ def reduced(name: str, values: Array) -> float:
     return median_rank(values) if name.startswith("medr") else float(np.nanmean(values))
 
 
-def _ncs(form: str, own: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(ncs_of, relevance=cut.relevance, k=cut.k, form=form, own=own)
+def _ncs(form: str, removes: bool) -> Callable[[Cut], Score]:
+    return lambda cut: partial(ncs_of, relevance=cut.relevance, k=cut.k, form=form, removes=removes)
 
 
 def _ndcg(gain: str) -> Callable[[Cut], Score]:
     return lambda cut: partial(ndcg_of, relevance=cut.relevance, k=cut.k, gain=gain)
 
 
-def _sr(weight: str, own: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(sr_of, relevance=cut.relevance, k=cut.k, m=cut.m, weight=weight, own=own)
+def _sr(weight: str, removes: bool) -> Callable[[Cut], Score]:
+    return lambda cut: partial(sr_of, relevance=cut.relevance, k=cut.k, m=cut.m, weight=weight, removes=removes)
 
 
 def extension_name(relevance: str, m: int) -> str:
@@ -84,7 +84,6 @@ def _sr_authors(weight: str) -> Callable[[Cut], Score]:
         lists=extension_name(cut.relevance, cut.m),
         k=cut.k,
         weight=weight,
-        own="removed",
         relevance=cut.relevance,
     )
 
@@ -102,16 +101,16 @@ CATALOGUE: dict[str, Family] = {
     "r": Family(lambda cut: partial(share_in_top, k=cut.k), "own", "k"),
     "medr": Family(lambda cut: first_of, "own", unit="rank"),
     "meanr": Family(lambda cut: first_of, "own", unit="rank"),
-    "sr": Family(_sr("hard", "kept"), "relevance", "km"),
-    "sr_other": Family(_sr("hard", "removed"), "relevance", "km", removes=True),
-    "sr_soft": Family(_sr("soft", "kept"), "relevance", "km"),
-    "sr_soft_other": Family(_sr("soft", "removed"), "relevance", "km", removes=True),
+    "sr": Family(_sr("hard", False), "relevance", "km"),
+    "sr_other": Family(_sr("hard", True), "relevance", "km", removes=True),
+    "sr_soft": Family(_sr("soft", False), "relevance", "km"),
+    "sr_soft_other": Family(_sr("soft", True), "relevance", "km", removes=True),
     "sr_authors": Family(_sr_authors("hard"), "extension", "km", removes=True),
     "sr_soft_authors": Family(_sr_authors("soft"), "extension", "km", removes=True),
-    "ncs": Family(_ncs("paper", "kept"), "relevance", "k"),
-    "ncs_other": Family(_ncs("paper", "removed"), "relevance", "k", removes=True),
-    "ncs_eq5": Family(_ncs("eq5", "kept"), "relevance", "k"),
-    "ncs_authors": Family(_ncs("authors", "removed"), "relevance", "k", removes=True),
+    "ncs": Family(_ncs("paper", False), "relevance", "k"),
+    "ncs_other": Family(_ncs("paper", True), "relevance", "k", removes=True),
+    "ncs_eq5": Family(_ncs("eq5", False), "relevance", "k"),
+    "ncs_authors": Family(_ncs("authors", True), "relevance", "k", removes=True),
     "ncs_ordered": Family(lambda cut: partial(ncs_ordered_of, relevance=cut.relevance, k=cut.k), "relevance", "k"),
     "ndcg": Family(_ndcg("linear"), "relevance", "k"),
     "ndcg_exp": Family(_ndcg("exponential"), "relevance", "k"),
@@ -126,9 +125,9 @@ CATALOGUE: dict[str, Family] = {
     "eccv_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="eccv"), "eccv", "k"),
     "cxc_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="cxc"), "cxc", "k"),
     "accepted_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="accepted"), "accepted", "k"),
-    "lambda": Family(lambda cut: partial(lambda_of, k=cut.k, pairs="kept"), "cosines", "k", unit="cosine"),
+    "lambda": Family(lambda cut: partial(lambda_of, k=cut.k, removes=False), "cosines", "k", unit="cosine"),
     "lambda_other": Family(
-        lambda cut: partial(lambda_of, k=cut.k, pairs="removed"), "cosines", "k", unit="cosine", removes=True
+        lambda cut: partial(lambda_of, k=cut.k, removes=True), "cosines", "k", unit="cosine", removes=True
     ),
 }
 

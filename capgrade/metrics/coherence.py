@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix
 from capgrade.metrics.kendall import VARIANTS
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.compiled import njit
@@ -55,16 +57,18 @@ def cs_of(block: Block, relevance: str, k: int, variant: str) -> Array:
     return _kernel(ranking.order, ranking.tied_end, block.graded(relevance, 1).values, k, variant == "b")
 
 
-def coherent_score(similarity: Array, relevance: Array, *, k: int, variant: str = "b") -> Array:
-    """CS@K: Kendall's tau between similarity and relevance over the first K retrieved, per query, in [-1, 1].
+def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: str = "b") -> Any:
+    """CS@K: Kendall's tau of scores and relevance over the first k retrieved; in [-1, 1]. k >= 2.
 
     Zhou et al. 2020 "Ladder Loss": tau of the K first; their ladderloss.py calls scipy.stats.kendalltau, tau-b,
     so `b` is the default here and `a` the variant with K(K-1)/2 below. Where ties straddle the K-th place, pairs
     count with the probability that a random order brings both into the first K: exact for `a`, for `b` the ratio
-    of the expected numerator and denominator. No untied pair: 0 (scipy: NaN). K >= 2. It says nothing of whether
-    the right items were retrieved: read it beside NCS.
+    of the expected numerator and denominator. No untied pair: 0 (scipy: NaN). It says nothing of whether the right
+    items were retrieved: read it beside NCS.
+
+    >>> coherent_score(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 9.0, 2.0]]), k=2)
+    array([-1.])
     """
     k = check_k(k, least=2)
     check_choice("variant", variant, VARIANTS)
-    queries = Queries(similarity, relevance={"": relevance})
-    return per_query(queries, lambda block: cs_of(block, "", k, variant))
+    return of_matrix(scores, lambda block: cs_of(block, "", k, variant), relevance=relevance)

@@ -1,14 +1,15 @@
-"""mAP@R and R-Precision over lists of positives, and the lists of ECCV Caption and CxC for MS-COCO 5K."""
+"""mAP@R over lists of positives, and the lists of ECCV Caption and CxC for MS-COCO 5K."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Positives, check_choice, per_query
+from capgrade.metrics.base import Block, Matrix, Positives, check_choice, of_matrix
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.metrics.recall import longest, share_in_top, with_positives
+from capgrade.metrics.recall import longest
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
@@ -48,18 +49,18 @@ def map_of(block: Block, lists: str) -> Array:
     return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes)
 
 
-def map_at_r(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
-    """mAP@R = (1/R) sum over r = 1..R of [item r is positive] * precision@r, R the query's number of positives.
+def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+    """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own candidates; in [0, 1].
 
-    Per query, in [0, 1]; NaN for a query without positives. Under ties its exact expectation. Musgrave et al. 2020;
-    Chun et al. 2022 "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+    NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020; Chun et al. 2022
+    "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
+    array([0.5])
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
+    array([0.25])
     """
-    return per_query(with_positives(similarity, positives, ties), lambda block: map_of(block, ""))
-
-
-def r_precision(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
-    """R-Precision = share of positives among the first R retrieved, R their number; per query, in [0, 1]."""
-    return per_query(with_positives(similarity, positives, ties), lambda block: share_in_top(block, 0, ""))
+    return of_matrix(scores, lambda block: map_of(block, ""), own=own, ties=ties)
 
 
 def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:

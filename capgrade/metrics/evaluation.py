@@ -14,8 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from capgrade.labels import Labels
-from capgrade.metrics import as_numpy, lists_of
-from capgrade.metrics.base import Positives, Queries, check_choice
+from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, lists_of
 from capgrade.metrics.catalogue import (
     CATALOGUE,
     Metric,
@@ -27,10 +26,10 @@ from capgrade.metrics.catalogue import (
     score_all,
     usage,
 )
+from capgrade.metrics.lists import score_run
 from capgrade.metrics.ndcg import zero_ideal
-from capgrade.metrics.ranked import score_run
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.metrics.rankings import Qrels, Run
+from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
 from capgrade.metrics.semantic_recall import extension_images, extension_set
 from capgrade.metrics.uncertainty import resampled_means, resampled_medians

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, check_choice, per_query
+from capgrade.metrics.base import Block, Matrix, check_choice, of_matrix
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.bits import ones
 from capgrade.schemas.compiled import njit
@@ -100,14 +102,16 @@ def tau_of(block: Block, relevance: str, variant: str) -> Array:
     return np.asarray(both[:, VARIANTS.index(variant)])
 
 
-def kendall_tau(similarity: Array, relevance: Array, *, variant: str = "a") -> Array:
-    """tau between the similarities and the relevance of all candidates, per query, in [-1, 1].
+def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any:
+    """Kendall's tau of scores and relevance over all candidates; in [-1, 1].
 
     `a`: (C - D) / (n(n - 1)/2), ties in the denominator only (Liu et al. 2023 "BCLS", sec. III: what the formula
     says). `b`: (C - D) / sqrt((n0 - n1)(n0 - n2)), n1, n2 the pairs tied in either, as `scipy.stats.kendalltau`;
-    0 where all similarities or all labels are equal (scipy: NaN), which is what chance scores.
-    Both are (n_queries, n_candidates). Counts are 64-bit integers, so the value is exact.
+    0 where all scores or all labels are equal (scipy: NaN), which is what chance scores. Counts are 64-bit integers,
+    so the value is exact.
+
+    >>> kendall_tau(np.array([[0.9, 0.2, 0.5]]), np.array([[3.0, 1.0, 2.0]]))
+    array([1.])
     """
     check_choice("variant", variant, VARIANTS)
-    queries = Queries(similarity, relevance={"": relevance})
-    return per_query(queries, lambda block: tau_of(block, "", variant))
+    return of_matrix(scores, lambda block: tau_of(block, "", variant), relevance=relevance)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
+from capgrade.metrics.base import Block, Matrix, Positives, check_choice, check_k, of_matrix
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.compiled import njit
 
 FORMS = ("paper", "eq5", "authors")
-OWN = ("kept", "removed")
 
 
 @njit(cache=True, nogil=True)
@@ -72,10 +74,10 @@ def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, only_ideal, e
     return out
 
 
-def ncs_of(block: Block, relevance: str, k: int, form: str, own: str) -> Array:
+def ncs_of(block: Block, relevance: str, k: int, form: str, removes: bool) -> Array:
     """`ncs` of a block."""
-    skip, groups = block.groups(own == "removed")
-    deep = depth_without(block.positives() if own == "removed" else None, k)
+    skip, groups = block.groups(removes)
+    deep = depth_without(block.positives() if removes else None, k)
     graded, ranking = block.gains(relevance, deep), block.ranking(deep)
     epsilon = 1e-10 if form == "authors" else 0.0
     ideal = graded.ranking
@@ -99,25 +101,20 @@ def depth_without(removed: Positives | None, k: int) -> int:
 
 
 def ncs(
-    similarity: Array,
-    relevance: Array,
-    *,
-    k: int,
-    form: str = "paper",
-    own: str = "kept",
-    query_group: Array | None = None,
-    candidate_group: Array | None = None,
-    ties: Ties = "expected",
-) -> Array:
-    """NCS@K = sum of N over the K retrieved / sum of the K largest N, per query, in [0, 1]. Biten et al. 2022.
+    scores: Matrix, relevance: Matrix, k: int = 5, *, form: str = "paper", query_group: Matrix = None,
+    candidate_group: Matrix = None, ties: Ties = "expected",
+) -> Any:  # fmt: skip
+    """NCS@k = relevance of the k retrieved / the k largest relevances; in [0, 1]. Biten et al. 2022.
 
-    `paper`: as sec. 3.3 words it, and as the tables were made. `eq5`: eq. 5 as printed, with |G~| = K: only those
-    retrieved that are among the K most relevant count. `authors`: metric.py:NCS, mean / (mean + 1e-10).
-    similarity, relevance (n_queries, n_candidates), relevance >= 0. `own="removed"` (the authors' default) takes a
-    query's own items, from the groups, out of the ranking and of the ideal. All-zero relevance scores 0.
+    relevance >= 0; 0 where it is all zero. `paper`: as sec. 3.3 words it, and as the tables were made. `eq5`: eq. 5 as
+    printed: only those retrieved that are among the k most relevant count. `authors`: metric.py:NCS, mean / (mean +
+    1e-10). With groups int [Q] and [N], a query's own candidates, those of its group, leave the ranking and the ideal
+    (the authors' default).
+
+    >>> ncs(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2)
+    array([0.6])
     """
-    k = check_k(k)
+    k, removes = check_k(k), query_group is not None
     check_choice("form", form, FORMS)
-    check_choice("own", own, OWN)
-    queries = Queries(similarity, query_group, candidate_group, relevance={"": relevance}, ties=ties)
-    return per_query(queries, lambda block: ncs_of(block, "", k, form, own))
+    groups, score = (query_group, candidate_group), partial(ncs_of, relevance="", k=k, form=form, removes=removes)
+    return of_matrix(scores, score, relevance=relevance, groups=groups, ties=ties)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
@@ -60,18 +62,19 @@ def ncs_ordered_of(block: Block, relevance: str, k: int) -> Array:
     return _kernel(ranking.order, ranking.end, graded.ranking.order, graded.values, k, False, True)
 
 
-def ndcg(similarity: Array, relevance: Array, *, k: int = 25, gain: str = "linear", ties: Ties = "expected") -> Array:
-    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1), divided by the same for the best order of all candidates.
+def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:
+    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order of all candidates; in [0, 1].
 
-    similarity, relevance (n_queries, n_candidates), relevance >= 0; per query, in [0, 1]. g is rel (`linear`,
-    Messina et al. 2021 eq. 7-8) or 2^rel - 1 (`exponential`, TERAN's dcg.py:dcg_from_ranking). Tied candidates
-    share the mean of their gains, as in `sklearn.metrics.ndcg_score`. A query whose relevance is all zero is 0,
-    as there; `zero_ideal` counts them.
+    relevance >= 0. g is rel (`linear`; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (`exponential`; Burges et al. 2005,
+    TERAN's dcg.py). Tied candidates share the mean of their gains, as in `sklearn.metrics.ndcg_score`. A query whose
+    relevance is all zero is 0, as there.
+
+    >>> ndcg(np.array([[0.9, 0.2, 0.5]]), np.array([[0.0, 1.0, 2.0]]), k=2).round(4)
+    array([0.4796])
     """
     k = check_k(k)
     check_choice("gain", gain, GAINS)
-    queries = Queries(similarity, relevance={"": relevance}, ties=ties)
-    return per_query(queries, lambda block: ndcg_of(block, "", k, gain))
+    return of_matrix(scores, lambda block: ndcg_of(block, "", k, gain), relevance=relevance, ties=ties)
 
 
 def zero_ideal(relevance: Array) -> int:

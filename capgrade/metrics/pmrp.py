@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, per_query
+from capgrade.metrics.base import Block, Matrix, as_numpy, of_matrix
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
@@ -57,7 +58,7 @@ def _kernel(order, end, distance, zetas):
     return out
 
 
-def pmrp_of(block: Block, zetas: Sequence[int] = ZETAS) -> Array:
+def pmrp_of(block: Block) -> Array:
     """`pmrp` of a block; the task's codes are (of queries, of candidates)."""
     if block.queries.codes is None:
         raise InputError("PMRP needs class vectors", remedy="give COCO's instances json or a matrix of 0 and 1")
@@ -66,7 +67,7 @@ def pmrp_of(block: Block, zetas: Sequence[int] = ZETAS) -> Array:
     annotated = queries[block.start : block.stop].any(axis=1)
     distance[:, ~candidates.any(axis=1)] = -1
     ranking = block.ranking()
-    scores = _kernel(ranking.order, ranking.end, distance, np.array(zetas))
+    scores = _kernel(ranking.order, ranking.end, distance, np.array(ZETAS))
     return np.where(annotated, scores, np.nan)
 
 
@@ -76,26 +77,24 @@ def hamming(left: Array, right: Array) -> Array:
     return (x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)).round().astype(np.int32)
 
 
-def pmrp(
-    similarity: Array,
-    query_codes: Array,
-    candidate_codes: Array,
-    *,
-    zetas: Sequence[int] = ZETAS,
-    ties: Ties = "expected",
-) -> Array:
-    """PMRP = mean over zeta of R-Precision, a candidate being positive if its classes differ in at most zeta places.
+def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: Ties = "expected") -> Any:
+    """PMRP: R-Precision with the candidates as positives whose object classes differ from the query's in at most zeta
+    places, mean over zeta = 0, 1, 2; in [0, 1].
 
-    similarity (n_queries, n_candidates); codes 0/1, one row per query or candidate, (., n_classes); per query, in
-    [0, 1]. As evaluate_pmrp_coco.py of PCME (Chun et al. 2021): images without annotation (a row of zeros) are
-    dropped, as queries (NaN) and from the gallery; own items stay and always match.
+    Codes are 0/1, [Q, classes] and [N, classes], as `coco_codes` gives them. As evaluate_pmrp_coco.py of PCME (Chun et
+    al. 2021): images without any class (a row of zeros) are dropped, as queries (NaN) and from the gallery; own items
+    stay and always match.
+
+    >>> pmrp(np.array([[0.9, 0.2]]), np.array([[1, 0, 0]]), np.array([[0, 1, 1], [1, 0, 0]]))
+    array([0.])
     """
-    for name, codes, rows in (("query", query_codes, 0), ("candidate", candidate_codes, 1)):
-        if codes.ndim != 2 or len(codes) != similarity.shape[rows] or not np.isin(codes, (0, 1)).all():
-            problem = f"{name} class vectors {codes.shape} for a similarity {similarity.shape}"
+    shape = as_numpy(scores).shape
+    both = as_numpy(query_codes), as_numpy(candidate_codes)
+    for name, codes, rows in zip(("query", "candidate"), both, shape, strict=True):
+        if codes.ndim != 2 or len(codes) != rows or not np.isin(codes, (0, 1)).all():
+            problem = f"{name} class vectors {codes.shape} for a similarity {shape}"
             raise InputError(problem, remedy="give one row of 0 and 1 each")
-    queries = Queries(similarity, codes=(query_codes, candidate_codes), ties=ties)
-    return per_query(queries, lambda block: pmrp_of(block, zetas))
+    return of_matrix(scores, pmrp_of, codes=both, ties=ties)
 
 
 def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:

@@ -5,9 +5,11 @@ The lists are the own items (R@K of the field), or any others: CxC, ECCV Caption
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Positives, Queries, check_k, per_query
+from capgrade.metrics.base import Block, Matrix, Positives, check_k, of_matrix
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.compiled import njit
 
@@ -111,37 +113,49 @@ def longest(positives: Positives) -> int:
     return max(1, int(positives.sizes.max(initial=0)))
 
 
-def with_positives(similarity: Array, positives: Positives, ties: Ties) -> Queries:
-    """The task of a metric that needs one list of positives per query."""
-    return Queries(similarity, positives={"": positives}, ties=ties)
+def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: Ties = "expected") -> Any:
+    """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query without one.
 
+    Under ties the probability of a hit: 1 - C(g - p, s) / C(g, s) for p own ones in a group of g with s places left.
+    Biten et al. 2022, sec. 3.1 (R^V@K); VSE++ evaluation.py.
 
-def recall(similarity: Array, positives: Positives, *, k: int, ties: Ties = "expected") -> Array:
-    """R^V@K, the recall of the field: 1 if any positive is among the first K, per query, in [0, 1].
-
-    similarity (n_queries, n_candidates); positives as `own_positives(query_image, candidate_image)` gives them.
-    Under ties the probability of a hit: 1 - C(g - p, s) / C(g, s) for p positives in a group of g with s places
-    left. A query without positives is NaN. Biten et al. 2022, sec. 3.1; VSE++ evaluation.py.
+    >>> recall(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
+    array([1., 0.])
     """
     k = check_k(k)
-    return per_query(with_positives(similarity, positives, ties), lambda block: any_in_top(block, k, ""))
+    return of_matrix(scores, lambda block: any_in_top(block, k, ""), own=own, ties=ties)
 
 
-def recall_share(similarity: Array, positives: Positives, *, k: int, ties: Ties = "expected") -> Array:
-    """R@K: the share of the positives that is among the first K, |G ∩ Q_k| / |G|, per query, in [0, 1].
+def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: Ties = "expected") -> Any:
+    """The share of the own candidates that is among the first k, as information retrieval has recall; in [0, 1].
 
-    At most K/|G|: R@1 cannot exceed 0.2 with five captions per image. Biten et al. 2022, eq. 1.
+    At most k / |own|: R@1 cannot exceed 0.2 with five captions an image. Biten et al. 2022, eq. 1.
+
+    >>> recall_share(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]), k=2)
+    array([0.5])
     """
     k = check_k(k)
-    return per_query(with_positives(similarity, positives, ties), lambda block: share_in_top(block, k, ""))
+    return of_matrix(scores, lambda block: share_in_top(block, k, ""), own=own, ties=ties)
 
 
-def first_rank(similarity: Array, positives: Positives, *, ties: Ties = "expected") -> Array:
-    """Rank of the first positive, from 1; under ties its expectation a + (g + 1) / (p + 1).
+def first_rank(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+    """The rank of the first own candidate, from 1; its median is medr, its mean meanr.
 
-    Its mean is the field's meanr; medr is `median_rank`.
+    Under ties its expectation a + (g + 1) / (p + 1): a above, p own ones in the group of g.
+
+    >>> first_rank(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
+    array([1., 2.])
     """
-    return per_query(with_positives(similarity, positives, ties), lambda block: first_of(block, ""))
+    return of_matrix(scores, lambda block: first_of(block, ""), own=own, ties=ties)
+
+
+def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+    """The share of own candidates among the first R, R their number; in [0, 1].
+
+    >>> r_precision(np.array([[0.9, 0.2, 0.5]]), np.array([[True, False, True]]))
+    array([1.])
+    """
+    return of_matrix(scores, lambda block: share_in_top(block, 0, ""), own=own, ties=ties)
 
 
 def median_rank(ranks: Array) -> float:

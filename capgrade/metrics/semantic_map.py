@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Queries, check_choice, check_k, per_query
+from capgrade.metrics.base import Block, Matrix, Queries, as_numpy, check_k, of_matrix, per_query
 from capgrade.metrics.ncs import depth_without, top_sum
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
-PAIRS = ("kept", "removed")
 COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
 
 
@@ -29,33 +29,29 @@ def _kernel(order, end, values, skip, groups, k):
     return out
 
 
-def lambda_of(block: Block, k: int, pairs: str) -> Array:
+def lambda_of(block: Block, k: int, removes: bool) -> Array:
     """`semantic_map` of a block."""
     if np.abs(block.finite()).max() > 1.001:
         raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
-    deep = depth_without(block.positives() if pairs == "removed" else None, k)
+    deep = depth_without(block.positives() if removes else None, k)
     ranking = block.ranking(deep)
-    skip, groups = block.groups(pairs == "removed")
+    skip, groups = block.groups(removes)
     return _kernel(ranking.order, ranking.tied_end, block.similarity, skip, groups, k)
 
 
-def semantic_map(
-    similarity: Array,
-    *,
-    k: int,
-    pairs: str = "kept",
-    query_group: Array | None = None,
-    candidate_group: Array | None = None,
-) -> Array:
-    """lambda@K = mean cosine of the K candidates of highest cosine, per query, in [-1, 1].
+def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, candidate_group: Matrix = None) -> Any:
+    """lambda@K: the mean cosine of the K candidates of highest cosine; in [-1, 1]. Nawaz et al. "SemanticMap", eq. 1-2.
 
-    Nawaz et al. "SemanticMap", eq. 1-2 with N the number of queries; `removed` is the paper's table 3, without the
-    query's own items. Ties change nothing. It knows no ground truth: a model that maps everything to one point
-    scores 1. Never read it without `collapse`.
+    With groups int [Q] and [N], a query's own candidates, those of its group, are left out (the paper's table 3). Ties
+    change nothing. There is no ground truth in it: a model that maps everything to one point scores 1. Never read it
+    without `collapse`.
+
+    >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
+    array([0.625])
     """
-    k = check_k(k)
-    check_choice("pairs", pairs, PAIRS)
-    return per_query(Queries(similarity, query_group, candidate_group), lambda block: lambda_of(block, k, pairs))
+    k, removes = check_k(k), query_group is not None
+    groups = query_group, candidate_group
+    return of_matrix(scores, lambda block: lambda_of(block, k, removes), groups=groups)
 
 
 @dataclass(frozen=True)
@@ -74,9 +70,13 @@ class Collapse:
         return f"best minus average cosine {self.contrast:.3f}: {state} (lambda@K rewards a collapsed model)"
 
 
-def collapse(similarity: Array) -> Collapse:
-    """Does lambda@K mean anything? Collapsed: the best candidate is within `COLLAPSE` of the average one."""
-    contrast = float(per_query(Queries(similarity), contrast_of).mean())
+def collapse(scores: Matrix) -> Collapse:
+    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the average one.
+
+    >>> collapse(np.array([[0.5, 0.25, 0.75]])).collapsed
+    False
+    """
+    contrast = float(per_query(Queries(as_numpy(scores)), contrast_of).mean())
     return Collapse(contrast, contrast < COLLAPSE)
 
 

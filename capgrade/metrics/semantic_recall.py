@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from capgrade.metrics.base import Block, Positives, Queries, check_choice, check_k, per_query
-from capgrade.metrics.ncs import OWN, depth_without, ideal_weights, top_sum
+from capgrade.metrics.base import Block, Matrix, Positives, Queries, check_choice, check_k, of_matrix, per_query
+from capgrade.metrics.ncs import depth_without, ideal_weights, top_sum
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
@@ -25,10 +28,10 @@ def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, m, soft):
     return out
 
 
-def sr_of(block: Block, relevance: str, k: int, m: int, weight: str, own: str) -> Array:
+def sr_of(block: Block, relevance: str, k: int, m: int, weight: str, removes: bool) -> Array:
     """`semantic_recall` of a block."""
-    skip, groups = block.groups(own == "removed")
-    removed = block.positives() if own == "removed" else None
+    skip, groups = block.groups(removes)
+    removed = block.positives() if removes else None
     labels = block.gains if weight == "soft" else block.graded
     graded = labels(relevance, depth_without(removed, m))
     ranking, ideal = block.ranking(depth_without(removed, k)), graded.ranking
@@ -47,41 +50,35 @@ def sr_of(block: Block, relevance: str, k: int, m: int, weight: str, own: str) -
 
 
 def semantic_recall(
-    similarity: Array,
-    relevance: Array,
-    *,
-    k: int,
-    m: int,
-    weight: str = "hard",
-    own: str = "kept",
-    query_group: Array | None = None,
-    candidate_group: Array | None = None,
-    ties: Ties = "expected",
-) -> Array:
-    """SR@K(m) = |G~ ∩ Q_K| / |G~|, G~ the m most relevant candidates of a query; per query, in [0, 1].
+    scores: Matrix, relevance: Matrix, k: int = 5, m: int = 5, *, weight: str = "hard",
+    query_group: Matrix = None, candidate_group: Matrix = None, ties: Ties = "expected",
+) -> Any:  # fmt: skip
+    """SR@k(m) = |G~ ∩ Q_k| / |G~|: the share of the m most relevant that is among the k retrieved; in [0, 1].
 
-    `soft` weighs a hit by its share of the relevance of G~: sum of N over G~ ∩ Q_K / sum of N over G~.
-    Biten et al. 2022, eq. 4 ("the most similar m"); at most K/m where K < m. Candidates that tie at the m-th place
-    are members with the probability a random order gives. The authors' code extends images instead, five captions
-    each: `extension_set` and `semantic_recall_authors`.
+    `soft` weighs a hit by its relevance, which is then >= 0. Biten et al. 2022, eq. 4 ("the most similar m"); at most
+    k/m where k < m. Candidates that tie at the m-th place are members with the probability a random order gives. With
+    groups int [Q] and [N], a query's own candidates leave the ranking and G~. The authors' code extends images
+    instead, five captions each: `extension_set`, and sr_authors of the catalogue.
+
+    >>> semantic_recall(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2, m=2)
+    array([0.5])
     """
-    k, m = check_k(k), check_k(m)
+    k, m, removes = check_k(k), check_k(m), query_group is not None
     check_choice("weight", weight, WEIGHTS)
-    check_choice("own", own, OWN)
-    queries = Queries(similarity, query_group, candidate_group, relevance={"": relevance}, ties=ties)
-    return per_query(queries, lambda block: sr_of(block, "", k, m, weight, own))
+    groups = query_group, candidate_group
+    score = partial(sr_of, relevance="", k=k, m=m, weight=weight, removes=removes)
+    return of_matrix(scores, score, relevance=relevance, groups=groups, ties=ties)
 
 
-def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30, own: str = "removed") -> Array:
+def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30) -> Array:
     """The m images that extend each image's ground truth, (n_images, m), as metric.py:get_intersection finds them.
 
     relevance (n_images, n_captions), owner (n_captions,). Every caption of an image lists its `depth` most relevant
-    images; scores add up over the lists; the m largest sums follow, the image itself left out when own is removed.
+    images; scores add up over the lists; the m largest sums follow, the image itself left out.
     Among ties the code's order: later image first in a list, first listed first in the sum.
     """
-    check_choice("own", own, OWN)
     images = relevance.shape[0]
-    if m > images - (own == "removed"):
+    if m >= images:
         raise InputError(f"{m} extending images asked of {images}", remedy="lower m")
     depth = min(depth, images)
     listing = Queries(relevance.T, ties="reference")
@@ -92,7 +89,7 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30,
     for image in range(images):
         rows = captions[bounds[image] : bounds[image + 1]]
         scores = relevance[lists[rows], rows[:, None]]
-        found[image] = _merged(lists[rows], scores, image if own == "removed" else -1, m)
+        found[image] = _merged(lists[rows], scores, image, m)
     return found
 
 
@@ -142,37 +139,16 @@ def _authors_kernel(order, end, indptr, indices, values, skip, groups, k, soft):
     return out
 
 
-def sr_authors_of(block: Block, lists: str, k: int, weight: str, own: str, relevance: str = "") -> Array:
-    """`semantic_recall_authors` of a block."""
+def sr_authors_of(block: Block, lists: str, k: int, weight: str, relevance: str) -> Array:
+    """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K without own items.
+
+    `soft` as the code has it: hits weighted N / (sum of N + 1e-20) and divided by their number once more, so the
+    maximum is 1/|G~|.
+    """
     chosen = block.positives(lists)
-    skip, groups = block.groups(own == "removed")
-    ranking = block.ranking(depth_without(block.positives() if own == "removed" else None, k))
+    skip, groups = block.groups(True)
+    ranking = block.ranking(depth_without(block.positives(), k))
     values = block.gains(relevance, 1).values
     return _authors_kernel(
         ranking.order, ranking.end, chosen.indptr, chosen.indices, values, skip, groups, k, weight == "soft"
     )
-
-
-def semantic_recall_authors(
-    similarity: Array,
-    relevance: Array,
-    positives: Positives,
-    *,
-    k: int,
-    weight: str = "hard",
-    own: str = "removed",
-    query_group: Array | None = None,
-    candidate_group: Array | None = None,
-    ties: Ties = "expected",
-) -> Array:
-    """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K, per query.
-
-    `soft` as the code has it: hits weighted N / (sum of N + 1e-20) and divided by their number once more, so the
-    maximum is 1/|G~|. Own items are removed from the ranking unless kept (--include_anns).
-    """
-    k = check_k(k)
-    check_choice("weight", weight, WEIGHTS)
-    check_choice("own", own, OWN)
-    named = {"relevance": {"": relevance}, "positives": {"": positives}, "ties": ties}
-    queries = Queries(similarity, query_group, candidate_group, **named)  # type: ignore[arg-type]
-    return per_query(queries, lambda block: sr_authors_of(block, "", k, weight, own))

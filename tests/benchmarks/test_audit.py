@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capgrade.benchmarks import audit
-from capgrade.metrics.arrays import Positives
+from capgrade.metrics import Positives
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import caption_table, write_captions_folder

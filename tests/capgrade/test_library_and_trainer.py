@@ -18,7 +18,7 @@ from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import UNKNOWN
 from capgrade.losses import COUNTED, Terms
 from capgrade.losses.base import ScoredBatch
-from capgrade.metrics.arrays import CATALOGUE
+from capgrade.metrics.catalogue import CATALOGUE
 from capgrade.metrics.evaluation import DIRECTIONS
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.pairs import Batch

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import capgrade
-from capgrade.metrics.arrays import Positives, ndcg, recall
+from capgrade.metrics import Positives, ndcg, recall
 from capgrade.pipelines import cli
 from capgrade.pipelines.measures import MEASURES, choose
 from capgrade.schemas.captions import Captions, read_captions

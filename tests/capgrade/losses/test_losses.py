@@ -13,7 +13,7 @@ from capgrade.losses import LOSSES, Terms
 from capgrade.losses.base import ScoredBatch
 from capgrade.losses.daa import soft_ranks
 from capgrade.losses.terms import check_scale, needs
-from capgrade.metrics.arrays import asp
+from capgrade.metrics import asp
 from capgrade.schemas.errors import InputError
 
 from . import equations

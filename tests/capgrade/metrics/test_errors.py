@@ -7,27 +7,23 @@ import json
 import numpy as np
 import pytest
 
-from capgrade.metrics.arrays import (
+from capgrade.metrics import (
     Positives,
-    Queries,
     asp,
-    asp_average,
-    bootstrap,
     coco_codes,
     coherent_score,
     human_lists,
     kendall_tau,
-    metric,
     ncs,
     ndcg,
-    own_positives,
-    paired_test,
     pmrp,
     recall,
-    score_all,
     semantic_map,
     semantic_recall,
 )
+from capgrade.metrics.base import Queries, own_positives
+from capgrade.metrics.catalogue import metric, score_all
+from capgrade.metrics.uncertainty import paired_test
 from capgrade.schemas.errors import InputError
 
 S = np.random.default_rng(0).random((4, 8))
@@ -85,12 +81,12 @@ def test_relevance_must_be_finite(value, message):
         (lambda: ndcg(S, S, k=2, gain="log"), "linear, exponential"),
         (lambda: ndcg(S, S, k=2, ties="last"), "'expected' or 'reference'"),
         (lambda: ncs(S, S, k=2, form="mine"), "paper, eq5, authors"),
-        (lambda: ncs(S, S, k=2, own="removed"), "image index of each caption"),
+        (lambda: ncs(S, S, query_group=np.arange(4)), "one of two groups is given"),
+        (lambda: score_all(Queries(S, relevance={"": S}), [metric("ncs_other@2")]), "image index of each caption"),
         (lambda: semantic_recall(S, S, k=2, m=0), "cut-off 0"),
         (lambda: kendall_tau(S, S, variant="c"), "a, b"),
         (lambda: coherent_score(S, S, k=1), "at least 2"),
         (lambda: semantic_map(3 * S, k=1), "normalise"),
-        (lambda: asp_average(S, []), "at least one matrix"),
         (lambda: recall(S, Positives.from_lists([[1]]), k=1), "1 lists of positives for 4 queries"),
         (lambda: recall(S, Positives.from_lists([[1], [8], [2], [3]]), k=1), "outside the gallery"),
         (lambda: pmrp(S, np.ones((4, 3)), np.ones((7, 3))), "candidate class vectors"),
@@ -103,8 +99,7 @@ def test_relevance_must_be_finite(value, message):
         (lambda: score_all(Queries(S), [metric("recall@1")]), "image index of each caption"),
         (lambda: score_all(Queries(S), [metric("map@r")]), "no list of positives 'eccv'"),
         (lambda: score_all(Queries(S), [metric("pmrp")]), "class vectors"),
-        (lambda: bootstrap(np.full(3, np.nan)), "no query has a value"),
-        (lambda: bootstrap(S[0], level=95), "use 0.95"),
+        (lambda: paired_test(np.full(3, np.nan), np.full(3, np.nan)), "no query has a value"),
         (lambda: paired_test(S[0], S[0, :7]), "same queries"),
         (lambda: paired_test(S[0], S[1], method="t"), "permutation, bootstrap"),
         (lambda: human_lists("mine", [], []), "eccv, cxc, original"),

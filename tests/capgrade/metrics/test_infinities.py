@@ -7,20 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.metrics.arrays import (
+from capgrade.metrics import (
     Positives,
     asp,
-    asp_average,
     coherent_score,
     collapse,
-    extension_images,
     first_rank,
     kendall_tau,
     map_at_r,
-    mined_precision,
     ncs,
     ndcg,
-    own_positives,
     pmrp,
     r_precision,
     recall,
@@ -28,7 +24,11 @@ from capgrade.metrics.arrays import (
     semantic_map,
     semantic_recall,
 )
+from capgrade.metrics.base import Queries, own_positives
+from capgrade.metrics.catalogue import asp_a, score_all
+from capgrade.metrics.mined import mined_precision
 from capgrade.metrics.ranking import COLUMNS, rank
+from capgrade.metrics.semantic_recall import extension_images
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.evaluation.inputs import read_similarity
 from tests.conftest import make_captions
@@ -67,7 +67,7 @@ def test_labels(row: list[float], labels: list[float], own: list[int], dtype: ty
     close(ndcg(scores, relevance, k=k), slow.expected(lambda o: slow.ndcg(o, labels, k), row))
     close(ndcg(scores, relevance, k=k, gain="exponential"), slow.expected(lambda o: slow.ndcg(o, labels, k, True), row))
     close(ncs(scores, relevance, k=k), slow.expected(lambda o: slow.ncs(o, labels, k), row))
-    removed = ncs(scores, relevance, k=k, own="removed", **groups)
+    removed = ncs(scores, relevance, k=k, **groups)
     close(removed, slow.expected(lambda o: slow.ncs(o, labels, k, own), row))
     if k > 1:
         places = np.unique(row, return_inverse=True)[1].tolist()  # the order is all that it takes of the scores
@@ -140,6 +140,10 @@ S = np.random.default_rng(0).random((4, 8))
 LISTS = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
 
 
+def asp_of_mean(matrix: np.ndarray) -> dict[str, np.ndarray]:
+    return score_all(Queries(S, relevance={"a": S, "b": matrix}), [asp_a(["a", "b"], [1, 1])])
+
+
 def holed(value: float) -> np.ndarray:
     out = S.copy()
     out[2, 5] = value
@@ -155,7 +159,7 @@ def holed(value: float) -> np.ndarray:
         lambda bad: ndcg(S, bad, k=2),
         lambda bad: ncs(S, bad, k=2),
         lambda bad: asp(S, bad),
-        lambda bad: asp_average(S, [S, bad]),
+        lambda bad: asp_of_mean(bad),
         lambda bad: kendall_tau(S, bad),
         lambda bad: coherent_score(S, bad, k=3),
         lambda bad: semantic_recall(S, bad, k=2, m=2),
@@ -179,7 +183,7 @@ def test_labels_whose_sums_overflow() -> None:
     with pytest.raises(InputError, match="use the linear gain"):
         ndcg(S, S * 2000, k=3, gain="exponential")
     with pytest.raises(InputError, match="one scale"):
-        asp_average(S, [S * 1e300, S])
+        asp_of_mean(S * 1e300)
     assert np.isfinite(ndcg(S, S * 900, k=3, gain="exponential")).all()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.metrics.arrays import Positives, mined_precision, mined_precision_classes
+from capgrade.metrics import Positives
+from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.schemas.errors import InputError
 
 

@@ -12,22 +12,10 @@ from scipy.stats import kendalltau
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import ndcg_score
 
-from capgrade.metrics.arrays import (
-    Queries,
-    asp,
-    coherent_score,
-    extension_images,
-    extension_set,
-    human_lists,
-    kendall_tau,
-    metric,
-    ncs,
-    ndcg,
-    own_positives,
-    recall,
-    score_all,
-    semantic_recall_authors,
-)
+from capgrade.metrics import asp, coherent_score, human_lists, kendall_tau, ncs, ndcg, recall
+from capgrade.metrics.base import Queries, own_positives
+from capgrade.metrics.catalogue import extension_name, metric, score_all
+from capgrade.metrics.semantic_recall import extension_images, extension_set
 
 COCO = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "coco" / "test5k_captions.tsv"
 
@@ -190,9 +178,10 @@ def test_sr_and_ncs_are_the_authors_code(m, k):
     groups = {"query_group": np.arange(images), "candidate_group": owner}
     lists = extension_set(extension_images(matrix.T, owner, m=m), np.arange(images), owner)
     for weight, theirs in (("hard", hard), ("soft", soft)):
-        ours = semantic_recall_authors(similarity, matrix.T, lists, k=k, weight=weight, **groups)
-        np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    ours = ncs(similarity, matrix.T, k=k, form="authors", own="removed", **groups)
+        name = {"hard": f"sr_authors@{k}(m={m})", "soft": f"sr_soft_authors@{k}(m={m})"}[weight]
+        queries = Queries(similarity, *groups.values(), {"": matrix.T}, {extension_name("", m): lists})
+        np.testing.assert_allclose(score_all(queries, [metric(name)])[name], theirs, atol=1e-12)
+    ours = ncs(similarity, matrix.T, k=k, form="authors", **groups)
     np.testing.assert_allclose(ours, gathered, atol=1e-12)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 
-from capgrade.metrics.resampling import interval, paired
+from capgrade.metrics.uncertainty import interval, paired
 from capgrade.pipelines.measures.scores.measures import scored
 from capgrade.schemas.errors import InputError
 from tests.pipelines.measures.scores.test_scores import corpus, dicts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.metrics.arrays import Queries, asp_ceiling, collapse, metric, own_positives, score_all, semantic_map
-from capgrade.metrics.catalogue import reduced
+from capgrade.metrics import asp, collapse, semantic_map
+from capgrade.metrics.base import Queries, own_positives
+from capgrade.metrics.catalogue import metric, reduced, score_all
 
 IMAGES, EACH = 60, 5
 OWNER = np.repeat(np.arange(IMAGES), EACH)
@@ -131,9 +132,9 @@ def test_reversed_for_classes_retrieves_no_match():
     assert scores(distance.astype(np.float32))["pmrp"] == 0.0
 
 
-def test_asp_ceiling_is_one_only_without_ties():
-    assert asp_ceiling(LABELS) == pytest.approx(1.0)
-    assert (asp_ceiling(np.round(LABELS, 1)) < 1).all()
+def test_asp_of_labels_with_themselves_is_one_only_without_ties():
+    tied = np.round(LABELS, 1)
+    assert asp(LABELS, LABELS) == pytest.approx(1.0) and (asp(tied, tied) < 1).all()
 
 
 def test_semantic_map_rewards_collapse_and_says_so():
@@ -143,9 +144,9 @@ def test_semantic_map_rewards_collapse_and_says_so():
     assert collapse(constant).collapsed
     groups = {"query_group": np.arange(IMAGES), "candidate_group": OWNER}
     spread = np.where(np.arange(IMAGES)[:, None] == OWNER, 1.0, -0.5)
-    assert semantic_map(spread, k=5, **groups) == pytest.approx(1.0)
-    assert semantic_map(spread, k=5, pairs="removed", **groups) == pytest.approx(-0.5)
-    assert semantic_map(spread, k=10, **groups) == pytest.approx(0.25)
+    assert semantic_map(spread, k=5) == pytest.approx(1.0)
+    assert semantic_map(spread, k=5, **groups) == pytest.approx(-0.5)
+    assert semantic_map(spread, k=10) == pytest.approx(0.25)
     assert not collapse(spread).collapsed
     assert "COLLAPSED" in str(collapse(constant))
 

@@ -6,25 +6,24 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from capgrade.metrics.arrays import bootstrap, paired_test
-from capgrade.metrics.uncertainty import resampled_means, resampled_medians
+from capgrade.metrics.uncertainty import paired_test, resampled_means, resampled_medians
 
 
 def test_interval_is_the_normal_one_for_a_mean():
     values = np.random.default_rng(0).normal(0.3, 1.0, 4000)
-    found = bootstrap(values, samples=4000)
+    low, high = np.quantile(resampled_means(values, samples=4000), [0.025, 0.975])
     half = 1.96 * values.std() / np.sqrt(len(values))
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     random = np.random.default_rng(1)
     covered = 0
     for seed in range(200):
-        found = bootstrap(random.exponential(1.0, 150), level=0.9, samples=400, seed=seed)
-        covered += found.low <= 1.0 <= found.high
+        means = resampled_means(random.exponential(1.0, 150), samples=400, seed=seed)
+        low, high = np.quantile(means, [0.05, 0.95])
+        covered += low <= 1.0 <= high
     assert 0.82 <= covered / 200 <= 0.96
 
 
@@ -44,7 +43,7 @@ def test_columns_see_the_same_draws_and_nan_is_left_out():
     table = np.column_stack([values[:, 0], values[:, 0] + 1, np.where(values[:, 1] > 0.5, values[:, 0], np.nan)])
     means = resampled_means(table, samples=50)
     np.testing.assert_allclose(means[:, 1], means[:, 0] + 1)
-    assert bootstrap(table[:, 2]).value == pytest.approx(np.nanmean(table[:, 2]))
+    assert not np.isnan(means).any() and table[:, 2][~np.isnan(table[:, 2])].min() <= means[:, 2].min()
 
 
 def test_medians_are_of_drawn_ranks():

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from capgrade.metrics.arrays import ndcg, own_positives, recall
+from capgrade.metrics import ndcg, recall
+from capgrade.metrics.base import own_positives
 from capgrade.schemas.captions import FILE, SCHEMA, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest

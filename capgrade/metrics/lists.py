@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
-    from capgrade.metrics.rankings import Qrels, Run
+    from capgrade.metrics.runs import Qrels, Run
 
 KINDS = ("ndcg", "ndcg_exp", "ncs", "recall", "r", "precision", "mrr", "map", "r_precision", "map@r")
 WITHOUT_K = ("r_precision", "map@r")

@@ -192,7 +192,7 @@ def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array,
 
 def _plain(values: Any) -> Any:
     """Tensors as arrays: their numbers are no ids, and compare as nothing."""
-    from capgrade.metrics import as_numpy
+    from capgrade.metrics.base import as_numpy
 
     return as_numpy(values) if hasattr(values, "detach") else values
 
