@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.explorer.pairs import Pairs, joined
+from capgrade.labels.published import params_of, published_captions, published_pairs
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

@@ -12,8 +12,8 @@ from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.pictures import Thumbnails
 from capgrade.explorer.voices import measure_voices
+from capgrade.labels.named import SET, as_named
 from capgrade.pipelines.agree import read_judgements
-from capgrade.pipelines.publish.named import SET, as_named
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RegionsParams
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.labels.computed import Computed
+from capgrade.labels.named import EXACT, as_named
+from capgrade.labels.published import params_of, published_captions, published_pairs, published_reasons
 from capgrade.labels.stored import Dense, Part, RelevanceBlock, Sampled, Stored
 from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.pipelines.measures.reads import require_read
-from capgrade.pipelines.publish.named import EXACT, as_named
-from capgrade.pipelines.publish.published import params_of, published_captions, published_pairs, published_reasons
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
@@ -101,7 +101,7 @@ def opened(
 
 
 def _from_hub(where: str, revision: str | None) -> Path:
-    from capgrade.pipelines.publish.hub import Repository
+    from capgrade.labels.hub import Repository
 
     name, _, at = where.partition("@")
     if name.count("/") != 1 or name.startswith((".", "/")):

@@ -15,7 +15,7 @@ from capgrade.schemas.files import MOST_BYTES, check_size, digest, parse_manifes
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
 
-    from capgrade.pipelines.publish.hub import Repository
+    from capgrade.labels.hub import Repository
 
 AGAIN = "run `capgrade publish` again, or download it again"
 PUSH = "push it again: capgrade publish --push"
@@ -97,7 +97,7 @@ def _extra(names: Iterable[str], manifest: dict[str, Any], base: str) -> list[In
 
 
 def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
-    from capgrade.pipelines.publish.hub import Repository
+    from capgrade.labels.hub import Repository
 
     name, _, revision = target.partition("@")
     if "/" not in name or name.startswith((".", "/")):

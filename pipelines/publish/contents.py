@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from capgrade.labels.named import base_names
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.calibrated import Calibrated
 from capgrade.pipelines.publish.meaning import meaning
-from capgrade.pipelines.publish.names import base_names
 from capgrade.pipelines.publish.tables import Table
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import read_manifest

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capgrade.labels.published import hub_split
 from capgrade.pipelines.measures.language import LEAST_ENGLISH, english_share
 from capgrade.pipelines.publish.calibrated import Calibrated, read_calibrated
 from capgrade.pipelines.publish.card import dataset_card
@@ -13,7 +14,6 @@ from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTU
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.figures import draw_distributions
 from capgrade.pipelines.publish.own_pairs import own_without_themselves
-from capgrade.pipelines.publish.published import hub_split
 from capgrade.pipelines.publish.tables import write_captions, write_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError

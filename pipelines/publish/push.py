@@ -16,7 +16,7 @@ from capgrade.schemas.files import digest, package_version
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
 
-    from capgrade.pipelines.publish.hub import Repository
+    from capgrade.labels.hub import Repository
 
 Files: TypeAlias = "Mapping[str, RepoFile]"
 EMPTY = {".gitattributes"}  # the hub makes a repository with it
@@ -51,7 +51,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     Raises InputError, which says what state the repository is in: a damaged folder, a repository that holds something
     else, a version that is published with other content, no access, a conflict, no answer.
     """
-    from capgrade.pipelines.publish.hub import Repository
+    from capgrade.labels.hub import Repository
 
     manifest = read_published(folder)
     problems = folder_problems(folder, manifest)

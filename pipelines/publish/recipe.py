@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from capgrade.labels.named import base_names
+from capgrade.labels.published import measures_block
 from capgrade.pipelines.agreement.calibration import SHIPPED
-from capgrade.pipelines.publish.blocks import measures_block
 from capgrade.pipelines.publish.contents import Contents
-from capgrade.pipelines.publish.names import base_names
 
 
 def parameters(contents: Contents) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from capgrade.labels.published import hub_split
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.calibrated import Calibrated
-from capgrade.pipelines.publish.published import hub_split
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic

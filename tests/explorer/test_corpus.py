@@ -12,8 +12,8 @@ import pytest
 from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.pairs import Pairs
 from capgrade.explorer.start import Folders, open_explorer, read_corpus
+from capgrade.labels.published import params_of
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.publish.published import params_of
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from capgrade.labels.published import _files
 from capgrade.pipelines import shards as stage
 from capgrade.pipelines.execution.parts import Part, block_name
-from capgrade.pipelines.publish.published import _files
 from capgrade.schemas import regions
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore

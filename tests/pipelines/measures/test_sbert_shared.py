@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
+from capgrade.labels.published import measures_block
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures import sbert_shared as module
 from capgrade.pipelines.measures.sbert_shared import PRIOR, shared, shared_map
-from capgrade.pipelines.publish.blocks import measures_block
 from capgrade.pipelines.publish.meaning import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from huggingface_hub import DatasetCard
 
-from capgrade.pipelines.publish.blocks import measures_block
+from capgrade.labels.published import measures_block
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from capgrade.labels import hub as client
 from capgrade.pipelines.cli import app
-from capgrade.pipelines.publish import hub as client
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST

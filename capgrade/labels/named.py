@@ -1,21 +1,25 @@
 """Which encoder, files, folders and device measures are fitted with again: those that the user names.
 
 Labels say what they were made with, and may come from anybody. An encoder is a hub id or a folder, so their word alone
-would have us ask the hub for whatever they name.
+would have us ask the hub for whatever they name. Published labels call paths by their last names: where things lie on
+one machine is nobody else's business.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from capgrade.pipelines.measures.embeddings import EMBEDDED
-from capgrade.pipelines.publish.names import base_names
 from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
+# Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
+PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists"}
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def as_named(made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET) -> MeasuresParams:
@@ -49,3 +53,23 @@ def _named(
     problem = f"its labels were made with the {what} '{found}', which is not opened unasked"
     remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=found)}"
     raise InputError(problem, file=folder, remedy=remedy)
+
+
+def base_names(params: Any, source: str | None = None) -> Any:
+    """The same parameters, every path by its last name, at any depth; `source` is that of captions."""
+    if not isinstance(params, dict):
+        return params
+    source = params.get("source", source)
+    return {key: _last_name(key, value, source) if key in PATHS else base_names(value) for key, value in params.items()}
+
+
+def _last_name(key: str, value: Any, source: str | None) -> Any:
+    if isinstance(value, dict):
+        return {name: _last_name(key, one, source) for name, one in value.items()}
+    if not isinstance(value, str):
+        return value
+    may_be_hub = key == "model" or (key == "input" and source == "hub")
+    if may_be_hub and HUB_ID.fullmatch(value) and not Path(value).exists():
+        return value
+    folder, hash_, split = value.partition("#") if key == "document_frequency" else (value, "", "")
+    return f"{Path(folder).name}{hash_}{split}"

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from capgrade.pipelines.publish.blocks import imported, measures_block
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.numbered import in_order
-from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
 PAIR_COLUMNS = ["image_id", "caption_id", "original", "weight"]
@@ -93,6 +92,27 @@ def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:
     block = measures_block(measures)
     mixtures = {name: one for name, one in block.get("mixtures", {}).items() if not imported(measures[name])}
     return validated(MeasuresParams, {**block, "imported": {}, "mixtures": mixtures}, file=folder)
+
+
+def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The block of params.yaml from what was used, where imported measures and mixtures stand beside the others."""
+    block = {} if block is None else block
+    for name, params in used.items():
+        if "imported" in params:
+            block.setdefault("imported", {})[name] = params["imported"]
+        elif "weights" in params:
+            block.setdefault("mixtures", {})[name] = params["weights"]
+            measures_block(params["measures"], block)
+        elif name in FORMS_OF_SBERT:  # no blocks of their own
+            block.setdefault("sbert", {**params, "references": "max"})
+        else:
+            block[name] = params
+    return block
+
+
+def imported(used: dict[str, Any]) -> bool:
+    """Whether a measure is somebody's matrix, or a mixture with one."""
+    return any("imported" in part for part in (used, *used.get("measures", {}).values()))
 
 
 def _chosen(split: str | None, known: list[str], folder: Path) -> str:

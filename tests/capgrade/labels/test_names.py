@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.publish.names import base_names
+from capgrade.labels.named import base_names
 from tests.conftest import call, random_sets
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from capgrade.labels.named import EXACT, as_named
 from capgrade.pipelines.measures import embeddings
-from capgrade.pipelines.publish.named import EXACT, as_named
 from capgrade.pipelines.publish.own_pairs import own_without_themselves
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
