@@ -25,7 +25,7 @@ ifeq ($(SET),)
 	{ $(RUNS); echo agree publish; } | $(BESIDE)
 endif
 	$(BIN)/dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
-	$(BIN)/capgrade show --captions data/captions --relevance data/relevance
+	$(BIN)/capgrade search --captions data/captions --relevance data/relevance
 	cat data/comparison/runs.md
 
 test: .venv/installed lint

@@ -70,7 +70,7 @@ def model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelV
     if (image < 0).all():
         problem = f"has none of the {len(image)} images of split '{captions.split}'"
         raise InputError(
-            problem, file=index, remedy="embed this split: capgrade embed --split, or choose another --split"
+            problem, file=index, remedy="encode this split: capgrade evaluate --run --split, or choose another --split"
         )
     return ModelVoice(name, searcher, image, caption)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from capgrade.pipelines.detectors.base import Detector
 
 PICTURES = "images.arrow"
-INDEX = "index"  # in a run's folder, where `capgrade embed` writes unless told otherwise
+INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
 @dataclass(frozen=True)

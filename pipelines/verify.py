@@ -35,7 +35,8 @@ NAMES = {
     EVALUATION: "evaluation",
 }  # where there is no manifest: by an earlier version, or unfinished
 TABLES = (".arrow", ".parquet")
-ALONE = {"judged": "agree", "document_frequencies": "frequencies"}  # tables that need no manifest, and what writes them
+# Tables that need no manifest, and what writes them.
+ALONE = {"judged": "agree", "document_frequencies": "captions --frequencies"}
 AGAIN = "run its command again"
 
 

@@ -29,10 +29,11 @@ from capgrade.schemas.lock import first_process, only_run
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 COMMAND = {
-    "embeddings": "embed",
+    "embeddings": "evaluate --run",
     "run": "train",
     "evaluation": "evaluate",
-    "alignment": "align",
+    "tables": "evaluate --compare",
+    "alignment": "search --words",
     "reproduction": "reproduce",
     "pictures": "report --pictures",
     "npz": "regions export --format npz",

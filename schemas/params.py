@@ -391,6 +391,13 @@ class EvaluateParams(Block):
     ties: Literal["expected", "reference"] = "expected"
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
+    pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
+    best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    coarse: str | None = (
+        None  # with --run: another model's similarity; only what it ranks first is scored, the rest -inf
+    )
+    coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
+    test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 
 
 class PublishParams(Block):

@@ -58,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"captions --source tsv --input {root}/c.tsv --split test --out {root}/captions",
         f"relevance --captions {root}/captions --measures rouge_l --out {root}/relevance",
         f"shards --captions {root}/captions --measures rouge_l --out {root}/shards",
-        f"evaluate --captions {root}/captions --similarity {root}/sims.npy --samples 0 --out {root}/evaluation",
+        f"{evaluate(root)} --out {root}/evaluation",
         train(root, root / "run"),
     ):
         assert call(*line.split()) == 0
@@ -72,6 +72,10 @@ def train(root: Path, out: Path) -> str:
     return f"train --captions {root}/captions --regions {root}/regions {given} --out {out}"
 
 
+def evaluate(root: Path) -> str:
+    return f"evaluate --captions {root}/captions --similarity {root}/sims.npy --set evaluate.samples=0"
+
+
 def commands(root: Path, out: Path) -> dict[str, str]:
     """A command that writes a folder `out`, by the kind of that folder."""
     trained = f"--run {root}/run --captions {root}/captions --regions {root}/regions"
@@ -82,10 +86,10 @@ def commands(root: Path, out: Path) -> dict[str, str]:
         "publish": f"publish --captions {root}/captions --shards {root}/shards --license mit --out {out}",
         "regions": f"regions import --format scan --input {root}/dev_ims.npy --out {out}",
         "run": train(root, out),
-        "embeddings": f"embed {trained} --out {out}",
-        "evaluation": f"evaluate --captions {root}/captions --similarity {root}/sims.npy --samples 0 --out {out}",
-        "tables": f"tables a={root}/evaluation --metric recall@1 --out {out}",
-        "alignment": f"align {trained} --images {root}/pictures --out {out}",
+        "embeddings": f"evaluate {trained} --index {out} --set evaluate.samples=0",
+        "evaluation": f"{evaluate(root)} --out {out}",
+        "tables": f"evaluate --compare a={root}/evaluation --metric recall@1 --out {out}",
+        "alignment": f"search {trained} --images {root}/pictures --words {out}",
         "pictures": f"report --data {root} --out {out.parent}/page.html --pictures {out}",
         "npz": f"regions export --format npz --regions {root}/regions --out {out}",
     }
@@ -191,8 +195,8 @@ def test_an_unfinished_run_goes_on_and_its_temporaries_go(tmp_path: Path) -> Non
         write_text(out / "b.md", "1")
         raise KeyboardInterrupt
     assert [path.name for path in sorted(out.iterdir())] == [STAGE, "a.md", "b.md"]
-    assert "an unfinished run of `capgrade tables`" in verify(out).problems[0].problem
-    with pytest.raises(InputError, match="written by `capgrade tables`"), output_folder(out, "captions"):
+    assert "an unfinished run of `capgrade evaluate --compare`" in verify(out).problems[0].problem
+    with pytest.raises(InputError, match="written by `capgrade evaluate --compare`"), output_folder(out, "captions"):
         pass
     with output_folder(out, "tables"):
         write_text(out / "a.md", "2")
@@ -237,7 +241,7 @@ def test_verify_never_advises_to_delete(world: Path, tmp_path: Path, capsys) -> 
 
 # A command that writes one file, the file's name, and what it may not write over.
 FILES = {
-    "frequencies --captions {root}/captions --out {out}": ("df.arrow", "captions.arrow"),
+    "captions --input {root}/captions --frequencies {out}": ("df.arrow", "captions.arrow"),
     "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --out {out}": ("a.json", "j"),
     "agree --captions {root}/captions --judgements {root}/people.csv --measures rouge_l --pairs {out}": ("p.arrow", ""),
     "report --data {root} --out {out}": ("page.html", "a page"),

@@ -15,7 +15,6 @@ import typer
 from capgrade.pipelines.cli import (
     bench,
     explore,
-    inspecting,
     judging,
     labels,
     publishing,
@@ -23,7 +22,9 @@ from capgrade.pipelines.cli import (
     report,
     reproduce,
     score,
+    searching,
     training,
+    verifying,
 )
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
@@ -57,15 +58,16 @@ def _whole(
 
 
 app.add_typer(labels.app)
-app.add_typer(inspecting.app)
 app.add_typer(publishing.app)
 app.add_typer(regions.app, name="regions")
 app.add_typer(training.app)
+app.add_typer(searching.app)
 app.add_typer(reproduce.app)
 app.add_typer(report.app)
 app.add_typer(score.app)
 app.add_typer(explore.app)
 app.add_typer(judging.app)
+app.add_typer(verifying.app)
 app.add_typer(bench.app, name="bench")
 
 
@@ -100,6 +102,10 @@ def main() -> None:
 
 def _run() -> None:
     """Typer exits whenever it has run."""
+    from capgrade.pipelines.cli.renamed import moved
+
+    if told := moved(sys.argv[1:]):
+        raise told
     try:
         app()
     except SystemExit as done:

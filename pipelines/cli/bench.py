@@ -197,7 +197,7 @@ def bench_explore(
     captions: Annotated[Path | None, typer.Option(help="Instead: folder that `capgrade captions` wrote.")] = None,
     split: Split = None,
     runs: Annotated[list[Path] | None, typer.Option("--run", help="Folder of `capgrade train`.")] = None,
-    indexes: Annotated[list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`.")] = None,
+    indexes: Annotated[list[Path] | None, typer.Option("--index", help="Folder of `evaluate --run`.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How long the explorer takes to answer a typed caption."""

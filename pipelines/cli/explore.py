@@ -39,7 +39,7 @@ Shards = Annotated[Path | None, typer.Option(help="With --captions: folder of `c
 Relevance = Annotated[Path | None, typer.Option(help="With --captions: folder of `capgrade relevance`.")]
 Runs = Annotated[list[Path] | None, typer.Option("--run", help="Folder of `capgrade train`; repeat for several.")]
 Indexes = Annotated[
-    list[Path] | None, typer.Option("--index", help="Folder of `capgrade embed`, one per run. Default: index in each.")
+    list[Path] | None, typer.Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index.")
 ]
 Reviews = Annotated[Path, typer.Option(help="Folder of a review.")]
 
@@ -106,7 +106,7 @@ def sample(
     split: Split = None,
     measures: Measures = None,
     run: Annotated[Path | None, typer.Option(help="SemanticMap's protocol: the model whose misses are judged.")] = None,
-    index: Annotated[Path | None, typer.Option(help="Its folder of `capgrade embed`. Default: index in it.")] = None,
+    index: Annotated[Path | None, typer.Option(help="Its folder of `evaluate --run`. Default: RUN/index.")] = None,
     pool: Annotated[
         int | None,
         typer.Option(min=1, help="Pool so many best of each label and --similarity, unsure and random pairs."),

@@ -25,6 +25,7 @@ from capgrade.pipelines.cli.options import (
     names_of,
     overrides,
     pairs,
+    refuse,
     say,
     with_given,
 )
@@ -35,7 +36,7 @@ app = typer.Typer()
 
 @app.command()
 def captions(
-    out: Out,
+    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     source: Annotated[
         str | None,
         typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
@@ -50,11 +51,33 @@ def captions(
         str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
     empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
+    frequencies: Annotated[
+        Path | None, typer.Option(help="Only save the document frequencies of --input, a captions folder.")
+    ] = None,
+    parse: Annotated[
+        str | None, typer.Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
+    ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read captions from a source, check and tokenise them, and write one Arrow table."""
+    """Read captions from a source, check and tokenise them, and write one Arrow table.
+
+    `--frequencies FILE --input CAPTIONS` saves document frequencies for `measures.cider.document_frequency`;
+    `--parse "a caption"` shows what the measure scene_graph reads.
+    """
+    if parse is not None:
+        refuse("--parse", out=out, source=source, input=input, frequencies=frequencies)
+        _parse(parse, as_json)
+        return
+    if frequencies is not None:
+        refuse("--frequencies", out=out, source=source)
+        if input is None:
+            raise InputError("no captions to count", remedy="give --input, a folder that capgrade captions wrote")
+        _frequencies(Path(input), split, frequencies)
+        return
+    if out is None:
+        raise InputError("no folder to write", remedy="give --out")
     from capgrade.pipelines.captions import captions as stage
 
     lists = pairs(split_list, "--split-list") or None
@@ -67,17 +90,22 @@ def captions(
     say(done, as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
 
 
-@app.command()
-def frequencies(
-    captions: CaptionsDir, out: Annotated[Path, typer.Option(help="File to write.")], split: Split = None
-) -> None:
-    """Save the document frequencies of a split, for `measures.cider.document_frequency`."""
+def _parse(caption: str, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from capgrade.pipelines.measures.ptb import ptb_tokens
+    from capgrade.pipelines.measures.scene_graph.parse import parse
+
+    graph = parse(tuple(ptb_tokens(caption)))
+    say(asdict(graph), as_json, str(graph))
+
+
+def _frequencies(captions: Path, split: str | None, out: Path) -> None:
     from capgrade.pipelines.measures.ngrams import FREQUENCIES, document_frequencies
     from capgrade.schemas.captions import read_captions
     from capgrade.schemas.output import arrow_of, refuse_file
 
     refuse_file(out, "file of document frequencies", arrow_of(FREQUENCIES))
-
     counted = document_frequencies(read_captions(captions, split))
     counted.save(out)
     typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")

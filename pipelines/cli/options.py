@@ -76,6 +76,12 @@ def overrides(stage: str, given: dict[str, Any]) -> list[str]:
     return [f"{stage}.{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
 
 
+def refuse(beside: str, **given: object) -> None:
+    """InputError for an option that would be passed over."""
+    if unused := [name for name, value in given.items() if value is not None]:
+        raise InputError(f"--{unused[0].replace('_', '-')} with {beside}", remedy="leave one of them out")
+
+
 def beam_options(context: typer.Context) -> list[str]:
     """The options for Apache Beam. InputError for a stray word: Beam would ignore it."""
     if context.args and not context.args[0].startswith("-"):

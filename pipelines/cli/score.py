@@ -26,7 +26,7 @@ def score(
         str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")
     ] = "ptb_py",
     frequencies: Annotated[
-        Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade frequencies`.")
+        Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
     ] = None,
     level: Annotated[float, typer.Option(help="Level of the bootstrap intervals.")] = 0.95,
     samples: Annotated[int, typer.Option(min=1, help="Bootstrap draws.")] = 1000,

@@ -7,26 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capgrade.pipelines.cli.needed import ENCODER, require_all
+from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
     Out,
     ParamsFile,
-    RegionsDir,
     Sets,
     Split,
     load,
     overrides,
-    pairs,
+    refuse,
     say,
     with_given,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.extras import require
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import TrainParams
+    from capgrade.schemas.params import EvaluateParams, TrainParams
 
 app = typer.Typer()
 ImageRegions = Annotated[
@@ -36,7 +34,6 @@ Pictures = Annotated[
     Path | None,
     typer.Option(help="Pictures for clip and siglip: a folder, a captions folder, or a list of image_id<TAB>path."),
 ]
-Run = Annotated[Path, typer.Option(help="Folder that `capgrade train` wrote.")]
 
 
 @app.command()
@@ -95,95 +92,14 @@ def _labels(params: TrainParams) -> list[str]:
 
 
 @app.command()
-def embed(
-    run: Run,
-    captions: CaptionsDir,
+def evaluate(
+    captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Folder of `capgrade train`: encode the split, then score.")] = None,
     regions: ImageRegions = None,
     images: Pictures = None,
-    split: Split = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: index in the run's folder.")] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="Score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own.")
-    ] = None,
-    best_by: Annotated[
-        str | None, typer.Option(help="train.best_by or train.also_best_by of the run: which best epoch.")
-    ] = None,
-    coarse: Annotated[
-        Path | None, typer.Option(help="Another model's similarity: only what it ranks first is scored, the rest -inf.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="With --coarse: captions per image, images per caption.")] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """Encode a split with a trained model, and write the similarity matrix, for `search` and `evaluate`."""
-    from capgrade.trainer.search.index import embed as stage
-
-    out = out or run / "index"
-    done = stage(run, captions, regions, split, out, pooling, best_by, coarse, top, images)
-    rows = done["files"]
-    if coarse is not None:
-        typer.echo(f"scored: the {top} best of each image and caption by {coarse}; all other pairs are -inf", err=True)
-    say(done, as_json, f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {out}")
-
-
-@app.command()
-def search(
-    run: Run,
-    query: Annotated[str | None, typer.Option(help="A caption: which images fit?")] = None,
-    image: Annotated[str | None, typer.Option(metavar="IMAGE_ID", help="An image: which captions fit?")] = None,
-    index: Annotated[Path | None, typer.Option(help="Folder of `capgrade embed`. Default: index in the run.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a trained model ranks first, with similarity and relevance."""
-    require("torch", ENCODER)
-    from dataclasses import asdict
-
-    from capgrade.pipelines.cli.tables import hits_table
-    from capgrade.trainer.search import index as stage
-
-    if (query is None) == (image is None):
-        raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
-    if query is not None and not query.strip():
-        raise InputError("the query has no words", remedy="give --query a caption")
-    folder = index or run / "index"
-    found = stage.search(run, folder, query, top) if query else stage.search_captions(run, folder, str(image), top)
-    say({"hits": [asdict(hit) for hit in found]}, True, "") if as_json else hits_table(query or str(image), found)
-
-
-@app.command()
-def align(
-    run: Run,
-    captions: CaptionsDir,
-    regions: RegionsDir,
-    images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
-    out: Out,
-    split: Split = None,
-    count: Annotated[int, typer.Option(min=1, help="Number of images to draw, spread over the split.")] = 6,
-    as_json: AsJson = False,
-) -> None:
-    """Draw the region that each word of a caption points at; play the pointing game if true boxes are known."""
-    from capgrade.pipelines.cli.tables import pointing_table
-    from capgrade.pipelines.pictures.listing import opener
-    from capgrade.trainer.alignment.align import align as stage
-
-    found = stage(run, captions, regions, split, out, opener(images), count)
-    if as_json:
-        say({"pointing": found}, True, "")
-    elif found is None:
-        typer.echo(f"no true boxes beside these captions, so no pointing game; picture -> {out}")
-    else:
-        pointing_table(found)
-        typer.echo(f"-> {out}")
-
-
-@app.command()
-def evaluate(
-    captions: CaptionsDir,
+    index: Annotated[Path | None, typer.Option(help="With --run: where encodings go. Default: RUN/index.")] = None,
     similarity: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Images x captions: .npy, .pt, .arrow or .csv; repeat for the mean of several models' matrices."
-        ),
+        list[Path] | None, typer.Option(help="Images x captions: .npy, .pt, .arrow, .csv; repeat for their mean.")
     ] = None,
     image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images, same formats.")] = None,
     caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions.")] = None,
@@ -192,27 +108,42 @@ def evaluate(
     instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,
     positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
-    k: Annotated[list[int] | None, typer.Option("-k", help="Cut-off; repeat for several. Default: 1, 5, 10.")] = None,
-    p: Annotated[int | None, typer.Option("-p", help="Depth of NDCG. Default: 25.")] = None,
-    m: Annotated[list[int] | None, typer.Option("-m", help="Size of semantic recall's set. Default: 5, 10.")] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of this many images.")] = None,
     metric: Annotated[list[str] | None, typer.Option(help="These metrics instead of the whole set.")] = None,
-    ties: Annotated[str | None, typer.Option(help="expected, or reference (index order). Default: expected.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Bootstrap draws, 0 for none. Default: 1000.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Print every metric, not the short table.")] = False,
+    compared: Annotated[
+        list[str] | None, typer.Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json, curves and per-query values.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a similarity matrix on every retrieval metric, binary and graded, both directions, with intervals."""
+    """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
+
+    `--compare A --compare B` makes a paired test of two folders that `--out` named. With `--metric` it puts folders,
+    or all in one folder, side by side, the best in bold.
+    """
     from capgrade.schemas.inputs import found_digests
     from capgrade.trainer.evaluation import evaluate as stage
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
 
-    given = {"k": k, "p": p, "m": m, "fold": fold, "metric": metric, "ties": ties, "samples": samples}
-    block = with_given(load(params, sets).evaluate, split=split, stand_in=stand_in, **given)
+    loaded = load(params, sets).evaluate
+    if compared:
+        refuse("--compare", captions=captions, run=run, similarity=similarity)
+        _compare(compared, metric or [], out, loaded.test, as_json)
+        return
+    if captions is None:
+        raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
+    block = with_given(loaded, split=split, stand_in=stand_in, fold=fold, metric=metric)
+    if run is not None:
+        refuse("--run", similarity=similarity, image_embeddings=image_embeddings, stand_in=block.stand_in)
+        index = index or run / "index"
+        typer.echo(_encoded(run, captions, regions, images, index, block), err=as_json)
+        similarity = [index / "similarity.npy"]
+    else:
+        refuse("no --run", index=index, regions=regions, images=images)
     tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
     labels = {"relevance": relevance, "instances": instances, "positives": positives}
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
@@ -229,37 +160,38 @@ def evaluate(
     say(stage.as_json(found), True, "") if as_json else show_tables(found, every=every or bool(block.metric))
 
 
-@app.command()
-def compare(
-    first: Annotated[Path, typer.Argument(help="Folder of `capgrade evaluate --out`.")],
-    second: Annotated[Path, typer.Argument(help="Another such folder, of the same captions.")],
-    method: Annotated[str, typer.Option(help="permutation or bootstrap.")] = "permutation",
-    as_json: AsJson = False,
-) -> None:
-    """Paired test of two evaluated systems, for every metric that both have."""
+def _encoded(
+    run: Path, captions: Path, regions: Path | None, images: Path | None, index: Path, params: EvaluateParams
+) -> str:
+    """The split through the run's model, kept in `index`; what was done, in a line."""
+    from capgrade.trainer.search.index import embed
+
+    coarse = None if params.coarse is None else Path(params.coarse)
+    done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
+                 params.coarse_top, images)  # fmt: skip
+    rows = done["files"]
+    said = f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {index}"
+    if coarse is None:
+        return said
+    scored = f"scored: the {params.coarse_top} best of each image and caption by {coarse}; all other pairs are -inf"
+    return f"{said}\n{scored}"
+
+
+def _compare(given: list[str], metrics: list[str], out: Path | None, method: str, as_json: bool) -> None:
+    """The paired test of two evaluations; with metrics, a table of all."""
     from dataclasses import asdict
 
     from capgrade.pipelines.cli.tables import comparison_table
-    from capgrade.trainer.evaluation.evaluate import compare as stage
+    from capgrade.trainer.evaluation.evaluate import compare
+    from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
 
-    found = stage(first, second, method=method)
-    say({name: asdict(test) for name, test in found.items()}, True, "") if as_json else comparison_table(found)
-
-
-@app.command()
-def tables(
-    metric: Annotated[list[str], typer.Option(help="Metrics to put side by side.")],
-    out: Out,
-    runs: Annotated[
-        list[str] | None, typer.Argument(metavar="LABEL=DIR...", help="Folders of `capgrade evaluate --out`.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Instead: a folder of such folders, whose names become labels.")
-    ] = None,
-) -> None:
-    """Several runs side by side, the best in bold: on the terminal, as Markdown and LaTeX."""
-    from capgrade.trainer.evaluation.tables import evaluations_in, write_tables
-
-    found = {label: Path(path) for label, path in pairs(runs, "runs").items()}
-    text = write_tables({**(evaluations_in(folder) if folder else {}), **found}, metric, out)
-    typer.echo(f"{text}-> {out}")
+    runs = labelled(given)
+    if metrics:
+        text = side_by_side(runs, metrics) if out is None else write_tables(runs, metrics, out)
+        typer.echo(text if out is None else f"{text}-> {out}", nl=out is not None)
+    elif len(runs) != 2 or out is not None:
+        problem = "--out takes a table of metrics" if out else f"a paired test is of two evaluations, not {len(runs)}"
+        raise InputError(problem, remedy="name the metrics to put side by side, such as --metric rsum")
+    else:
+        found = compare(*runs.values(), method=method)
+        say({name: asdict(one) for name, one in found.items()}, True, "") if as_json else comparison_table(found)

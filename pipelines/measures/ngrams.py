@@ -132,7 +132,7 @@ def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> Do
 
 
 def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencies:
-    """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade frequencies` wrote.
+    """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade captions --frequencies` wrote.
 
     Raises InputError when they were counted with another tokenizer, or words with no-break spaces inside.
     """
@@ -148,13 +148,15 @@ def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencie
     reader = open_arrow(Path(source))
     metadata = metadata_of(reader.schema)
     if metadata.get("kind") != FREQUENCIES:
-        raise InputError("not a file of document frequencies", file=source, remedy="write one: capgrade frequencies")
+        raise InputError(
+            "not a file of document frequencies", file=source, remedy="write one: capgrade captions --frequencies"
+        )
     if f"tokenizer {tokenizer}" not in metadata["corpus"]:
         raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
     table = reader.read_all().combine_chunks()
     if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
         problem = "an earlier version counted words with no-break spaces inside, which are several words now"
-        raise InputError(problem, file=source, remedy="count them again: capgrade frequencies")
+        raise InputError(problem, file=source, remedy="count them again: capgrade captions --frequencies")
     images = table["images"].to_numpy()
     return DocumentFrequencies(
         table["ngram"].combine_chunks().cast(pa.large_string()), images, metadata["n_images"], metadata["corpus"]

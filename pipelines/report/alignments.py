@@ -17,12 +17,12 @@ INTRO = (
 
 
 def alignments(data: Data) -> Section:
-    """The picture and the table of `capgrade align`."""
+    """The picture and the table of `capgrade search --words`."""
     path = data.at(ALIGNMENT, "alignment.png")
     if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
-        options = "--run {runs/teran} --captions {captions} --regions {regions} --images {captions} --out {alignment}"
+        options = "--run {runs/teran} --captions {captions} --regions {regions} --images {captions} --words {alignment}"
         missing = Missing(
-            f"alignments of words with regions{OTHERS if path.is_file() else ''}", data.command("align", options)
+            f"alignments of words with regions{OTHERS if path.is_file() else ''}", data.command("search", options)
         )
         return Section("alignments", "Words and regions", INTRO, [missing])
     told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."

@@ -21,7 +21,7 @@ from capgrade.pipelines.report.thumbnails import Thumbnails
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 
 ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
-OPTIONS = "--run {runs/RUN} --captions {captions} --regions {regions} --out {embeddings/RUN}"  # of `embed`
+OPTIONS = "--run {runs/RUN} --captions {captions} --regions {regions} --index {embeddings/RUN}"  # of `evaluate`
 MOST = 300  # images on a map, spread over the split
 TEXTS = 2  # captions of each
 HEIGHT = 460
@@ -46,7 +46,7 @@ def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
     parts: list[Part] = [_map(run, one, thumbnails) for run, one in zip(single, placed, strict=True)]
     if sets := [run for run in found if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
-    command = data.command("embed", OPTIONS)
+    command = data.command("evaluate", OPTIONS)
     others = data.left_out(EMBEDDINGS, MANIFEST, "embedded", command)
     if not found and not others:
         parts = [Missing("embeddings of a trained run", command)]

@@ -36,7 +36,7 @@ def examples(data: Data, thumbnails: Thumbnails) -> Section:
     measure, graded = list(data.relevance.items())[-1]
     matrices = {run: _similarity(data, run) for run in data.folders(EMBEDDINGS, SIMILARITY)}
     shown = _Shown(data.captions, graded, thumbnails)
-    command = data.command("embed", OPTIONS)
+    command = data.command("evaluate", OPTIONS)
     parts: list[Part] = [*data.left_out(EMBEDDINGS, SIMILARITY, "embedded", command)]
     if not thumbnails.pictures:
         said = "These captions come without images (--images gives them): the first caption of an image stands for it."
@@ -61,7 +61,9 @@ def _similarity(data: Data, run: str) -> np.ndarray:
     path = data.at(EMBEDDINGS, run, SIMILARITY)
     S = np.load(path, mmap_mode="r", allow_pickle=False)
     if S.shape != (data.captions.n_images, data.captions.n_captions):
-        raise InputError(f"a matrix of {S.shape}, not of these captions", file=path, remedy="run capgrade embed again")
+        raise InputError(
+            f"a matrix of {S.shape}, not of these captions", file=path, remedy="run capgrade evaluate --run again"
+        )
     return S
 
 

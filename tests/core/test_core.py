@@ -105,11 +105,11 @@ def test_dense_labels_are_read_shown_and_evaluated_against(
     assert np.array_equal(read_relevance(out / "cider.arrow").matrix(), scores["cider"])
     assert run("verify .", monkeypatch) == 0
     capsys.readouterr()
-    assert run("show --captions captions --relevance relevance --json", monkeypatch) == 0
+    assert run("search --captions captions --relevance relevance --json", monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["images"][0]["original"]
     np.save(folder / "similarity.npy", scores["rouge_l"])
     line = "evaluate --captions captions --split test --similarity similarity.npy --relevance relevance --out run"
-    assert run(line, monkeypatch, "--samples", "5") == 0
+    assert run(line, monkeypatch, "--set", "evaluate.samples=5") == 0
     assert (folder / "run" / "metrics.json").is_file()
 
 
@@ -167,7 +167,7 @@ LINES = {
         "publish,encoder",
     ),
     "review sample --captions captions --out review": (ENCODER, "encoder"),
-    "embed --run run --captions captions --regions regions --out index": ("safetensors", "train"),
+    "evaluate --run run --captions captions --regions regions --index index": ("safetensors", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish --push nobody/nothing --out dataset": ("httpx", "publish"),
     "report --data . --out report.html": ("altair", "report"),

@@ -62,8 +62,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "metrics.md": {
         "--fold 1000": "--fold 7",
-        "compare runA runB": "compare data/evaluation/scenes_sam data/evaluation/scenes_sam",
-        "A=runA B=runB": "A=data/evaluation/scenes_sam B=data/evaluation/scenes_sam",
+        "--compare runA --compare runB": "--compare data/evaluation/scenes_sam --compare b=data/evaluation/scenes_sam",
+        "A=runA --compare B=runB": "A=data/evaluation/scenes_sam --compare B=data/evaluation/scenes_sam",
     },
     "papers.md": {
         "--captions captions --regions regions --out tables": "--captions data/captions --regions data/regions "
@@ -118,7 +118,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions DIR --regions DIR": "--captions data/captions --regions data/regions",
         "--captions DIR": "--captions data/captions",
         "--relevance DIR": "--relevance data/relevance",
-        "align --run RUN": "align --run data/runs/scenes_teran",
+        "--run RUN --words": "--run data/runs/scenes_teran --words",
     },
 }  # fmt: skip
 
@@ -136,7 +136,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
     "first_hour.md": {
         "capgrade relevance --captions captions": "cold minutes of the encoder; relevance.md has the command",
-        "capgrade show --captions captions": "of the command before",
+        "capgrade search --captions captions": "of the command before",
         "capgrade shards": "shards.md runs it",
         "capgrade audit": "audit.md runs it",
         "capgrade report": "report.md runs it",
@@ -145,7 +145,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "measures.md": {"python": "wants captions of COCO and Flickr8k; benchmarks/test_people.py has a few"},
     "models.md": {
         "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
-        "capgrade embed": "wants published weights",
+        "capgrade evaluate": "wants published weights",
     },
     "performance.md": {
         "capgrade bench scale": "scale.md runs it; --parts, benchmarks/test_scale.py",
@@ -252,7 +252,7 @@ def test_the_examples_of(
             capfd.readouterr()
             line = replaced(example).replace(ENDPOINT, endpoint)
             assert call(*shlex.split(line)[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
-            if example.text.startswith("capgrade parse"):
+            if example.text.startswith("capgrade captions --parse"):
                 assert capfd.readouterr().out.strip() == example.said, where
 
 

@@ -18,7 +18,7 @@ def data(small) -> list[str]:
     return ["--captions", str(small.data.captions), "--regions", str(small.data.regions)]
 
 
-def test_train_embed_search_and_evaluate(small, data: list[str], tmp_path: Path, capsys) -> None:
+def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsys) -> None:
     run = tmp_path / "runs" / "mine"
     trained = ("train", "--preset", "triplet", *data, "--epochs", "2", *SETS, "--out", str(run))
     assert call(*trained, "--json") == 0
@@ -26,18 +26,44 @@ def test_train_embed_search_and_evaluate(small, data: list[str], tmp_path: Path,
     assert call(*trained) == 0  # left as it is
     assert "2 epochs" in capsys.readouterr().out
     assert call("search", "--run", str(run), "--query", "a dog") == 2
-    assert "run `capgrade embed` again with --out" in capsys.readouterr().err
-    assert call("embed", "--run", str(run), *data, "--split", "test") == 0
-    assert "8 images, 16 captions" in capsys.readouterr().out
+    assert "run `capgrade evaluate --run` again with --out" in capsys.readouterr().err
+    few = ("--split", "test", "--set", "evaluate.samples=0", "--metric", "recall@1", "--out")
+    assert call("evaluate", "--run", str(run), *data, *few, str(tmp_path / "one")) == 0
+    said = capsys.readouterr().out
+    assert f"8 images, 16 captions -> {run}/index" in said and "recall@1" in said
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
     assert call("search", "--run", str(run), "--query", "a dog and a cat", "--top", "3", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["hits"]) == 3
     assert call("search", "--run", str(run), "--image", "test-i3", "--top", "2") == 0
     assert "relevance" in capsys.readouterr().out
-    scored = ("--captions", str(small.data.captions), "--split", "test", "--samples", "0")
-    similarity = str(run / "index" / "similarity.npy")
-    assert call("evaluate", *scored, "--similarity", similarity, "--metric", "recall@1", "--json") == 0
-    assert 0 <= json.loads(capsys.readouterr().out)["i2t"]["recall@1"] <= 1
+    given = ("--captions", str(small.data.captions), "--similarity", str(run / "index" / "similarity.npy"))
+    assert call("evaluate", *given, *few, str(tmp_path / "two")) == 0
+    for name in ("metrics.json", "manifest.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    capsys.readouterr()
+    both = ("--compare", str(tmp_path / "one"), "--compare", f"b={tmp_path / 'two'}")
+    assert call("evaluate", *both, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["i2t/recall@1"]["difference"] == 0
+    assert call("evaluate", *both, "--metric", "recall@1") == 0
+    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["| one", "| b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
+        ("--captions C --regions G --similarity s.npy", "--regions with no --run"),
+        ("--compare A --captions C", "--captions with --compare"),
+        ("--compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
+        ("--compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
+        ("--compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
+        ("--similarity s.npy", "no captions to evaluate on -> give --captions"),
+    ],
+)
+def test_what_an_evaluation_is_of(line: str, message: str, capsys) -> None:
+    assert call("evaluate", *line.split()) == 2
+    said = capsys.readouterr().err
+    assert message.partition(" -> ")[0] in said and message.rpartition(" -> ")[2] in said
 
 
 # What is wrong -> the arguments after the data, and part of the one line.

@@ -20,14 +20,14 @@ from capgrade.trainer.fit.names import MODEL
 
 FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
-INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade embed`
+INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 
 
 def read_similarity(path: Path, captions: Captions) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
-    (`read_csv`). One of `capgrade embed` must be
+    (`read_csv`). One of `capgrade evaluate --run` must be
     finished, of these captions, and of the model of the run that it lies in.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
@@ -71,7 +71,7 @@ def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
 
 
 def left_out(path: Path) -> str | None:
-    """What a similarity of `capgrade embed --coarse` leaves out, as a note; None for any other."""
+    """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for any other."""
     if not (path.parent / MANIFEST).is_file():
         return None
     manifest = parse_manifest(path.parent / MANIFEST)
@@ -80,8 +80,8 @@ def left_out(path: Path) -> str | None:
 
 
 def _require_current(path: Path, captions: Captions) -> None:
-    """InputError for a similarity of `capgrade embed` that is not of what is evaluated."""
-    folder, remedy = path.parent, "run `capgrade embed` again"
+    """InputError for a similarity of `capgrade evaluate --run` that is not of what is evaluated."""
+    folder, remedy = path.parent, "run `capgrade evaluate --run` again"
     if not (folder / MANIFEST).is_file():
         if (folder / ENCODINGS).is_file():
             raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)

@@ -221,11 +221,25 @@ def evaluations_in(folder: Path) -> dict[str, Path]:
     return found
 
 
+def labelled(given: Sequence[str]) -> dict[str, Path]:
+    """LABEL=DIR or DIR, each an evaluation, by label; of one folder that holds evaluations, all of them. InputError
+    for a label that comes twice."""
+    found: dict[str, Path] = {}
+    for text in given:
+        label, named, path = text.partition("=")
+        whole = Path(text)
+        if not named and len(given) == 1 and not (whole / "metrics.json").is_file():
+            return evaluations_in(whole)
+        label, folder = (label, Path(path)) if named else (whole.resolve().name, whole)
+        if label in found:
+            raise InputError(f"'{label}' is the label of two evaluations", file=folder, remedy="give LABEL=DIR")
+        found[label] = folder
+    return found
+
+
 def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. InputError without runs, for an `out` that another
-    stage wrote, and when a run changes while it is read."""
-    if not runs:
-        raise InputError("no runs", remedy="give LABEL=DIR, or --folder")
+    """runs.md and runs.tex in `out`; the former is returned. InputError for an `out` that another stage wrote,
+    and when a run changes while it is read."""
     inputs = _digests(runs)
     text = side_by_side(runs, metrics, "markdown")
     with output_folder(out, "tables"):

@@ -108,7 +108,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _model(folder: Path, name: str) -> Path:
     if not inside(name):
-        raise InputError(f"{name!r} is not a file of the run", file=folder, remedy="run `capgrade embed` again")
+        raise InputError(
+            f"{name!r} is not a file of the run", file=folder, remedy="run `capgrade evaluate --run` again"
+        )
     if not (folder / name).is_file():
         remedy = "finish the run: capgrade train" if name == MODEL else "train it with train.also_best_by"
         raise InputError("no model yet", file=folder / name, remedy=remedy)

@@ -172,7 +172,7 @@ def read_index(folder: Path) -> Index:
         ids, owner = (items["image_ids"], items["caption_ids"], items["captions"]), np.array(items["owner"], np.int64)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         problem = f"damaged: {' '.join(str(error).split())}"
-        raise InputError(problem, file=folder, remedy="run `capgrade embed` again") from error
+        raise InputError(problem, file=folder, remedy="run `capgrade evaluate --run` again") from error
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
     return Index(images, captions, *ids, owner)
 
@@ -221,7 +221,9 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     inputs = manifest["inputs"]
     files = {"model": weights, "vocabulary": VOCABULARY}
     if any(inputs.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
-        raise InputError(f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade embed`")
+        raise InputError(
+            f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade evaluate --run`"
+        )
     return Searcher(model, tokens, index, config["feature_dim"], index_dir)
 
 

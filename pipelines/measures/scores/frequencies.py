@@ -40,8 +40,8 @@ from capgrade.schemas.output import arrow_of, refuse_file
 class Frequencies:
     """In how many of `n_images` reference sets each n-gram of 1 to 4 words occurs, for CIDEr-D.
 
-    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade frequencies` wrote. An
-    n-gram that no set has counts as one that one set has, as in pycocoevalcap.
+    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade captions --frequencies`
+    wrote. An n-gram that no set has counts as one that one set has, as in pycocoevalcap.
     """
 
     number: Mapping[str, int]  # of each word
@@ -73,7 +73,7 @@ class Frequencies:
         return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, len(sizes), tokenizer)
 
     def write(self, path: str | Path) -> None:
-        """To a file as `capgrade frequencies` writes it. InputError where a file of another kind stands."""
+        """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
         refuse_file(Path(path), "file of document frequencies", arrow_of(FREQUENCIES))
         corpus = f"{self.n_images} reference sets tokenizer {self.tokenizer}"
         texts = _texts(self.table.keys, pa.array(list(self.number), pa.large_string()))
@@ -81,7 +81,8 @@ class Frequencies:
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
-        """From a file that `write` or `capgrade frequencies` wrote, or a captions folder (FOLDER or FOLDER#split).
+        """From a file that `write` or `capgrade captions --frequencies` wrote, or a captions folder (FOLDER or
+        FOLDER#split).
 
         Raises InputError when it is neither, or was counted with another tokenizer.
         """

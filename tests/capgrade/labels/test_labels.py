@@ -132,7 +132,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     """A published dataset names the file; it is used where it lies, and otherwise that is said."""
     monkeypatch.chdir(tmp_path)
     for line in (
-        f"frequencies --captions {made}/captions --split test --out df.arrow",
+        f"captions --input {made}/captions --split test --frequencies df.arrow",
         f"shards --captions {made}/captions --split train --measures cider --top 4 --uniform 4 --out shards "
         "--set measures.cider.document_frequency=df.arrow",
         f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out dataset",
@@ -142,7 +142,7 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     values, known, _ = labels.block(range(12), range(60))
     exact = labels.exact("cider").block(range(12), range(60))[0]
     assert np.abs(exact - values)[known].max() < 1e-6
-    assert call(*f"frequencies --captions {made}/captions --split train --out other.arrow".split()) == 0
+    assert call(*f"captions --input {made}/captions --split train --frequencies other.arrow".split()) == 0
     Path("other.arrow").replace("df.arrow")
     for of in (labels, Labels.load("shards", captions=made / "captions")):
         with pytest.raises(InputError, match=r"document_frequency is another file than these labels were made with"):

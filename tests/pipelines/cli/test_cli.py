@@ -20,6 +20,7 @@ from capgrade.schemas.params import Block, CaptionsParams, PublishParams, Region
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import call, random_sets
+from tests.tools.commands import commands
 
 # Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
 MAIN = "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
@@ -69,16 +70,7 @@ def test_every_stage_wrote_its_folder(world: Path) -> None:
     "command",
     [
         "",
-        *(
-            c.name or c.callback.__name__
-            for part in (cli.labels, cli.inspecting, cli.publishing, cli.training)
-            for c in part.app.registered_commands
-        ),
-        *(f"bench {c.name}" for c in cli.bench.app.registered_commands),
-        "explore",
-        *(f"review {c.name or c.callback.__name__}" for c in cli.explore.review.registered_commands),
-        "regions",
-        *(f"regions {c.name}" for c in cli.regions.app.registered_commands),
+        *(name for name, _ in commands()),
     ],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,15 +116,15 @@ def test_bench_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_evaluate_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = ("--captions", f"{world}/c", "--similarity", f"{world}/sims.npy", "--relevance", f"{world}/r")
-    result = printed(capsys, "evaluate", *files, "--samples", "20", "--json")
+    result = printed(capsys, "evaluate", *files, "--set", "evaluate.samples=20", "--json")
     assert {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a"} <= result["i2t"].keys()
     assert {"t2i", "rsum", "nsum"} <= result.keys()
 
 
-def test_show_frequencies_params_and_imports(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = printed(capsys, "show", "--captions", f"{world}/c", "--relevance", f"{world}/r", "--top", "2", "--json")
+def test_search_frequencies_params_and_imports(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, "search", "--captions", f"{world}/c", "--relevance", f"{world}/r", "--top", "2", "--json")
     assert len(shown["images"]) == 2
-    assert call("frequencies", "--captions", f"{world}/c", "--out", f"{world}/df.arrow") == 0
+    assert call("captions", "--input", f"{world}/c", "--frequencies", f"{world}/df.arrow") == 0
     (world / "p.yaml").write_text(
         f"measures: {{cider: {{document_frequency: '{world}/df.arrow'}}}}\nshards: {{uniform: 3}}\n"
     )
@@ -303,7 +295,7 @@ BAD = {
         "damaged/captions.arrow: not a whole Arrow file",
     ),
     "relevance of other captions": (
-        "show --captions {t}/one --relevance {w}/r",
+        "search --captions {t}/one --relevance {w}/r",
         "cider.arrow: ",
     ),
     "an input without its source": (
@@ -323,7 +315,7 @@ BAD = {
         "manifest.json: not agreement figures -> give what capgrade agree --out wrote",
     ),
     "a folder where a file goes": (
-        "frequencies --captions {w}/c --out {t}/one",
+        "captions --input {w}/c --frequencies {t}/one",
         "{t}/one: a folder where a file is to be written",
     ),
     "regions of nothing": (
@@ -458,6 +450,23 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_search_for_nothing_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("search", "--run", str(tmp_path), "--query", " ") == 2
     assert "the query has no words" in capsys.readouterr().err
+    assert call("search", "--captions", "c", "--query", "a dog") == 2
+    assert "--query with no --run" in capsys.readouterr().err
+    assert call("search", "--captions", "c") == 2
+    assert "nothing to search -> give --captions and --relevance, or --run" in capsys.readouterr().err
+    assert call("search", "--run", "r", "--words", "w", "--captions", "c", "--regions", "g") == 2
+    assert "--words without its images -> give --captions, --regions and --images" in capsys.readouterr().err
+
+
+def test_captions_writes_a_folder_or_answers_one_question(capsys: pytest.CaptureFixture[str]) -> None:
+    for line, message in (
+        ("captions --source scenes", "no folder to write -> give --out"),
+        ("captions --frequencies df.arrow", "no captions to count -> give --input"),
+        ("captions --frequencies df.arrow --input c --out o", "--out with --frequencies"),
+        ("captions --parse dog --input c", "--input with --parse"),
+    ):
+        assert call(*line.split()) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from capgrade.pipelines.cli.renamed import NOW
 from tests.conftest import call
-from tests.tools.commands import counts
+from tests.tools.commands import commands, counts
 
 AGREE = "agree --captions nowhere --judgements nothing.csv --measures cider"
 PUSH = "publish --out nowhere --push user/name"
@@ -31,4 +32,18 @@ def test_options_that_do_not_go_together(line: str, message: str, capsys: pytest
 def test_at_most_so_many_commands_and_options() -> None:
     """Printed by `python -m tests.tools.commands`."""
     commands, _, options = counts()
-    assert commands <= 43 and options <= 294
+    assert commands <= 36 and options <= 267
+
+
+@pytest.mark.parametrize("old", NOW)
+def test_an_old_name_says_what_to_type_now(old: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*old.split(), "something") == 2
+    assert capsys.readouterr().err == f"error: `capgrade {old}` has moved -> now: {NOW[old]}\n"
+    known = dict(commands())
+    name, _, option = old.partition(" -")
+    assert f"-{option}" not in known[name] if option else name not in known
+
+
+def test_options_of_beam_are_beams(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("shards", "--captions", "nowhere", "--measures", "cider", "--out", "o", "--", "--samples=3") == 2
+    assert "has moved" not in capsys.readouterr().err

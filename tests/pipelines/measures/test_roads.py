@@ -179,7 +179,9 @@ def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -
     """As files from before such a token was several words have them: its words would count as unseen."""
     ngrams = pa.array(["a", "3\xa01/2", "a 3\xa01/2"], pa.large_string())
     DocumentFrequencies(ngrams, np.array([2, 1, 1]), 2, "captions x tokenizer ptb_py").save(tmp_path / "df.arrow")
-    with pytest.raises(InputError, match="no-break spaces inside.*-> count them again: capgrade frequencies"):
+    with pytest.raises(
+        InputError, match="no-break spaces inside.*-> count them again: capgrade captions --frequencies"
+    ):
         capgrade.Frequencies.read(tmp_path / "df.arrow")
 
 

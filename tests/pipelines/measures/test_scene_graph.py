@@ -93,7 +93,7 @@ def test_parses_anything(words: list[str]) -> None:
 
 
 def test_parse_command() -> None:
-    shown = CliRunner().invoke(app, ["parse", "Two dogs, on a sofa."])
+    shown = CliRunner().invoke(app, ["captions", "--parse", "Two dogs, on a sofa."])
     assert shown.stdout == "objects: dog, sofa\nattributes: dog two\nrelations: dog on sofa\n"
 
 

@@ -90,7 +90,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _embeddings(folder: Path, captions: Captions, scores: np.ndarray, of: str) -> None:
-    """As `capgrade embed` writes them, of the captions that `of` is the digest of."""
+    """As `capgrade evaluate --run` writes them, of the captions that `of` is the digest of."""
     folder.mkdir(parents=True)
     np.save(folder / "similarity.npy", scores)
     vectors = np.random.default_rng(0).normal(size=(captions.n_images + captions.n_captions, 4)).astype(np.float32)

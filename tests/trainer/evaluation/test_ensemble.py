@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *more: str, out: str | None = None) -> int:
-    line = ["evaluate", "--captions", str(folder / "captions"), "--samples", "20", "--json"]
+    line = ["evaluate", "--captions", str(folder / "captions"), "--set", "evaluate.samples=20", "--json"]
     return call(*line, *more, *(["--out", str(folder / out)] if out else []))
 
 

@@ -34,19 +34,23 @@ def copy(trained, tmp_path):
 def test_a_similarity_of_another_split_is_refused(small, copy):
     path = copy / "index/similarity.npy"
     assert read_similarity(path, read_captions(small.data.captions, "test")).shape == (8, 16)
-    with pytest.raises(InputError, match=r"another split than 'val' \('test'\) -> run `capgrade embed` again, or eval"):
+    with pytest.raises(
+        InputError, match=r"another split than 'val' \('test'\) -> run `capgrade evaluate --run` again, or eval"
+    ):
         read_similarity(path, read_captions(small.data.captions, "val"))  # of as many images and captions
 
 
 def test_a_similarity_of_an_earlier_model_is_refused(small, copy):
     run(small.data, copy, "train.lr=0.02", epochs=1, restart=True)
-    with pytest.raises(InputError, match="made from another model than .*model.safetensors -> run `capgrade embed` ag"):
+    with pytest.raises(
+        InputError, match="made from another model than .*model.safetensors -> run `capgrade evaluate --run` ag"
+    ):
         read_similarity(copy / "index/similarity.npy", read_captions(small.data.captions, "test"))
 
 
 def test_a_similarity_of_a_stopped_embed_is_refused(small, copy):
     (copy / "index/manifest.json").unlink()
-    with pytest.raises(InputError, match="of an unfinished run -> run `capgrade embed` again"):
+    with pytest.raises(InputError, match="of an unfinished run -> run `capgrade evaluate --run` again"):
         read_similarity(copy / "index/similarity.npy", read_captions(small.data.captions, "test"))
 
 

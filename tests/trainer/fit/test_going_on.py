@@ -160,7 +160,7 @@ def test_other_data_under_the_same_path_are_another_run(small, tmp_path, name):
 
 def test_other_document_frequencies_under_the_same_path_are_another_run(small, tmp_path):
     counted = tmp_path / "frequencies.arrow"
-    count = ["frequencies", "--captions", str(small.data.captions), "--out", str(counted), "--split"]
+    count = ["captions", "--input", str(small.data.captions), "--frequencies", str(counted), "--split"]
     assert call(*count, "train") == 0
     given = measures(f"cider.document_frequency={counted}")
     run(small.data, tmp_path / "run", "train.measure=cider", preset="sam", epochs=1, measures=given)

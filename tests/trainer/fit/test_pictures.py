@@ -54,15 +54,15 @@ def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, c
     start = np.log(10) if preset.startswith("siglip") else np.log(1 / 0.07)
     assert model.encoder.logit_scale.item() != pytest.approx(start, abs=1e-4), "the temperature learns"
     assert config["inputs"]["images"] != config["inputs"]["captions"]
-    assert call("embed", "--run", str(run), *data, "--split", "test") == 0
+    capsys.readouterr()
+    line = "evaluate", "--run", str(run), *data, "--split", "test", "--set", "evaluate.samples=0", "--json"
+    assert call(*line) == 0
+    capsys.readouterr()
     captions = read_captions(pictured.captions, "test")
     matrix = np.load(index / "similarity.npy")
     assert matrix.shape == (captions.n_images, captions.n_captions) and np.abs(matrix).max() <= 1 + 1e-6
     inputs = json.loads((index / "manifest.json").read_text())["inputs"]
     assert inputs["images"] != config["inputs"]["images"], "of the pictures of this split"
-    line = "evaluate", "--captions", str(pictured.captions), "--split", "test", "--samples", "0", "--json"
-    assert call(*line, "--similarity", str(index / "similarity.npy")) == 0
-    capsys.readouterr()
     assert call("search", "--run", str(run), "--query", captions.texts[0], "--top", "3", "--json") == 0
     best = json.loads(capsys.readouterr().out)["hits"][0]
     assert best["similarity"] == pytest.approx(float(matrix[:, 0].max()), abs=1e-6)

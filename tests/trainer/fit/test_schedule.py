@@ -289,7 +289,7 @@ def test_features_of_another_size_are_refused(small, tmp_path: Path, capsys) -> 
     train(small.data, tmp_path / "run", params(), MeasuresParams())
     others = [replace(one, features=one.features[:, :8].copy()) for one in RegionStore(small.data.regions)]
     write_regions(tmp_path / "others", others, dtype="float32")
-    line = "embed", "--run", str(tmp_path / "run"), "--captions", str(small.data.captions), "--split", "test"
+    line = "evaluate", "--run", str(tmp_path / "run"), "--captions", str(small.data.captions), "--split", "test"
     assert call(*line, "--regions", str(tmp_path / "others")) == 2
     assert "8 numbers per region, 16 in training" in capsys.readouterr().err
     with pytest.raises(InputError, match="do not match: project.weight"):
