@@ -29,7 +29,7 @@ ASK = re.compile(rf"{API}/(queue/join|run/\w+|reset|cancel)/?")
 
 
 class Gate:
-    """ASGI middleware; `uploads`: whether anything can look at an uploaded picture; `host`: as `--host` has it."""
+    """ASGI middleware; `uploads`: whether anything can look at an uploaded picture; `host`: that of `explore`."""
 
     def __init__(self, app: ASGIApp, uploads: bool, host: str) -> None:
         self.app, self.uploads, self.names = app, uploads, Names(host)
@@ -47,7 +47,7 @@ class Gate:
         """Status and reason, or None."""
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
         if headers.get("host") not in self.names:
-            return 400, "asked by a name that is not this server's; --host NAME gives it one"
+            return 400, "asked by a name that is not this server's; --set explore.host=NAME gives it one"
         if not same_origin(headers, reads := method in ("GET", "HEAD"), self.names):
             return 403, "asked by a page of another origin"
         if reads:

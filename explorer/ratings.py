@@ -38,7 +38,7 @@ class Ratings:
 
     @staticmethod
     def open(folder: Path) -> Ratings:
-        """A folder that `capgrade review sample` wrote. InputError for another."""
+        """A folder that `capgrade explore --sample` wrote. InputError for another."""
         return Ratings(folder, read_plan(folder))
 
     def rate(self, reviewer: str, item: int, score: int) -> None:

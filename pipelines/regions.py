@@ -246,7 +246,7 @@ def finish(
     left_out = [one for receipt in receipts for one in receipt.left_out]
     rows = {shard_name(k): receipt.rows for k, receipt in enumerate(receipts)}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
-        remedy = "mend or remove them and run again, which does only what is missing; or --unreadable skip"
+        remedy = "mend or remove them and run again, which does only what is missing; or --set regions.unreadable=skip"
         raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
     if left_out:
         log.info("left out: %s", _named(left_out, sum(rows.values())))

@@ -218,19 +218,6 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     return source.finish(out, "shards", rows, pairs, scored)
 
 
-def explained(manifest: dict[str, Any], images: int) -> str:
-    """A line a measure: how its tops were found and why so, and how many pairs were scored."""
-    all_pairs = images * manifest["n_captions"]
-    every = "of all pairs, as windows of all captions need every value"
-    if manifest["params"]["shards"]["windows"]["among"] != "all":
-        every = "of all pairs, as the measure has no search or the captions are too few for one"
-    lines = []
-    for name, scored in manifest["scored"].items():
-        way = "without the value of every pair" if scored < all_pairs else every
-        lines.append(f"{name}: tops {way}, {scored:,} of {all_pairs:,} pairs scored ({scored / all_pairs:.3g} of them)")
-    return "\n".join(lines)
-
-
 def write_shards(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
     """Shards of the parts of all blocks: the rows of each, and pairs."""
     groups = list(_by_size(parts, source.params.target_mb * 2**20))

@@ -1,4 +1,4 @@
-"""The device that a name of params.yaml or of --device means, and how products are computed on it."""
+"""The device that a name of params.yaml means, and how products are computed on it."""
 
 from __future__ import annotations
 

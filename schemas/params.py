@@ -391,6 +391,7 @@ class EvaluateParams(Block):
     ties: Literal["expected", "reference"] = "expected"
     samples: Natural = 1000  # bootstrap draws of the intervals; 0: none
     seed: Natural = 0
+    instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
     coarse: str | None = (
@@ -426,6 +427,77 @@ class PublishParams(Block):
         return self
 
 
+class AgreeParams(Block):
+    """`capgrade agree`: how judgements are read for a calibration."""
+
+    accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
+    scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None  # LOW..HIGH, where the file does not say
+    sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
+
+
+class ScoreParams(Block):
+    """`capgrade score`: tokenizer of the captions, and the bootstrap of intervals and p-values."""
+
+    tokenizer: str = "ptb_py"  # as pycocoevalcap; or another of docs/tokenizers.md
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the intervals
+    samples: Positive = 1000  # bootstrap draws
+    seed: Natural = 0
+
+
+class ExploreParams(Block):
+    """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen (--sample)."""
+
+    detector: str | None = None  # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
+    judgements: str | None = None  # people's scores, as `agree` reads them
+    host: str = "127.0.0.1"  # address to listen on; the default is this machine only
+    port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
+    count: Positive = 100  # --sample: pairs; with --run, missed captions of ten pairs each
+    seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
+    pool: Positive | None = None  # --sample: so many best of each label and similarity, unsure and random pairs
+    similarity: tuple[str, ...] = ()  # --sample with a pool: models' similarity matrices
+
+
+class JudgeParams(Block):
+    """`capgrade judge`: what is asked, how fast, and at what price."""
+
+    prompt: str | None = None  # a YAML file of what is asked; None: 0 to 5
+    parallel: Annotated[int, Field(ge=1, le=256)] = 4  # requests at a time
+    per_minute: Annotated[float, Field(ge=0.01)] | None = None  # most requests per minute
+    price_in: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens sent
+    price_out: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens answered
+    tries: Positive = 4  # requests per pair, until an answer counts
+    timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds to wait for an answer
+
+
+class BenchParams(Block):
+    """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
+
+    split: str | None = None
+    seed: Natural = 0  # (corpus)
+    images: Positive | None = None  # how many to make (corpus), or to find tops for (tops: 512)
+    per_image: Positive = 5  # captions per image, 5 as in COCO, 1 as in CC3M (corpus)
+    vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
+    check: bool = False  # print the statistics beside the real ones (corpus)
+    embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (scale)
+    compared: Positive = 1000  # images to compare with brute force (scale)
+    among: Share = 0.01  # share of the captions that windows draw from (scale)
+    parts: Positive | None = None  # run the first of so many parts and of four times as many, compute all (scale)
+    top: Positive = 64  # captions of highest relevance to find (tops)
+    pairs: Natural = 20_000  # random pairs that the peer scores beside the own pairs (relevance)
+    large: bool = False  # growth up to 25,000 images as well (metrics)
+    parity: bool = False  # parity tables instead of times (metrics)
+    pictures: str | None = None  # folder of pictures, captions folder, or list (regions)
+    detector: str = "bottom_up"  # or scenes (regions)
+    weights: str | None = None  # a checkpoint; None: random, of full size (regions)
+    precision: Precision = "float32"  # or bf16, with its feature error (regions)
+    limit: Positive = 3  # pictures to time (regions)
+    effect: bool = False  # also show what fewer proposals change in the kept regions (regions)
+    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train)
+    models: tuple[str, ...] | None = None  # names of models to time; None: all, and every loss (train)
+    runs: tuple[str, ...] = ()  # folders of `capgrade train`, with their index (explore)
+    shards: str | None = None  # folder of `capgrade shards` (labels)
+
+
 class Params(Block):
     """The whole params.yaml: one block per stage, under the stage's name."""
 
@@ -439,6 +511,11 @@ class Params(Block):
     runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
+    agree: AgreeParams = AgreeParams()
+    score: ScoreParams = ScoreParams()
+    explore: ExploreParams = ExploreParams()
+    judge: JudgeParams = JudgeParams()
+    bench: BenchParams = BenchParams()
 
 
 def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Params:

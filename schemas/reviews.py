@@ -72,7 +72,7 @@ def read_plan(folder: Path) -> Plan:
     """InputError when there is none, or it is damaged."""
     path, remedy = folder / PLAN, "start another review"
     if not path.is_file():
-        raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade review sample")
+        raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample")
     found = read_json(path)
     try:
         items = tuple(Item(**item) for item in found["items"])

@@ -162,7 +162,7 @@ def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Pa
     out = tmp_path / "out"
     assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
     (out / "other.arrow").write_text("mine")
-    given = f"--measures other --import other={world}/relevance/rouge_l.arrow"
+    given = f"--measures other={world}/relevance/rouge_l.arrow"
     line = f"relevance --captions {world}/captions {given} --out {out}"
     assert call(*line.split()) == 2
     assert "other.arrow: it is there and capgrade did not write it" in capsys.readouterr().err

@@ -37,7 +37,7 @@ ONE = ["--captions", "captions", "--measures", "rouge_l"]
 LINES = [
     ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
     ["relevance", *ONE, "--split", "test", "--out", "relevance"],
-    ["shards", *ONE, "--split", "train", "--top", "2", "--uniform", "2", "--out", "shards"],
+    ["shards", *ONE, "--split", "train", "--set", "shards.top=2", "--set", "shards.uniform=2", "--out", "shards"],
     shlex.split("publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset"),
     shlex.split(
         "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "

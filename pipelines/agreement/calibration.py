@@ -18,7 +18,7 @@ from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
 KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
-ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody says --accept
+ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 
@@ -106,13 +106,13 @@ def scale_of(people: Judgements, accept: float | None = None, file: Path | None 
     to 5 and of 1 to 4. InputError where the scale is not known, another one comes without `accept`, and for an `accept`
     beyond the scores."""
     if people.scale is None:
-        remedy = "give --scale LOW..HIGH, such as 0..5, or a column `scale` with it"
+        remedy = "give --set agree.scale=LOW..HIGH, such as 0..5, or a column `scale` with it"
         raise InputError("does not say between which scores people chose", file=file, remedy=remedy)
     low, high = people.scale
     accept = ACCEPTED_FROM.get(people.scale) if accept is None else accept
     if accept is None or not low < accept <= high:
         said = "nobody says from which score people accept" if accept is None else f"accepted from {accept:g} on"
-        remedy = "give --accept on the scale of the judgements"
+        remedy = "set agree.accept on the scale of the judgements"
         raise InputError(f"{said}, scores are {low:g} to {high:g}", file=file, remedy=remedy)
     return Scale(accept, low, high)
 

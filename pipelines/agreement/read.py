@@ -66,7 +66,7 @@ def read_judgements(path: Path, captions: Captions, scale: tuple[float, float] |
     - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
     - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
     - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged;
-    - the folder of a review (`capgrade review sample`): a rating per reviewer and pair;
+    - the folder of a review (`capgrade explore --sample`): a rating per reviewer and pair;
     - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
 
     Without a column `rater` each row is a judgement of its own. `scale` is that of a table which does not say it.

@@ -1,4 +1,4 @@
-"""Reviews as judgements: the folder of `capgrade review sample`, in which people's ratings are."""
+"""Reviews as judgements: the folder of `capgrade explore --sample`, in which people's ratings are."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ app.add_typer(score.app)
 app.add_typer(explore.app)
 app.add_typer(judging.app)
 app.add_typer(verifying.app)
-app.add_typer(bench.app, name="bench")
+app.add_typer(bench.app)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Images, Split, say
+from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Images, ParamsFile, Sets, Split, load, say
 from capgrade.schemas.errors import InputError
 
 app = typer.Typer()
@@ -16,24 +16,17 @@ app = typer.Typer()
 @app.command()
 def judge(
     captions: CaptionsDir,
-    pairs: Annotated[
-        str, typer.Option(help="Folder of `review sample`, JSON lines of image_id, caption_id, judgements, or 'all'.")
-    ],
+    pairs: Annotated[str, typer.Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")],
     endpoint: Annotated[str, typer.Option(help="An OpenAI-compatible endpoint, such as http://localhost:8000/v1.")],
     model: Annotated[str, typer.Option(help="The model's name there, and the rater's in the judgements.")],
     out: Annotated[Path, typer.Option(help="CSV to write: image_id, caption_id, score, rater.")],
     images: Images = None,
-    prompt: Annotated[Path | None, typer.Option(help="YAML file of what is asked. Default: 0 to 5.")] = None,
     split: Split = None,
-    parallel: Annotated[int, typer.Option(min=1, max=256, help="Requests at a time.")] = 4,
-    per_minute: Annotated[float | None, typer.Option(min=0.01, help="Most requests per minute.")] = None,
     max_cost: Annotated[
-        float | None, typer.Option(min=0, help="Stop before this run costs more; needs the prices.")
+        float | None, typer.Option(min=0, help="Stop before this run costs more; set judge.price_in, _out.")
     ] = None,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens sent.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens answered.")] = None,
-    tries: Annotated[int, typer.Option(min=1, help="Requests per pair, until an answer counts.")] = 4,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 60.0,
+    params: ParamsFile = None,
+    sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask a model at a chat endpoint how well captions describe images, as judgements that `agree` reads.
@@ -46,12 +39,15 @@ def judge(
 
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
-    if max_cost is not None and not (price_in or price_out):
-        raise InputError("--max-cost without prices", remedy="give --price-in and --price-out, per million tokens")
-    prices = Prices(price_in or 0.0, price_out or 0.0)
+    asked = load(params, sets).judge
+    prices = Prices(asked.price_in, asked.price_out)
+    if max_cost is not None and not (prices.sent or prices.answered):
+        remedy = "set judge.price_in and judge.price_out, per million tokens"
+        raise InputError("--max-cost without prices", remedy=remedy)
     found = stage(
-        captions, pairs, out, endpoint=endpoint, model=model, images=images, prompt=prompt, split=split,
-        parallel=parallel, per_minute=per_minute, prices=prices, max_cost=max_cost, tries=tries, seconds=timeout,
+        captions, pairs, out, endpoint=endpoint, model=model, images=images,
+        prompt=None if asked.prompt is None else Path(asked.prompt), split=split, parallel=asked.parallel,
+        per_minute=asked.per_minute, prices=prices, max_cost=max_cost, tries=asked.tries, seconds=asked.timeout,
     )  # fmt: skip
     say(found, as_json, f"{found['answered']:,} of {found['pairs']:,} pairs answered -> {out}")
     if found["unanswered"]:

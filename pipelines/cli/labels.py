@@ -12,8 +12,6 @@ from capgrade.pipelines.cli.options import (
     BEAM,
     AsJson,
     CaptionsAt,
-    CaptionsDir,
-    Imports,
     Measures,
     Out,
     ParamsFile,
@@ -50,7 +48,6 @@ def captions(
     tokenizer: Annotated[
         str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
-    empty: Annotated[str | None, typer.Option(help="Captions without words: refuse or drop. Default: refuse.")] = None,
     frequencies: Annotated[
         Path | None, typer.Option(help="Only save the document frequencies of --input, a captions folder.")
     ] = None,
@@ -83,7 +80,7 @@ def captions(
     lists = pairs(split_list, "--split-list") or None
     given = {"source": source, "input": input, "split": split, "split_lists": lists}
     columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
-    options = overrides("captions", {**given, **columns, "tokenizer": tokenizer, "empty": empty})
+    options = overrides("captions", {**given, **columns, "tokenizer": tokenizer})
     done = stage(out, load(params, [*(sets or []), *options]).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
@@ -117,9 +114,7 @@ def relevance(
     captions: CaptionsAt,
     out: Out,
     measures: Measures = None,
-    imports: Imports = None,
     split: Split = None,
-    dtype: Annotated[str | None, typer.Option(help="float32 or float16. Default: float32.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -128,13 +123,13 @@ def relevance(
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    loaded = load(params, sets, imports)
-    names = names_of(measures, imports, loaded.relevance.measures)
+    loaded = load(params, sets, measures)
+    names = names_of(measures, loaded.relevance.measures)
     require_all("apache_beam", measures=names, params=loaded.measures)
     from capgrade.pipelines.execution.fetched import here
     from capgrade.pipelines.relevance import relevance as stage
 
-    block = with_given(loaded.relevance, measures=names, split=split, dtype=dtype)
+    block = with_given(loaded.relevance, measures=names, split=split)
     done = stage(here(captions), out, block, loaded.measures, beam_options(context))
     files = ", ".join(
         f"{name} {entry['rows']:,} x {done['n_captions']:,}"
@@ -150,21 +145,12 @@ def shards(
     captions: CaptionsAt,
     out: Out,
     measures: Measures = None,
-    imports: Imports = None,
     split: Split = None,
-    top: Annotated[
-        int | None, typer.Option(help="Captions of highest relevance to keep, by each measure. Default: 64.")
-    ] = None,
-    uniform: Annotated[int | None, typer.Option(help="Captions to draw uniformly. Default: 64.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the samples. Default: 0.")] = None,
     part: Annotated[
         str | None, typer.Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
     ] = None,
     join: Annotated[
         bool, typer.Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say how tops of each measure were found, and how many pairs were scored.")
     ] = False,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -176,15 +162,15 @@ def shards(
     """
     if part is not None and join:
         raise InputError("--part and --join together", remedy="make the parts first, then join them")
-    loaded = load(params, sets, imports)
-    names = names_of(measures, imports, loaded.shards.measures)
+    loaded = load(params, sets, measures)
+    names = names_of(measures, loaded.shards.measures)
     require_all("apache_beam", measures=names, params=loaded.measures)
     from capgrade.pipelines.execution.fetched import here
     from capgrade.pipelines.execution.parts import Part
-    from capgrade.pipelines.shards import explained, join_shards, shards_part
+    from capgrade.pipelines.shards import join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
 
-    block = with_given(loaded.shards, measures=names, split=split, top=top, uniform=uniform, seed=seed)
+    block = with_given(loaded.shards, measures=names, split=split)
     options = beam_options(context)
     folder = here(captions)
     if part is not None:
@@ -198,22 +184,18 @@ def shards(
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
-    if explain and not as_json:
-        typer.echo(explained(done, rows))
 
 
 @app.command()
 def agree(
-    captions: CaptionsDir,
+    captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
     judgements: Annotated[
-        Path,
-        typer.Option(
-            help="Crisscrossed Captions SITS, STS or SIS, Flickr8k's, image_id,caption_id,score(,rater), a review's "
-            "folder, or eccv."
-        ),
-    ],
+        list[Path] | None, typer.Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.")
+    ] = None,
+    reviews: Annotated[
+        Path | None, typer.Option(help="Instead: a review, how far its raters agree, and models in --judgements.")
+    ] = None,
     measures: Measures = "cider,rouge_l,sbert",
-    imports: Imports = None,
     split: Split = None,
     folds: Annotated[
         int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
@@ -225,16 +207,6 @@ def agree(
     calibrate: Annotated[
         Path | None, typer.Option(help="JSON file to write: what each value means to people, for `audit`.")
     ] = None,
-    accept: Annotated[
-        float | None, typer.Option(help="Score from which a person accepts a pair, for --calibrate. Default: 3 of 5.")
-    ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="LOW..HIGH: the scores that people could give, where the file does not say.")
-    ] = None,
-    sampling: Annotated[
-        str | None,
-        typer.Option(help="For --calibrate: random if any pair was as likely to be judged, else chosen, the default."),
-    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
@@ -244,8 +216,19 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
-    person agrees with the others."""
-    loaded, names = load(params, sets, imports), names_of(measures, imports)
+    person agrees with the others.
+
+    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the same pairs.
+    """
+    if reviews is not None:
+        refuse("--reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
+        _raters(reviews, judgements or [], as_json)
+        return
+    if captions is None or not judgements:
+        raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
+    if len(judgements) > 1:
+        raise InputError("several --judgements without --reviews", remedy="give one file")
+    loaded, names = load(params, sets, measures), names_of(measures)
     require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
@@ -253,23 +236,41 @@ def agree(
     from capgrade.pipelines.agreement.ceiling import NO_RATERS
     from capgrade.pipelines.cli.tables import agreement_table
     from capgrade.schemas.files import write_json
-    from capgrade.schemas.judges import CHOSEN, RANDOM, parse_scale
+    from capgrade.schemas.judges import parse_scale
     from capgrade.schemas.output import json_with, refuse_file
 
-    for option, value in (("--accept", accept), ("--sampling", sampling)):
-        if value is not None and not calibrate:
-            raise InputError(f"{option} without --calibrate", remedy=f"give --calibrate FILE, or leave {option} out")
-    if sampling not in (None, RANDOM, CHOSEN):
-        raise InputError(f"--sampling {sampling}", remedy=f"give {RANDOM} or {CHOSEN}")
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         refuse_file(out, "agreement figures", json_with(are_agreement))
     known = named(calibration) if calibration else None
-    between = parse_scale(scale) if scale else None
+    asked = loaded.agree
+    between = parse_scale(asked.scale) if asked.scale else None
     result = stage(
-        captions, judgements, names, loaded.measures, split, folds, pairs, calibrate, accept, known, between, sampling
-    )
+        captions, judgements[0], names, loaded.measures, split, folds, pairs, calibrate, asked.accept, known, between,
+        asked.sampling,
+    )  # fmt: skip
     if out:
-        write_json(out, {"judgements": who_judged(captions, judgements, split), "measures": result})
+        write_json(out, {"judgements": who_judged(captions, judgements[0], split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)
+
+
+def _raters(reviews: Path, judgements: list[Path], as_json: bool) -> None:
+    from capgrade.explorer.judgements import agreement, agreement_rows, read_judged
+    from capgrade.explorer.ratings import Ratings
+    from capgrade.pipelines.cli.tables import review_table
+
+    ratings = Ratings.open(reviews)
+    judged: dict[str, dict[int, float]] = {}
+    scales: set[tuple[float, float]] = set()
+    for path in judgements:
+        tables, scale = read_judged(path, ratings.plan)
+        scales.add(scale)
+        if len(scales) > 1:
+            raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
+        for name, table in tables.items():
+            if name in judged:
+                raise InputError(f"'{name}' is in another file too", file=path, remedy="give each model once")
+            judged[name] = table
+    found = agreement(ratings, judged, *scales)
+    say(found, True, "") if as_json else review_table(found, agreement_rows(found))

@@ -26,16 +26,9 @@ Split = Annotated[str | None, typer.Option(help="Split to use; not needed when t
 Measures = Annotated[
     str | None,
     typer.Option(
-        help="Measures, separated by commas: cider, rouge_l, sbert, scene_graph or another of docs/measures.md, and "
-        "imported names. Default: cider,rouge_l,sbert.",
+        metavar="NAME,...",
+        help="Of docs/measures.md, and NAME=FILE for a matrix or judgements of others. Default: cider,rouge_l,sbert.",
         show_default=False,
-    ),
-]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        help="NAME=FILE: somebody's relevance matrix (Arrow, .npy, TERAN) or a CSV of judgements as a measure.",
     ),
 ]
 Images = Annotated[
@@ -56,18 +49,18 @@ def pairs(items: list[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def names_of(measures: str | None, imports: list[str] | None, default: Sequence[str] = ()) -> tuple[str, ...]:
-    """The measures asked for, else the default ones, and all that are imported."""
-    names = tuple(default) if measures is None else tuple(name.strip() for name in measures.split(","))
-    return (*names, *(k for k in pairs(imports, "--import") if k not in names))
+def names_of(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:
+    """The measures asked for, else the default ones; NAME=FILE is called NAME."""
+    return tuple(default) if measures is None else tuple(one.partition("=")[0].strip() for one in measures.split(","))
 
 
-def load(params: Path | None, sets: list[str] | None, imports: list[str] | None = None) -> Params:
-    """The parameters of --params, then those of --set, then imported matrices. InputError as `load_params`."""
+def load(params: Path | None, sets: list[str] | None, measures: str | None = None) -> Params:
+    """The parameters of --params, then those of --set, then matrices of --measures. InputError as `load_params`."""
     from capgrade.schemas.params import load_params
 
     loaded = load_params(params, sets or [])
-    imported = {**loaded.measures.imported, **pairs(imports, "--import")}
+    files = [one.strip() for one in (measures or "").split(",") if "=" in one]
+    imported = {**loaded.measures.imported, **pairs(files, "--measures")}
     return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
 
 

@@ -26,7 +26,6 @@ def publish(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; with --push alone, the one to upload.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
-    version: Annotated[str | None, typer.Option(help="Version, and its tag on the hub. Default: 1.0.0.")] = None,
     licence: Annotated[str | None, typer.Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
     agreement: Annotated[Path | None, typer.Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
     relevance: Annotated[
@@ -68,10 +67,10 @@ def publish(
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
     if captions or shards or not push:
         loaded = load(params, sets)
-        block = with_given(loaded.publish, name=name, version=version, license=licence, repository=push)
+        block = with_given(loaded.publish, name=name, license=licence, repository=push)
         _make(captions, shards, out, block, agreement, relevance, calibration, loaded.measures, as_json)
     else:
-        _refuse_unused(name=name, version=version, license=licence, agreement=agreement, relevance=relevance,
+        _refuse_unused(name=name, license=licence, agreement=agreement, relevance=relevance,
                        calibration=calibration)  # fmt: skip
     if push:
         from capgrade.pipelines.publish.push import push as upload

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from capgrade.pipelines.cli.needed import require_all
-from capgrade.pipelines.cli.options import AsJson, say
+from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, load, say
 
 app = typer.Typer()
 
@@ -22,15 +22,11 @@ def score(
     measures: Annotated[
         str, typer.Option(help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
     ] = "bleu,meteor,rouge_l,cider",
-    tokenizer: Annotated[
-        str, typer.Option(help="ptb_py as pycocoevalcap, or another of docs/tokenizers.md.")
-    ] = "ptb_py",
     frequencies: Annotated[
         Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Level of the bootstrap intervals.")] = 0.95,
-    samples: Annotated[int, typer.Option(min=1, help="Bootstrap draws.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of intervals and p-values.")] = 0,
+    params: ParamsFile = None,
+    sets: Sets = None,
     as_json: AsJson = False,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no network.
@@ -44,16 +40,18 @@ def score(
     from capgrade.pipelines.measures.scores.frequencies import Frequencies
     from capgrade.scoring import score as score_captions
 
-    known, counted = read_references(references), Frequencies.read(frequencies, tokenizer) if frequencies else None
+    given = load(params, sets).score
+    known = read_references(references)
+    counted = Frequencies.read(frequencies, given.tokenizer) if frequencies else None
 
     def scored(path: Path) -> Any:
         found = read_candidates(path)
         own = references_of(found, known, path)
         return score_captions(
-            dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=tokenizer, frequencies=counted
+            dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=given.tokenizer, frequencies=counted
         )
 
-    settings: dict[str, Any] = {"level": level, "samples": samples, "seed": seed}
+    settings: dict[str, Any] = {"level": given.level, "samples": given.samples, "seed": given.seed}
     first = scored(candidates)
     intervals = first.intervals(**settings)
     tests = first.compare(scored(compare), **settings) if compare else None
@@ -68,7 +66,7 @@ def score(
         return
     scores_table(intervals, len(first.ids), len(known))
     if tests:
-        compared_table(tests, candidates, compare, level)  # type: ignore[arg-type]
+        compared_table(tests, candidates, compare, given.level)  # type: ignore[arg-type]
 
 
 def _by_id(item: tuple[Any, Any]) -> tuple[bool, Any]:

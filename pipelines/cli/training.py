@@ -53,10 +53,7 @@ def train(
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
-    validation: Annotated[str | None, typer.Option(help="Split to validate on. Default: val, else dev.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and negatives.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. Default: auto.")] = None,
     restart: Annotated[bool, typer.Option(help="Start afresh in a folder that holds a run.")] = False,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -66,8 +63,7 @@ def train(
 
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
-    given = {"preset": preset, "split": split, "validation": validation, "epochs": epochs, "seed": seed}
-    options = overrides("train", {**given, "device": device})
+    options = overrides("train", {"preset": preset, "split": split, "epochs": epochs})
     loaded = load(params, [*(sets or []), *options])
     require_all(*_learning(loaded.train), measures=_labels(loaded.train), params=loaded.measures)
     from capgrade.trainer.fit.setup import Data
@@ -101,11 +97,11 @@ def evaluate(
     similarity: Annotated[
         list[Path] | None, typer.Option(help="Images x captions: .npy, .pt, .arrow, .csv; repeat for their mean.")
     ] = None,
-    image_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the images, same formats.")] = None,
-    caption_embeddings: Annotated[Path | None, typer.Option(help="Those of the captions.")] = None,
+    embeddings: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
+    ] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
     relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
-    instances: Annotated[Path | None, typer.Option(help="COCO instances json, for PMRP.")] = None,
     positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
     fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of this many images.")] = None,
@@ -138,13 +134,15 @@ def evaluate(
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
     block = with_given(loaded, split=split, stand_in=stand_in, fold=fold, metric=metric)
     if run is not None:
-        refuse("--run", similarity=similarity, image_embeddings=image_embeddings, stand_in=block.stand_in)
+        refuse("--run", similarity=similarity, embeddings=embeddings, stand_in=block.stand_in)
         index = index or run / "index"
         typer.echo(_encoded(run, captions, regions, images, index, block), err=as_json)
         similarity = [index / "similarity.npy"]
     else:
         refuse("no --run", index=index, regions=regions, images=images)
-    tables = {"image_embeddings": image_embeddings, "caption_embeddings": caption_embeddings}
+    of_images, of_captions = embeddings or (None, None)
+    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions}
+    instances = None if block.instances is None else Path(block.instances)
     labels = {"relevance": relevance, "instances": instances, "positives": positives}
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
 

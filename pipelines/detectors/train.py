@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
@@ -201,3 +202,22 @@ def _head_losses(
         "box_deltas": box_loss / len(rois),
         "attributes": ATTRIBUTE_WEIGHT * named / (attributes != IGNORE).sum().clamp(min=1),
     }
+
+
+def main() -> None:
+    """`python -m capgrade.pipelines.detectors.train --captions DIR --out FILE.safetensors` made scenes.safetensors."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--captions", type=Path, required=True, help="folder of scenes, by `capgrade captions`")
+    parser.add_argument("--out", type=Path, required=True, help="FILE.safetensors")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or auto")
+    parser.add_argument("--bf16", action="store_true", help="autocast: half the time if the processor has bf16")
+    for name in ("epochs", "batch", "lr", "seed"):
+        default = getattr(Training(), name)
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    given = vars(parser.parse_args())
+    captions, out, device = given.pop("captions"), given.pop("out"), given.pop("device")
+    print(json.dumps(train_and_measure(captions, out, Training(**given), device)))
+
+
+if __name__ == "__main__":
+    main()

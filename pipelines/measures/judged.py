@@ -1,4 +1,4 @@
-"""Judgements as a measure: a CSV of image_id, caption_id, score, as `capgrade judge` and `review export` write it."""
+"""Judgements as a measure: a CSV of image_id, caption_id, score, of `capgrade judge` or `explore --export`."""
 
 from __future__ import annotations
 

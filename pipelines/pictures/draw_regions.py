@@ -34,7 +34,7 @@ class Names:
     attributes: Sequence[str] | None
 
 
-def draw_regions(folder: Path, images: Path, out: Path, count: int, top: int) -> int:
+def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int = 6) -> int:
     """Draw `count` images, spread evenly over the folder, each with its `top` most confident boxes; returns how many.
 
     Raises InputError for regions without boxes, when an image of theirs is not among `images`, and for a file at `out`

@@ -131,7 +131,7 @@ class _Push:
         differ = self._to_send(self.repository.files(tagged)) if tagged else {}
         if differ:
             problem = f"version {self.version} is already published with other content ({min(differ)} differs)"
-            remedy = "give this content a version of its own: --version, or publish.version"
+            remedy = "give this content a version of its own: --set publish.version=VERSION"
             raise InputError(problem, file=self.repository.address, remedy=remedy)
 
     def _commit(self, add: dict[str, Path], delete: list[str]) -> str:

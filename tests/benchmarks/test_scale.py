@@ -80,16 +80,34 @@ def test_statistics_of_one_image(real: Captions, tmp_path: Path, recwarn: pytest
 def test_no_statistics_beside_so_few_images(real: Captions, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An eighth of them is none: said before anything is written."""
     write_captions_folder(tmp_path / "few", [caption_table(random_sets(7, seed=5, least=2))])
-    command = ["bench", "corpus", "--source", str(tmp_path / "few"), "--images", "9", "--out", str(tmp_path / "out")]
-    assert call(*command, "--check") == 2
+    command = [
+        "bench",
+        "corpus",
+        "--captions",
+        str(tmp_path / "few"),
+        "--set",
+        "bench.images=9",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert call(*command, "--set", "bench.check=true") == 2
     assert "7 images to check against" in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert call(*command) == 0
 
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_captions_folder(tmp_path / "some", [caption_table(random_sets(16, seed=5, least=2))])
-    command = ["bench", "corpus", "--source", str(tmp_path / "some"), "--images", "9", "--out", str(tmp_path / "out")]
-    assert call(*command, "--check", "--json") == 0
+    command = [
+        "bench",
+        "corpus",
+        "--captions",
+        str(tmp_path / "some"),
+        "--set",
+        "bench.images=9",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert call(*command, "--set", "bench.check=true", "--json") == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) and "| 1-grams |" in printed.err
 

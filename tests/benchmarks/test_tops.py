@@ -21,7 +21,10 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json(captions_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--top", "4", "--json") == 0
+    assert (
+        call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--set", "bench.top=4", "--json")
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"meteor"}
     meteor = found["meteor"]
@@ -53,4 +56,4 @@ def test_tops_that_differ_are_an_error(captions_dir: Path, monkeypatch: pytest.M
         return found._replace(rows=found.rows[:, ::-1])
 
     monkeypatch.setattr(tops, "every_pair", other)
-    assert call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--top", "4") == 2
+    assert call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--set", "bench.top=4") == 2

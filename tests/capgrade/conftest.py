@@ -12,7 +12,7 @@ from tests.conftest import call
 LINES = """
 capgrade captions --set captions.scenes.train=12 --set captions.scenes.val=3 --set captions.scenes.test=4 \
 --set captions.scenes.size=64 --out {0}/captions
-capgrade shards --captions {0}/captions --split train --top 4 --uniform 4 --out {0}/shards
+capgrade shards --captions {0}/captions --split train --set shards.top=4 --set shards.uniform=4 --out {0}/shards
 capgrade relevance --captions {0}/captions --split train --out {0}/relevance
 capgrade publish --captions {0}/captions --shards {0}/shards --license cc-by-4.0 --out {0}/dataset
 """

@@ -50,7 +50,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     sets = [*random_sets(12, seed=3), ["a dog runs"], ["a dog runs", "a dog runs"]]
     captions = write_captions_folder(folder / "captions", [caption_table(sets, "train")])
     some = ["--captions", str(captions), "--split", "train", "--measures", ",".join(MEASURES)]
-    assert call("shards", *some, "--top", "2", "--uniform", "6", "--out", str(folder / "shards")) == 0
+    assert (
+        call("shards", *some, "--set", "shards.top=2", "--set", "shards.uniform=6", "--out", str(folder / "shards"))
+        == 0
+    )
     assert call("relevance", *some, "--out", str(folder / "relevance")) == 0
     publish = ["--captions", str(captions), "--shards", str(folder / "shards"), "--license", "cc-by-4.0"]
     assert call("publish", *publish, "--out", str(folder / "dataset")) == 0

@@ -207,7 +207,7 @@ def files(folder: Path) -> tuple[Path, Path]:
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     results, captions = files(tmp_path)
-    line = ["score", "--candidates", str(results), "--references", str(captions), "--samples", "50"]
+    line = ["score", "--candidates", str(results), "--references", str(captions), "--set", "score.samples=50"]
     assert call(*line, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["corpus"] == pytest.approx(capgrade.score(CANDIDATES, REFERENCES).corpus)

@@ -166,7 +166,7 @@ LINES = {
         f"datasets, {ENCODER}",
         "publish,encoder",
     ),
-    "review sample --captions captions --out review": (ENCODER, "encoder"),
+    "explore --captions captions --sample review": (ENCODER, "encoder"),
     "evaluate --run run --captions captions --regions regions --index index": ("safetensors", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish --push nobody/nothing --out dataset": ("httpx", "publish"),

@@ -53,7 +53,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "first_hour.md": {"en.token": "Flickr8k.token.txt", "de.token": "Flickr8k.token.txt"},
     "library.md": {
         "--captions coco/captions": "--captions one",
-        "--shards DIR --captions DIR": "--shards data/shards --captions data/captions",
+        "--captions DIR --set bench.shards=DIR": "--captions data/captions --set bench.shards=data/shards",
     },
     "measures.md": {
         "...": "--captions one --out mine",
@@ -71,9 +71,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco5k": "--captions one",
     },
     "performance.md": {
-        "--captions coco/captions": "--captions one --pairs 20",
-        "--images 28322 --out DIR": "--source one --images 40 --out DIR",
-        "--images 5000 --out DIR": "--source one --images 40 --out DIR2",
+        "--captions coco/captions": "--captions one --set bench.pairs=20",
+        "--captions coco5k --out DIR --set bench.images=28322": "--captions one --out DIR --set bench.images=40",
+        "--captions coco5k --out DIR --set bench.images=5000": "--captions one --out DIR2 --set bench.images=40",
     },
     "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
@@ -89,7 +89,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "results.md": {},
     "scale.md": {
-        "tops --captions DIR": "tops --captions one --images 5",
+        "tops --captions DIR": "tops --captions one --set bench.images=5",
         '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
         '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
         '"file:///tmp/capgrade-captions"': 'f"file://{__import__(\'os\').getcwd()}/one"',
@@ -107,8 +107,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
     "shards.md": {
-        "--captions before": "--captions one",
-        "--captions after": "--captions two",
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",
         "--captions DIR": "--captions data/captions",
     },
@@ -160,8 +158,9 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
-        "capgrade regions convert": "wants published weights",
-        "capgrade regions train": "26 minutes; tests/pipelines/detectors/test_train.py trains a smaller one",
+        "capgrade regions import --format weights": "wants published weights",
+        "python -m capgrade.pipelines.detectors.train": "26 minutes; "
+        "tests/pipelines/detectors/test_train.py trains a smaller one",
     },
     "reliability.md": {
         "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
@@ -171,7 +170,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "results.md": {"make": ELSEWHERE, "python": "hours"},
     "scale.md": {
-        "capgrade bench corpus --source coco5k --images 3300000": "3.3 million captions; performance.md makes fewer",
+        "capgrade bench corpus --captions coco5k": "3.3 million captions; performance.md makes fewer",
         "capgrade shards --captions one --measures rouge_l --out OUT --measures cider,sbert": "of the captions before",
         "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
@@ -247,7 +246,7 @@ def test_the_examples_of(
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
         elif example.kind == "command" and reason(example, replaced(example)) is None:
-            if page == "explore.md" and example.text.startswith("capgrade review agreement"):
+            if page == "explore.md" and example.text.startswith("capgrade agree --reviews"):
                 rate_some(Path("reviews"))
             capfd.readouterr()
             line = replaced(example).replace(ENDPOINT, endpoint)

@@ -16,7 +16,7 @@ from tests.conftest import call
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
 DATA = "--captions data/captions --regions data/regions"
-TINY = "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --device cpu"
+TINY = "--set train.model.options='{embed: 16, word: 8}' --set train.batch_size=4 --epochs 1 --set train.device=cpu"
 TERAN = (
     "{embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1, freeze_text: true}"
 )
@@ -25,11 +25,11 @@ capgrade captions {SCENES} --out data/captions
 capgrade regions --images data/captions --boxes 4-8 --out data/regions
 capgrade regions export --format npz --regions data/regions --out features
 capgrade relevance --captions data/captions --split test --out data/relevance
-capgrade shards --captions data/captions --split train --top 4 --uniform 4 --out data/shards
+capgrade shards --captions data/captions --split train --set shards.top=4 --set shards.uniform=4 --out data/shards
 capgrade agree --captions data/captions --split test --judgements data/captions/truth-test.arrow --out data/agreement.json --pairs data/judged.arrow
 capgrade publish --captions data/captions --shards data/shards --license cc0-1.0 --out data/dataset
 capgrade train --preset sam {DATA} {TINY} --out data/runs/scenes_sam
-capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --device cpu --out data/runs/scenes_teran
+capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --set train.device=cpu --out data/runs/scenes_teran
 capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --index data/embeddings/scenes_sam --relevance data/relevance --out data/evaluation/scenes_sam
 capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --metric recall@1
 """  # noqa: E501

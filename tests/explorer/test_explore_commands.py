@@ -1,4 +1,4 @@
-"""`capgrade explore` and `capgrade review` as they are typed."""
+"""`capgrade explore`, and `agree` of a review, as they are typed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_server_for_others_says_so(host: str, folder: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("capgrade.explorer.server.serve", lambda *_: None)
     monkeypatch.setattr("capgrade.schemas.say._said", set())
-    assert call("explore", "--dataset", folder / "dataset", "--host", host) == 0
+    assert call("explore", "--dataset", folder / "dataset", "--set", f"explore.host={host}") == 0
     warned = "everybody who reaches this machine by network can search and rate, without a password"
     assert (warned in capsys.readouterr().err) == (host not in ("127.0.0.1", "localhost"))
 
@@ -56,7 +56,7 @@ def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Pa
     main = (
         "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
     )
-    command = [sys.executable, "-c", main, "explore", "--dataset", str(folder / "dataset"), "--port", "0"]
+    command = [sys.executable, "-c", main, "explore", "--dataset", str(folder / "dataset"), "--set", "explore.port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         try:
             assert process.stdout is not None
@@ -72,7 +72,8 @@ def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Pa
 
 def test_a_review_from_choice_to_agreement(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     review, dataset = tmp_path / "review", folder / "dataset"
-    assert call("review", "sample", "--dataset", dataset, "--count", 6, "--seed", 3, "--out", review) == 0
+    sets = ("--set", "explore.count=6", "--set", "explore.seed=3")
+    assert call("explore", "--sample", review, "--dataset", dataset, *sets) == 0
     plan = read_plan(review)
     assert (len(plan.items), plan.seed, plan.protocol) == (6, 3, "information")
     ratings = Ratings.open(review)
@@ -80,16 +81,16 @@ def test_a_review_from_choice_to_agreement(folder: Path, tmp_path: Path, capsys:
         for item in range(6):
             ratings.rate(name, item, (item + shift) % 6)
     out = tmp_path / "judgements.csv"
-    assert call("review", "export", "--reviews", review, "--out", out) == 0
+    assert call("explore", "--reviews", review, "--export", out) == 0
     assert "6 pairs" in capsys.readouterr().out
     agreed = ["agree", "--captions", folder / "captions", "--judgements", out, "--measures", "cider,rouge_l", "--json"]
     assert call(*agreed) == 0
     assert json.loads(capsys.readouterr().out).keys() >= {"cider", "rouge_l"}
-    assert call("review", "agreement", "--reviews", review, "--json") == 0
+    assert call("agree", "--reviews", review, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["reviewers"] == {"ann": 6, "bo": 6}
     assert -1 <= found["alpha"]["ordinal"] < 1
-    assert call("review", "agreement", "--reviews", review) == 0
+    assert call("agree", "--reviews", review) == 0
     assert "Krippendorff" in capsys.readouterr().out
 
 
@@ -100,9 +101,9 @@ def test_a_review_from_choice_to_agreement(folder: Path, tmp_path: Path, capsys:
         ("explore --dataset nowhere", "not a finished publish folder"),
         ("explore --dataset {dataset} --index x", "--index for 0 --run"),
         ("explore --dataset {dataset} --images {dataset}", "no picture"),
-        ("review export --reviews nowhere --out x.csv", "capgrade review sample"),
-        ("review export --reviews nowhere --out x.arrow", "call it .csv"),
-        ("review agreement --reviews nowhere", "not a review"),
+        ("explore --reviews nowhere --export x.csv", "capgrade explore --sample"),
+        ("explore --reviews nowhere --export x.arrow", "call it .csv"),
+        ("agree --reviews nowhere", "not a review"),
     ],
 )
 def test_what_is_wrong_is_one_line(folder: Path, command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,5 +116,5 @@ def test_what_is_wrong_is_one_line(folder: Path, command: str, said: str, capsys
 def test_a_port_that_is_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert call("explore", "--dataset", folder / "dataset", "--port", port) == 2
+        assert call("explore", "--dataset", folder / "dataset", "--set", f"explore.port={port}") == 2
     assert f"127.0.0.1:{port} cannot be listened on" in capsys.readouterr().err

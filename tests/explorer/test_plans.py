@@ -121,5 +121,5 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, damage: str) -> None:
 
 
 def test_no_plan_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="review sample"):
+    with pytest.raises(InputError, match="explore --sample"):
         read_plan(tmp_path)

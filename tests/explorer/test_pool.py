@@ -127,10 +127,11 @@ def test_a_judge_from_sample_to_agreement(
     np.save(tmp_path / "model.npy", np.random.default_rng(1).random((9, sum(map(len, sets)))))
     review, out = tmp_path / "review", tmp_path / "judge.csv"
     sample = (
-        f"review sample --captions {captions} --measures cider,rouge_l --similarity {tmp_path}/model.npy --count 30"
+        f"explore --captions {captions} --measures cider,rouge_l --set explore.similarity=[{tmp_path}/model.npy] "
+        f"--set explore.count=30 --sample {review}"
     )
-    assert call(*sample.split(), "--out", str(review)) == 2 and "--pool goes with" in capsys.readouterr().err
-    assert call(*sample.split(), "--pool", "3", "--out", str(review)) == 0
+    assert call(*sample.split()) == 2 and "explore.pool goes with" in capsys.readouterr().err
+    assert call(*sample.split(), "--set", "explore.pool=3") == 0
     lines = [json.loads(line) for line in (review / "pairs.jsonl").read_text().splitlines()]
     plan = read_plan(review)
     assert [(line["image_id"], line["caption_id"]) for line in lines] == [
@@ -147,17 +148,17 @@ def test_a_judge_from_sample_to_agreement(
         ratings.rate("ann", item, score)
         ratings.rate("bo", item, min(score + 1, 5))
     capsys.readouterr()
-    assert call("review", "agreement", "--reviews", str(review), "--judgements", str(out), "--json") == 0
+    assert call("agree", "--reviews", str(review), "--judgements", str(out), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["reviewers"] == {"ann": 30, "bo": 30, "robot": 30}
     assert found["alpha"]["ordinal"] > found["people"]["ordinal"], "a twin of ann raises it"
     assert found["with_people"]["robot"]["interval"] > 0.8
     assert found["accepted"]["ann"] == found["accepted"]["robot"] != found["accepted"]["bo"]
-    assert call("review", "agreement", "--reviews", str(review), "--judgements", str(out)) == 0
+    assert call("agree", "--reviews", str(review), "--judgements", str(out)) == 0
     assert "that robot accepts" in capsys.readouterr().out
     agreed = ["agree", "--captions", captions, "--judgements", out, "--measures", "cider,rouge_l", "--json"]
     assert call(*map(str, agreed)) == 0
     capsys.readouterr()
     ratings.rate("robot", 0, 1)
-    assert call("review", "agreement", "--reviews", str(review), "--judgements", str(out)) == 2
+    assert call("agree", "--reviews", str(review), "--judgements", str(out)) == 2
     assert "'robot' is a reviewer too" in capsys.readouterr().err

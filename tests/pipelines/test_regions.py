@@ -191,7 +191,7 @@ def test_fail_names_them_after_all_others_are_done(images: Path, tmp_path: Path)
     """Mended, only their shards are done again; skipped, none is."""
     folder, out = damaged(images, tmp_path / "in"), tmp_path / "out"
     with pytest.raises(
-        InputError, match=r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --unreadable sk"
+        InputError, match=r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --set regions.unreadable=sk"
     ):
         run(folder, out)
     assert not (out / "manifest.json").exists()

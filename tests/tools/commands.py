@@ -28,9 +28,9 @@ def _below(command: click.Command, name: str) -> Iterator[tuple[str, list[str]]]
 
 def counts() -> tuple[int, int, int]:
     """How many commands, how many options in all, and how many when those of `COMMON` count once."""
-    found = list(commands())
-    own = sum(len(set(options) - COMMON) for _, options in found)
-    return len(found), sum(len(options) for _, options in found), own + len(COMMON)
+    found = [[one for one in options if one.startswith("-")] for _, options in commands()]
+    own = sum(len(set(options) - COMMON) for options in found)
+    return len(found), sum(map(len, found)), own + len(COMMON)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import call
 
-SETS = ["--set", "train.model.options={embed: 16, word: 8}", "--set", "train.batch_size=8", "--device", "cpu"]
+SETS = ["--set", "train.model.options={embed: 16, word: 8}", "--set", "train.batch_size=8", "--set", "train.device=cpu"]
 
 
 @pytest.fixture

@@ -85,7 +85,9 @@ def with_validation(data: Data, params: TrainParams) -> TrainParams:
         tell("validation split: dev, as there is no val")
         return params.model_copy(update={"validation": "dev"})
     problem = f"no split '{params.validation}' to validate on"
-    remedy = f"choose with --validation from: {', '.join(known)}; --set train.validation=null trains without"
+    remedy = (
+        f"choose with --set train.validation=NAME from: {', '.join(known)}; --set train.validation=null trains without"
+    )
     raise InputError(problem, file=data.captions, remedy=remedy)
 
 

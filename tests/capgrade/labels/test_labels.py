@@ -133,7 +133,8 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     for line in (
         f"captions --input {made}/captions --split test --frequencies df.arrow",
-        f"shards --captions {made}/captions --split train --measures cider --top 4 --uniform 4 --out shards "
+        f"shards --captions {made}/captions --split train --measures cider --out shards "
+        "--set shards.top=4 --set shards.uniform=4 "
         "--set measures.cider.document_frequency=df.arrow",
         f"publish --captions {made}/captions --shards shards --license cc-by-4.0 --out dataset",
     ):

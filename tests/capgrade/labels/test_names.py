@@ -48,7 +48,7 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
     rows = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate(sets) for k, text in enumerate(texts)]
     (root / "c.tsv").write_text("image_id\tcaption_id\tcaption\n" + "\n".join(rows) + "\n")
     np.save(root / "mine.npy", np.random.default_rng(0).random((8, len(rows)), np.float32))
-    given = f"--measures cider,mine --import mine={root}/mine.npy"
+    given = f"--measures cider,mine={root}/mine.npy"
     counted = f"--set measures.cider.document_frequency={root}/df.arrow"
     for line in (
         f"captions --source tsv --input {root}/c.tsv --split test --out {root}/c",

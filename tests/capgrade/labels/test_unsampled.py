@@ -130,7 +130,16 @@ def test_dense_labels_know_everything(made: Path) -> None:
 def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "tops"
     windows = ["--set", "shards.windows.per_window=60"]  # every caption of every window
-    options = ["--captions", str(made / "captions"), "--split", "train", "--measures", "rouge_l", "--top", "2"]
-    assert call("shards", *options, "--uniform", "0", *windows, "--out", str(out)) == 0
+    options = [
+        "--captions",
+        str(made / "captions"),
+        "--split",
+        "train",
+        "--measures",
+        "rouge_l",
+        "--set",
+        "shards.top=2",
+    ]
+    assert call("shards", *options, "--set", "shards.uniform=0", *windows, "--out", str(out)) == 0
     for unknown in UNKNOWN:
         assert Labels.load(out).block(range(12), range(60), unknown=unknown).known.all()

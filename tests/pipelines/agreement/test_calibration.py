@@ -76,8 +76,8 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
 @pytest.mark.parametrize(
     ("scores", "accept", "message"),
     [
-        ((0, 100), None, "nobody says from which score people accept, scores are 0 to 100 -> give --accept"),
-        (None, 3, "does not say between which scores people chose -> give --scale LOW..HIGH"),
+        ((0, 100), None, "nobody says from which score people accept, scores are 0 to 100 -> set agree.accept"),
+        (None, 3, "does not say between which scores people chose -> give --set agree.scale=LOW..HIGH"),
         ((0, 5), 6, "accepted from 6 on, scores are 0 to 5"),
         ((0, 1), 0, "accepted from 0 on"),
     ],
@@ -177,10 +177,10 @@ def test_a_table_without_a_scale_calibrates_nothing(tmp_path: Path, capsys: pyte
     line = ["agree", "--captions", str(folder), "--judgements", str(tmp_path / "j.csv"), "--measures", "rouge_l"]
     line += ["--calibrate", str(tmp_path / "c.json")]
     assert call(*line) == 2
-    assert "j.csv: does not say between which scores people chose -> give --scale" in capsys.readouterr().err
-    assert call(*line, "--sampling", "some") == 2 and "give random or chosen" in capsys.readouterr().err
-    for given, random in (((), False), (("--sampling", "random"), True)):
-        assert call(*line, "--scale", "0..5", *given) == 0
+    assert "j.csv: does not say between which scores people chose -> give --set agree.scale" in capsys.readouterr().err
+    assert call(*line, "--set", "agree.sampling=some") == 2 and "'random' or 'chosen'" in capsys.readouterr().err
+    for given, random in (((), False), (("--set", "agree.sampling=random"), True)):
+        assert call(*line, "--set", "agree.scale=0..5", *given) == 0
         found = load(tmp_path / "c.json")
         assert set(found.curves["rouge_l"].accepted) == {0.0} and found.random is random
 

@@ -208,7 +208,9 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
     assert read(plain, *rows, scale=(0.0, 5.0)).scale == (0, 5)
     unknown = read(plain, *rows)
     assert unknown.scale is None and unknown.binary and unknown.sampling == "chosen"
-    with pytest.raises(InputError, match=r"does not say between which scores people chose -> give --scale LOW..HIGH"):
+    with pytest.raises(
+        InputError, match=r"does not say between which scores people chose -> give --set agree.scale=LOW..HIGH"
+    ):
         scale_of(unknown)
     for lines, given, message in (
         ((f"{plain},scale", with_scale[0], "i1,i0#0,0,0..1"), {}, r"row 3: two scales: 0..5 and 0..1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +94,7 @@ def test_the_manifest_says_how_many_images_a_block_has(captions_dir: Path, tmp_p
 def test_by_hand(captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
     command = ["shards", "--captions", str(captions_dir), "--out", out, "--measures", "meteor,bleu"]
-    assert call(*command, "--set", "shards.windows.among=0.05", "--top", "2", "--explain") == 0
-    said = capsys.readouterr().out
-    assert "meteor: tops without the value of every pair" in said
-    assert "bleu: tops of all pairs, as the measure has no search or the captions are too few" in said
-    assert "pairs scored" in said
+    assert call(*command, "--set", "shards.windows.among=0.05", "--set", "shards.top=2", "--json") == 0
+    done = json.loads(capsys.readouterr().out)
+    pairs = sum(one["rows"] for one in done["files"].values()) * done["n_captions"]
+    assert done["scored"]["meteor"] < done["scored"]["bleu"] == pairs, "METEOR alone has a search"

@@ -25,7 +25,7 @@ from tests.conftest import call, caption_table, random_sets, write_captions_fold
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
 )
-BY_HAND = ["--measures", "cider,rouge_l", "--top", "4", "--uniform", "3"]
+BY_HAND = ["--measures", "cider,rouge_l", "--set", "shards.top=4", "--set", "shards.uniform=3"]
 BY_HAND += ["--set", "shards.windows.per_window=1", "--set", "shards.block_images=7"]
 
 

@@ -75,12 +75,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(Chat(rated)) as chat:
-        found = run(here, chat, capsys, "--price-in", "1", "--price-out", "10")
+        found = run(here, chat, capsys, "--set", "judge.price_in=1", "--set", "judge.price_out=10")
         assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (N, N, 0, ASKED)
         assert found["tokens"] == {"sent": 100 * ASKED, "answered": 10 * ASKED}
         assert found["cost"] == pytest.approx(ASKED * (100 * 1 + 10 * 10) / 1e6)
         first = (here / "out.csv").read_bytes()
-        again = run(here, chat, capsys, "--parallel", "1")
+        again = run(here, chat, capsys, "--set", "judge.parallel=1")
         assert (again["requests"], again["answered"]) == (0, N)
         assert (here / "out.csv").read_bytes() == first
         assert len(chat.asked) == ASKED
@@ -108,11 +108,11 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
     yes = here / "yes.yaml"
     yes.write_text("answer: yes or no\nuser: 'Captions: {captions} How well: {caption}'\n")
     with served(Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')) as chat:
-        found = run(here, chat, capsys, "--prompt", str(yes))
+        found = run(here, chat, capsys, "--set", f"judge.prompt={yes}")
         assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
         chat.score = rated
         assert run(here, chat, capsys)["requests"] == ASKED
-        other = ["--prompt", str(yes), "--model", "m2", "--tries", "1"]
+        other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.tries=1"]
         assert call(*line(here, chat, *other)) == 2  # the table of another judge
         assert "is no table of capgrade judge by m2" in capsys.readouterr().err
         assert run(here, chat, capsys, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
@@ -124,7 +124,9 @@ def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) 
         status(200, "<html>"), status(200, '{"choices": []}'), status(503, Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"),
     ]  # fmt: skip
     with served(Chat(rated, faults=list(faults))) as chat:
-        found = run(here, chat, capsys, "--parallel", "1", "--timeout", "1", "--tries", "12")
+        found = run(
+            here, chat, capsys, "--set", "judge.parallel=1", "--set", "judge.timeout=1", "--set", "judge.tries=12"
+        )
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
     reminded = [body for body in chat.asked if len(body["messages"]) > 2]
@@ -137,7 +139,7 @@ def test_what_does_not_validate_is_listed_and_asked_again(here: Path, capsys: py
         return "about 4, I think" if "that image?\na cat sits" in text_of(body) else rated(body)
 
     with served(Chat(unsure)) as chat:
-        found = run(here, chat, capsys, "--tries", "2")
+        found = run(here, chat, capsys, "--set", "judge.tries=2")
         assert (found["answered"], found["unanswered"], found["left"]) == (N - 3, 3, 0)
         listed = rows(here / "out-unanswered.csv")
         assert {row["caption_id"] for row in listed} == {"i1#0"}
@@ -162,7 +164,7 @@ def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) ->
     with served(Chat(slow)) as chat:
         main = "from capgrade.pipelines.cli import main; main()"
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", main, *line(here, chat, "--parallel", "1")]
+        command = [sys.executable, "-c", main, *line(here, chat, "--set", "judge.parallel=1")]
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
             until = time.monotonic() + 60
             while len(chat.asked) < 6 and time.monotonic() < until:
@@ -182,7 +184,7 @@ def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each request costs 0.0002; four fit into 0.0009."""
-    prices = ["--price-in", "1", "--price-out", "10", "--max-cost", "0.0009"]
+    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", "0.0009"]
     with served(Chat(rated)) as chat:
         found = run(here, chat, capsys, *prices)
         assert len(chat.asked) == found["requests"] == 4 and found["cost"] <= 0.0009
@@ -209,14 +211,14 @@ def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str
     """The tenth of 1,200 a minute goes 0.45 seconds after the first, whatever the machine does."""
     start = time.monotonic()
     with served(Chat(rated)) as chat:
-        run(here, chat, capsys, "--per-minute", "1200", "--parallel", "8")
+        run(here, chat, capsys, "--set", "judge.per_minute=1200", "--set", "judge.parallel=8")
     assert max(chat.at) - start > 0.45
 
 
 def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
     with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
-        assert run(here, chat, capsys, "--tries", "1")["unanswered"] == N
+        assert run(here, chat, capsys, "--set", "judge.tries=1")["unanswered"] == N
         assert "your key is ***" in (here / "out-unanswered.csv").read_text()
         assert chat.tokens == {f"Bearer {TOKEN}"}
         chat.faults = [status(401, f"wrong key {TOKEN}")] * 8
@@ -285,7 +287,15 @@ def test_a_dead_endpoint_is_not_asked_for_ever(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(at_round, "IN_A_ROW", 3)
-    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), capsys, "--parallel", "1", "--tries", "1")
+    found = run(
+        here,
+        Chat(rated, address="http://127.0.0.1:9/v1"),
+        capsys,
+        "--set",
+        "judge.parallel=1",
+        "--set",
+        "judge.tries=1",
+    )
     assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
     with served(Chat(rated, faults=[status(429, Retry_After="86400")] * 9)) as chat:
@@ -301,8 +311,8 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
     (here / "people.csv").write_text(people)  # the same columns as ours
     with served(Chat(rated)) as chat:
         for more, said in {
-            f"--prompt {here}/bad.yaml": "bad.yaml: answer: 5 to 1",
-            f"--prompt {here}/blind.yaml": "shows nothing of the image",
+            f"--set judge.prompt={here}/bad.yaml": "bad.yaml: answer: 5 to 1",
+            f"--set judge.prompt={here}/blind.yaml": "shows nothing of the image",
             f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions ('nobody')",
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",

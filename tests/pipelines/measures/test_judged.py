@@ -55,16 +55,16 @@ def test_agree_compares_a_judge_with_people_and_with_measures(
     pairs = [(int(i), int(c)) for i in range(6) for c in random.permutation(CAPTIONS.n_captions)[:5]]
     people = write(tmp_path / "people.csv", [(i, c, (i * 7 + c) % 6) for i, c in pairs])
     judge = write(tmp_path / "judge.csv", [(i, c, ((i * 7 + c) % 6) / 5) for i, c in pairs])
-    line = ["agree", "--captions", str(captions), "--judgements", str(people), "--measures", "rouge_l"]
-    assert call(*line, "--import", f"judge={judge}", "--json") == 0
+    line = ["agree", "--captions", str(captions), "--judgements", str(people), "--measures"]
+    assert call(*line, f"rouge_l,judge={judge}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["judge"]["pearson"]["all"] == pytest.approx(1) and found["rouge_l"]["pearson"]["all"] < 0.9
-    out = ["relevance", "--captions", str(captions), "--measures", "judge", "--out", str(tmp_path / "r")]
-    assert call(*out, "--import", f"judge={judge}") == 2
+    out = ["relevance", "--captions", str(captions), "--measures", f"judge={judge}", "--out", str(tmp_path / "r")]
+    assert call(*out) == 2
     assert "were not judged" in capsys.readouterr().err
     whole = [(i, c, (i + c) % 6) for i in range(6) for c in range(CAPTIONS.n_captions)]
     write(judge, whole)  # type: ignore[arg-type]
-    assert call(*out, "--import", f"judge={judge}") == 0
+    assert call(*out) == 0
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_nothing_is_written_for_such_a_name(stage: str, tmp_path: Path, capsys) 
     write_captions_folder(tmp_path / "c", [caption_table(random_sets(4, seed=1))])
     np.save(tmp_path / "m.npy", np.zeros((4, 4)))
     for name in ("../evil", "weight", "captions"):
-        given = f"--measures {name} --import {name}={tmp_path}/m.npy --out {tmp_path}/o"
+        given = f"--measures {name}={tmp_path}/m.npy --out {tmp_path}/o"
         assert call(stage, "--captions", f"{tmp_path}/c", *given.split()) == 2
         assert f"a measure cannot be called '{name}'" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "m.npy"]
@@ -47,7 +47,7 @@ def test_more_measures_than_the_reasons_have_bits(tmp_path: Path, capsys) -> Non
     with pytest.raises(InputError, match="16 measures, where the reasons of a shard have bits for 15"):
         reason_names(names)
     captions = write_captions_folder(tmp_path / "c", [caption_table(random_sets(4, seed=1))])
-    given = [f"--import={name}={tmp_path}/m.npy" for name in names]
-    line = ["shards", "--captions", str(captions), "--measures", ",".join(names), *given, "--out", f"{tmp_path}/s"]
+    given = ",".join(f"{name}={tmp_path}/m.npy" for name in names)
+    line = ["shards", "--captions", str(captions), "--measures", given, "--out", f"{tmp_path}/s"]
     assert call(*line) == 2
     assert "16 measures" in capsys.readouterr().err and not (tmp_path / "s").exists()

@@ -149,7 +149,16 @@ def test_the_command_uploads_checks_and_the_examples_stream_from_there(made: Pat
             return done.stdout
 
         folders = ["--captions", str(made / "captions"), "--shards", str(made / "train"), "--shards", str(made / "val")]
-        options = ["--name", "tiny", "--license", "cc-by-4.0", "--version", "1.2.0", "--out", str(tmp_path / "out")]
+        options = [
+            "--name",
+            "tiny",
+            "--license",
+            "cc-by-4.0",
+            "--set",
+            "publish.version=1.2.0",
+            "--out",
+            str(tmp_path / "out"),
+        ]
         assert f"{hub.address}/datasets/{REPO} at 1.2.0" in command(*folders, *options, "--push", REPO)
         assert "as they were made" in command("--check", f"{REPO}@1.2.0", "--out", str(tmp_path / "out"))
         del environment["HF_TOKEN"]

@@ -66,13 +66,16 @@ def test_train_validates_on_dev_and_says_so(data, tmp_path, capsys, monkeypatch)
 def test_splits_of_the_command_and_errors_that_name_the_option(data, tmp_path, capsys):
     common = ["--captions", str(data.captions), "--regions", str(data.regions), "--preset", "triplet", "--epochs", "1"]
     common += [word for one in SMALL for word in ("--set", one)]
-    chosen = ["--split", "test", "--validation", "train"]
+    chosen = ["--split", "test", "--set", "train.validation=train"]
     assert call("train", *common, *chosen, "--out", str(tmp_path / "run")) == 0
     params = json.loads((tmp_path / "run" / "config.json").read_text())["params"]
     assert (params["split"], params["validation"]) == ("test", "train")
     for option, remedy in (
-        ("--validation", "no split 'x' to validate on -> choose with --validation from: train, dev, test"),
-        ("--split", "no split 'x' -> choose with --split from: train, dev, test"),
+        (
+            "--set=train.validation=",
+            "no split 'x' to validate on -> choose with --set train.validation=NAME from: train, dev",
+        ),
+        ("--split=", "no split 'x' -> choose with --split from: train, dev, test"),
     ):
-        assert call("train", *common, option, "x", "--out", str(tmp_path / "other")) == 2
+        assert call("train", *common, f"{option}x", "--out", str(tmp_path / "other")) == 2
         assert remedy in " ".join(capsys.readouterr().err.split())

@@ -276,7 +276,17 @@ BAD = {
 def test_data_that_a_model_cannot_take(small, tmp_path: Path, capsys, case: str) -> None:
     more, message = BAD[case]
     data = "--captions", str(small.data.captions), "--regions", str(small.data.regions)
-    line = "train", *data, *more, "--set", "train.batch_size=8", "--set", "train.min_count=1", "--device", "cpu"
+    line = (
+        "train",
+        *data,
+        *more,
+        "--set",
+        "train.batch_size=8",
+        "--set",
+        "train.min_count=1",
+        "--set",
+        "train.device=cpu",
+    )
     assert call(*line, "--out", str(tmp_path / "run")) == 2
     said = capsys.readouterr().err
     assert message in said and len(said.splitlines()) == 1

@@ -220,8 +220,8 @@ def judged(small, tmp_path_factory):
     """Shards of a matrix that is not given again, without top captions."""
     folder = tmp_path_factory.mktemp("judged")
     np.save(folder / "m.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
-    told = ["--captions", str(small.data.captions), "--split", "train", "--measures", "judge", "--top", "0"]
-    told += ["--uniform", "8", "--set", f"measures.imported={{judge: {folder / 'm.npy'}}}"]
+    told = ["--captions", str(small.data.captions), "--split", "train", "--measures", "judge", "--set", "shards.top=0"]
+    told += ["--set", "shards.uniform=8", "--set", f"measures.imported={{judge: {folder / 'm.npy'}}}"]
     assert call("shards", *told, "--set", "shards.windows.per_window=1", "--out", str(folder / "shards")) == 0
     return replace(small.sampled, shards=folder / "shards")
 
