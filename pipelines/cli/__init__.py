@@ -26,6 +26,7 @@ from capgrade.pipelines.cli import (
     training,
     verifying,
 )
+from capgrade.pipelines.cli.examples import open_with_examples
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
@@ -43,7 +44,7 @@ def _print_version(asked: bool) -> None:
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Graded relevance labels for image-text retrieval. Every command reads `--params FILE` (params.yaml) when it "
     "is given, then `--set KEY=VALUE`, then its own options.",
 )
@@ -69,6 +70,7 @@ app.add_typer(explore.app)
 app.add_typer(judging.app)
 app.add_typer(verifying.app)
 app.add_typer(bench.app)
+open_with_examples(app)
 
 
 def main() -> None:

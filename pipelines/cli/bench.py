@@ -143,8 +143,9 @@ def _explore(given: Given) -> Shown:
 
     asked, manifest = given.params.bench, given.captions / MANIFEST
     published = manifest.is_file() and parse_manifest(manifest)["kind"] == "publish"
-    folder = {"dataset" if published else "captions": given.captions}
-    found = bench(open_explorer(Folders(**folder, split=asked.split, runs=[Path(run) for run in asked.runs])))
+    dataset, captions = (given.captions, None) if published else (None, given.captions)
+    folders = Folders(dataset, captions, split=asked.split, runs=[Path(run) for run in asked.runs])
+    found = bench(open_explorer(folders))
     return found, lambda: show(found)
 
 

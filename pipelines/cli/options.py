@@ -14,15 +14,15 @@ from capgrade.schemas.errors import InputError
 if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
     from capgrade.schemas.params import Block, Params
 
-ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read; without it, the defaults.")]
+ParamsFile = Annotated[Path | None, typer.Option("--params", help="params.yaml to read. Default: none.")]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", help="Override one parameter: measures.sbert.references=mean.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md.")
 ]
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 CaptionsDir = Annotated[Path, typer.Option("--captions", help="Folder that `capgrade captions` wrote.")]
 CaptionsAt = Annotated[str, typer.Option("--captions", help="Folder that `capgrade captions` wrote, or its URL.")]
 RegionsDir = Annotated[Path, typer.Option("--regions", help="Folder that `capgrade regions` wrote.")]
-Split = Annotated[str | None, typer.Option(help="Split to use; not needed when there is only one.")]
+Split = Annotated[str | None, typer.Option(help="Split to use, if there are several.")]
 Measures = Annotated[
     str | None,
     typer.Option(

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 ImageRegions = Annotated[
-    Path | None, typer.Option("--regions", help="Folder that `capgrade regions` wrote; not of clip and siglip.")
+    Path | None, typer.Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")
 ]
 Pictures = Annotated[
     Path | None,
-    typer.Option(help="Pictures for clip and siglip: a folder, a captions folder, or a list of image_id<TAB>path."),
+    typer.Option(help="Pictures, for clip and siglip: folder or list."),
 ]
 
 
@@ -48,8 +48,7 @@ def train(
     shards: Annotated[
         Path | None,
         typer.Option(
-            help="Labels for train.relevance=shards or train.composition=seeded: a folder of `capgrade shards`, "
-            "`relevance` or `publish`, or USER/NAME of the hub."
+            help="Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or USER/NAME."
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
@@ -90,18 +89,16 @@ def _labels(params: TrainParams) -> list[str]:
 @app.command()
 def evaluate(
     captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Folder of `capgrade train`: encode the split, then score.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run of `capgrade train` to encode and score.")] = None,
     regions: ImageRegions = None,
     images: Pictures = None,
-    index: Annotated[Path | None, typer.Option(help="With --run: where encodings go. Default: RUN/index.")] = None,
-    similarity: Annotated[
-        list[Path] | None, typer.Option(help="Images x captions: .npy, .pt, .arrow, .csv; repeat for their mean.")
-    ] = None,
+    index: Annotated[Path | None, typer.Option(help="Where encodings go. Default: RUN/index.")] = None,
+    similarity: Annotated[list[Path] | None, typer.Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None,
     embeddings: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
     ] = None,
     stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
-    relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`, for graded metrics.")] = None,
+    relevance: Annotated[Path | None, typer.Option(help="Labels of `capgrade relevance`.")] = None,
     positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
     fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of this many images.")] = None,
@@ -110,7 +107,7 @@ def evaluate(
     compared: Annotated[
         list[str] | None, typer.Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json, curves and per-query values.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and curves.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,

@@ -16,6 +16,7 @@ import typer
 
 from capgrade.explorer.ratings import Ratings
 from capgrade.pipelines.cli import app
+from capgrade.pipelines.cli.examples import EXAMPLES as COMMANDS_EXAMPLES
 from capgrade.schemas.params import load_params
 from tests.benchmarks.test_scale import run_here
 from tests.conftest import ROOT, call
@@ -253,6 +254,15 @@ def test_the_examples_of(
             assert call(*shlex.split(line)[1:]) == 0, f"{where}\n{capfd.readouterr().err}"
             if example.text.startswith("capgrade captions --parse"):
                 assert capfd.readouterr().out.strip() == example.said, where
+
+
+def test_the_example_of_each_command(here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """In the order of the table: what one writes the next may read."""
+    for name, options in COMMANDS_EXAMPLES.items():
+        sizes = TINY if name == "train" else ""
+        line = f"{name} {options} {sizes}".replace(ENDPOINT, endpoint)
+        capfd.readouterr()
+        assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"
 
 
 COMMANDS = [e for found in EXAMPLES.values() for e in found if e.kind in ("command", "mention")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from capgrade.pipelines.cli.examples import EXAMPLES
 from capgrade.pipelines.cli.renamed import NOW
 from tests.conftest import call
 from tests.tools.commands import commands, counts
@@ -51,3 +52,14 @@ def test_an_old_name_says_what_to_type_now(old: str, capsys: pytest.CaptureFixtu
 def test_options_of_beam_are_beams(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("shards", "--captions", "nowhere", "--measures", "cider", "--out", "o", "--", "--samples=3") == 2
     assert "has moved" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_help_fits_on_a_screen_and_opens_with_an_example(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(*name.split(), "--help") == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert len(lines) <= 40
+    assert lines[2].strip() == f"$ capgrade {name} {EXAMPLES[name]}"

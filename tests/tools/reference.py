@@ -1,0 +1,97 @@
+"""docs/reference.md from schemas/params.py: `python -m tests.tools.reference` writes it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from capgrade.schemas import params
+from capgrade.schemas.params import Params
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
+HEAD = """# Every parameter
+
+`--params FILE` reads these keys from a YAML file, a block a stage, as `params.yaml` has them. `--set KEY=VALUE` sets
+one key, and wins over the file; an option of the command wins over both. A misspelt key and a value out of range are
+errors.
+This page is written by `python -m tests.tools.reference` from `schemas/params.py`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    schema, comments = Params.model_json_schema(), _comments()
+    parts = [HEAD]
+    plain = {name: field for name, field in Params.model_fields.items() if _block(field.annotation) is None}
+    for name, field in Params.model_fields.items():
+        block = _block(field.annotation)
+        if block is not None:
+            told = " ".join(inspect.cleandoc(block.__doc__ or "").split())
+            parts += [f"## {name}\n\n{told}\n", _table(_rows(block, name, schema, comments))]
+    rows = [_row(name, schema["properties"][name], schema, comments.get(("Params", name), "")) for name in plain]
+    return "\n".join([*parts, "## The rest\n", _table(iter(rows))])
+
+
+def _block(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: dict) -> Iterator[str]:
+    """A row a key, blocks within this one after it."""
+    found = block.model_json_schema()
+    for name, field in block.model_fields.items():
+        inner = _block(field.annotation)
+        if inner is not None:
+            yield from _rows(inner, f"{above}.{name}", schema, comments)
+        else:
+            yield _row(f"{above}.{name}", found["properties"][name], found, comments.get((block.__name__, name), ""))
+
+
+def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
+    default = json.dumps(field.get("default"), ensure_ascii=False)
+    shown = default if len(default) < 60 else "see schemas/params.py"
+    return f"| `{key}` | {_kind(field)} | `{shown}` | {comment} |"
+
+
+def _kind(field: dict[str, Any]) -> str:
+    """What a value may be, in words."""
+    if "anyOf" in field:
+        return ", or ".join(_kind(one) for one in field["anyOf"])
+    if "enum" in field or "const" in field:
+        return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
+    kind = field.get("type", "any")
+    if kind == "array":
+        return f"list of {_kind(field['items'])}" if field.get("items") else "list"
+    words = {"integer": "whole number", "string": "text", "boolean": "true or false", "object": "mapping"}
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {field[name]:g}" for name, word in bounds.items() if name in field]
+    limits += [f"as `{field['pattern']}`".replace("|", "\\|")] if "pattern" in field else []
+    return " ".join([words.get(kind, kind), ", ".join(limits)]).strip()
+
+
+def _comments() -> dict[tuple[str, str], str]:
+    """(class, field) -> what stands behind the field in the source."""
+    source = inspect.getsource(params)
+    lines, found = source.splitlines(), {}
+    for node in ast.parse(source).body:
+        for item in node.body if isinstance(node, ast.ClassDef) else []:
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                _, _, comment = lines[(item.end_lineno or 1) - 1].rpartition("  # ")
+                told = comment if "  # " in lines[(item.end_lineno or 1) - 1] else ""
+                found[node.name, item.target.id] = re.sub(r"\bNone\b", "null", told.replace("|", "\\|"))
+    return found
+
+
+def _table(rows: Iterator[str]) -> str:
+    return "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
