@@ -39,9 +39,11 @@ def read_candidates(path: Path) -> dict[Any, list[str]]:
 
 def _caption(row: Any, path: Path, where: str) -> tuple[Any, str]:
     image, caption = (row.get("image_id"), row.get("caption")) if isinstance(row, dict) else (None, None)
-    if isinstance(image, bool) or not isinstance(image, int | str) or not isinstance(caption, str):
+    known = isinstance(image, int | str) and not isinstance(image, bool)
+    if not known or not isinstance(caption, str):
         remedy = 'give {"image_id": number or text, "caption": text}'
-        raise InputError("no image_id and caption", file=path, row=where, remedy=remedy)
+        lacks = "no text as caption" if known else "no number or text as image_id"
+        raise InputError(lacks, file=path, row=where, remedy=remedy)
     return image, caption
 
 

@@ -84,7 +84,7 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
         record = records[empty[0]]
         raise InputError(
             f"caption '{record.caption_id}' has no words ({record.text!r}), {len(empty)} such in all",
-            file=record.file, row=record.row, remedy="mend them, or set captions.empty to drop",
+            file=record.file, row=record.row, remedy="mend them, or leave them out: --set captions.empty=drop",
         )  # fmt: skip
     gone = set(empty)
     kept = [r for k, r in enumerate(records) if k not in gone]

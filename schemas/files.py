@@ -355,4 +355,4 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON ({error})", file=path) from error
+        raise InputError(f"not JSON ({error})", file=path, remedy="give a whole JSON file") from error

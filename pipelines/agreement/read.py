@@ -216,5 +216,10 @@ def _votes(given: Sequence[float], path: Path, line: int) -> tuple[tuple[float, 
 def _find(at: dict[str, int], key: str, what: str, path: Path, line: int) -> int:
     if key not in at:
         problem = f"{what} '{key}' is not among the captions"
-        raise InputError(problem, file=path, row=line or None, remedy="use their ids")
+        raise InputError(
+            problem,
+            file=path,
+            row=line or None,
+            remedy="give the split that was judged, and captions with the ids of the judgements",
+        )
     return at[key]

@@ -162,6 +162,7 @@ def _say_error(error: InputError | OSError) -> NoReturn:
 
 def _one_line(error: InputError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror:
-        name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
+        # The second of a rename is the one that was asked for; of a write that fails nobody says which file.
+        name = error.filename2 or error.filename or _out(sys.argv[1:])
         return f"{name}: {error.strerror}" if name else error.strerror
     return str(error)

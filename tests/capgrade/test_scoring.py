@@ -239,7 +239,9 @@ def test_frequencies_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     [
         ('[{"image_id": 10, "caption": "a"}, {"image_id": 10, "caption": "b"}]', r"row \[1\]: image 10 has a second"),
         ('[{"image_id": 99, "caption": "a"}]', "image 99 has no references"),
-        ('[{"image_id": 10}]', r"row \[0\]: no image_id and caption"),
+        ('[{"image_id": 10}]', r"row \[0\]: no text as caption"),
+        ('[{"image": 10, "caption": "a"}]', r"row \[0\]: no number or text as image_id"),
+        ("image_id,caption\n10,a dog\n", r"bad.json: not JSON .* -> give a whole JSON file"),
         ('{"annotations": []}', "no list of results"),
     ],
 )

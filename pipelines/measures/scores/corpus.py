@@ -22,7 +22,7 @@ def warn_of_one_image(n_images: int) -> None:
     if n_images == 1:
         warn(
             "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
-            "capgrade.Frequencies.of(references) or capgrade.Frequencies.read(path)"
+            "capgrade.Frequencies.of(references), or --frequencies FILE of `capgrade score`"
         )
 
 

@@ -473,3 +473,12 @@ def test_how_threads_wait_is_the_users_to_say(
         monkeypatch.setenv(name, value)
     assert call("--help") == 0
     assert os.environ.get("GOMP_SPINCOUNT") == left
+
+
+def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("capgrade.pipelines.captions.captions", full)
+    assert call("captions", "--source", "scenes", "--out", str(tmp_path / "c")) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/c: No space left on device\n"

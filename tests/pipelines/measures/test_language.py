@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.language import LEAST_ENGLISH, english_share
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas import say
 from capgrade.schemas.captions import SCHEMA, Captions
@@ -106,3 +107,8 @@ def test_measures_for_english_say_so(
     said = capsys.readouterr().err.count("is made for English")
     of_english = {"meteor": 1, "scene_graph": 1, "sbert": 1, "people": 2}.get(name, 0)
     assert said == (of_english if sets is german else 0)
+
+
+def test_a_long_caption_does_not_outweigh_the_others() -> None:
+    captions = make_captions([*ENGLISH, ["word " * 3000]])
+    assert english_share(captions) > LEAST_ENGLISH
