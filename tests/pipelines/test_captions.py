@@ -129,7 +129,7 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
         ("a\t9\tagain\tval\n", r"row 6: image 'a' is in split 'train' and in 'val'"),
         (
             "a\t9\t \ttrain\n",
-            r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or leave them out: --set captions.empty=drop",
+            r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or leave them out: --set",
         ),
         ("a\t9\t. !\ttrain\n", "row 6: caption '9' has no words"),
     ],
