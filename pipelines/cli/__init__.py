@@ -126,12 +126,11 @@ def _timed(arguments: Sequence[str]) -> AbstractContextManager[None]:
 
 
 def _out(arguments: Sequence[str]) -> Path | None:
-    """What `--out` names, for the record of times."""
-    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        if option == "--out" and value:
-            return Path(value)
-        if option.startswith("--out="):
-            return Path(option.removeprefix("--out="))
+    """What `--out` or `--words` names, for the record of times."""
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, given, value = word.partition("=")
+        if option in ("--out", "--words") and (value or after):
+            return Path(value if given else after)
     return None
 
 

@@ -159,11 +159,13 @@ def _encoded(
     run: Path, captions: Path, regions: Path | None, images: Path | None, index: Path, params: EvaluateParams
 ) -> str:
     """The split through the run's model, kept in `index`; what was done, in a line."""
+    from capgrade.schemas.times import timed
     from capgrade.trainer.search.index import embed
 
     coarse = None if params.coarse is None else Path(params.coarse)
-    done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
-                 params.coarse_top, images)  # fmt: skip
+    with timed("evaluate --run", index):
+        done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
+                     params.coarse_top, images)  # fmt: skip
     rows = done["files"]
     said = f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {index}"
     if coarse is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.schemas.times import read_time
 from tests.conftest import call
 
 SETS = ["--set", "train.model.options={embed: 16, word: 8}", "--set", "train.batch_size=8", "--set", "train.device=cpu"]
@@ -27,10 +28,12 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     assert "2 epochs" in capsys.readouterr().out
     assert call("search", "--run", str(run), "--query", "a dog") == 2
     assert "run `capgrade evaluate --run` again with --out" in capsys.readouterr().err
+    (run / ".times").mkdir()
     few = ("--split", "test", "--set", "evaluate.samples=0", "--metric", "recall@1", "--out")
     assert call("evaluate", "--run", str(run), *data, *few, str(tmp_path / "one")) == 0
     said = capsys.readouterr().out
     assert f"8 images, 16 captions -> {run}/index" in said and "recall@1" in said
+    assert read_time(run / "index") is not None
     assert np.load(run / "index" / "similarity.npy").shape == (8, 16)
     assert call("search", "--run", str(run), "--query", "a dog and a cat", "--top", "3", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["hits"]) == 3
