@@ -34,6 +34,7 @@ COMMAND = {
     "evaluation": "evaluate",
     "tables": "evaluate --compare",
     "alignment": "search --words",
+    "review": "explore --sample",
     "reproduction": "reproduce",
     "pictures": "report --pictures",
     "npz": "regions export --format npz",
