@@ -8,24 +8,18 @@ the corpus grows, as real vocabularies do. Everything follows from the seed; an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.ngrams import count_ngrams, document_frequencies
-from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder, refuse_file, starting
-from capgrade.schemas.params import RougeParams
 
 PER_IMAGE = 5  # captions, as in COCO
 LEAVE = 0.2  # probability of going on in another caption, after each word
@@ -38,11 +32,9 @@ DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
 SPLIT = "train"
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """Real captions as word numbers, two marks before each and one behind, and where every word pair stands."""
 
-    words: list[str]
     flat: np.ndarray  # int32 [n]
     begin: np.ndarray  # int64 [captions]: place of the second mark
     sizes: np.ndarray  # int64 [captions]: words
@@ -50,11 +42,12 @@ class Model:
     refs: np.ndarray
     place: np.ndarray  # int64 [n]: places sorted by (word before, word)
     first: np.ndarray  # int64 [n]: where the pair of this place starts in `place`
-    count: np.ndarray  # int64 [n]: how many places have it
+    occurrences: np.ndarray  # int64 [n]: how many places have it
     rare: np.ndarray  # bool [words]
 
 
-def model_of(captions: Captions) -> Model:
+def model_of(captions: Captions) -> tuple[list[str], Model]:
+    """The words, and where they stand."""
     codes, start = captions.tokens()
     words, sizes = codes.dictionary.to_pylist(), np.diff(start)
     mark = len(words)
@@ -67,10 +60,10 @@ def model_of(captions: Captions) -> Model:
     _, number, counts = np.unique(pair, return_inverse=True, return_counts=True)
     begin = np.concatenate([[0], np.cumsum(counts)[:-1]])
     images = np.bincount(np.unique(np.repeat(captions.owner, sizes) * np.int64(mark) + out[at]) % mark, minlength=mark)
-    return Model(
-        words, out, start[:-1] + gap + 1, sizes, captions.ref_ptr, captions.refs, place, begin[number], counts[number],
-        images <= RARE,
-    )  # fmt: skip
+    begins = start[:-1] + gap + 1
+    return words, Model(
+        out, begins, sizes, captions.ref_ptr, captions.refs, place, begin[number], counts[number], images <= RARE
+    )
 
 
 @njit(cache=True)
@@ -91,27 +84,10 @@ def _template(seed, i, n):
 
 
 @njit(cache=True)
-def _walk(
-    seed,
-    images,
-    leave,
-    novel,
-    variants,
-    mark,
-    flat,
-    begin,
-    sizes,
-    ref_ptr,
-    refs,
-    place,
-    first,
-    count,
-    rare,
-    out,
-    length,
-):
+def _walk(seed, images, variants, model, out, length):
     """Words int64 [captions, LONGEST] as number + mark * variant, and how many each caption has."""
-    per_image = out.shape[0] // images
+    mark, per_image = len(model.rare), out.shape[0] // images
+    flat, begin, sizes, refs, ref_ptr = model.flat, model.begin, model.sizes, model.refs, model.ref_ptr
     for i in range(images):
         state = np.uint64(seed) + np.uint64(i + 1) * np.uint64(0xD1342543DE82EF95)
         template = _template(seed, i, ref_ptr.shape[0] - 1)
@@ -122,9 +98,9 @@ def _walk(
             cap = min(sizes[np.int64(u * sizes.shape[0])] + SPARE, out.shape[1])
             while n < cap:
                 state, u = _random(state)
-                if u < leave:
+                if u < LEAVE:
                     state, u = _random(state)
-                    p = place[first[p] + np.int64(u * count[p])]
+                    p = model.place[model.first[p] + np.int64(u * model.occurrences[p])]
                 p += 1
                 word = flat[p]
                 if word == mark:
@@ -133,37 +109,26 @@ def _walk(
                     p = begin[own[k % own.shape[0]]]
                     continue
                 state, u = _random(state)
-                if u < novel:
+                if u < NOVEL:
                     state, u = _random(state)
                     drawn = flat[np.int64(u * flat.shape[0])]
                     word = word if drawn == mark else drawn
                 state, u = _random(state)
-                split = np.int64(u * variants) if rare[word] else 0
+                split = np.int64(u * variants) if model.rare[word] else 0
                 out[i * per_image + k, n] = word + mark * split
                 n += 1
             length[i * per_image + k] = n
 
 
-def generate(
-    source: Captions,
-    images: int,
-    seed: int,
-    leave: float = LEAVE,
-    novel: float = NOVEL,
-    per_image: int = PER_IMAGE,
-) -> tuple[pa.ListArray, list[str]]:
+def generate(source: Captions, images: int, seed: int, per_image: int = PER_IMAGE) -> tuple[pa.ListArray, list[str]]:
     """Tokens of `images` x `per_image` captions, and their texts."""
-    model = model_of(source)
-    mark = len(model.words)
-    variants = max(1.0, (images / source.n_images) ** GROWTH)
+    known, model = model_of(source)
+    mark = len(known)
     words = np.zeros((images * per_image, LONGEST), np.int64)
     length = np.zeros(len(words), np.int64)
-    _walk(
-        seed, images, leave, novel, variants, mark, model.flat, model.begin, model.sizes, model.ref_ptr, model.refs,
-        model.place, model.first, model.count, model.rare, words, length,
-    )  # fmt: skip
+    _walk(seed, images, max(1.0, (images / source.n_images) ** GROWTH), model, words, length)
     numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
-    names = [model.words[k % mark] + _suffix(k // mark) for k in numbers.tolist()]
+    names = [known[k % mark] + _suffix(k // mark) for k in numbers.tolist()]
     flat = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names).dictionary_decode()
     offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
     tokens = pa.ListArray.from_arrays(pa.array(offsets), flat)
@@ -204,7 +169,7 @@ def corpus(
 
 def _batch(source: Captions, images: int, seed: int, per_image: int) -> pa.RecordBatch:
     """A captions table."""
-    tokens, texts = generate(source, images, seed, per_image=per_image)
+    tokens, texts = generate(source, images, seed, per_image)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
     columns = [
@@ -217,11 +182,6 @@ def _batch(source: Captions, images: int, seed: int, per_image: int) -> pa.Recor
     ]
     schema = with_metadata(SCHEMA, metadata)
     return pa.record_batch([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _in_memory(source: Captions, images: int, seed: int) -> Captions:
-    table = pa.Table.from_batches([_batch(source, images, seed, PER_IMAGE)])
-    return Captions(table, SPLIT, source.tokenizer, "generated")
 
 
 def stand_ins(captions: Captions) -> np.ndarray:
@@ -238,68 +198,3 @@ def stand_ins(captions: Captions) -> np.ndarray:
         out[at:stop] = np.add.reduceat(mine, start[at:stop] - start[at])
         out[at:stop] /= np.linalg.norm(out[at:stop], axis=1, keepdims=True)
     return out
-
-
-def statistics(captions: Captions) -> dict[str, float]:
-    """What decides the cost of the kernels: n-grams and their document frequencies, lengths, likeness."""
-    ngrams = count_ngrams(captions)
-    found: dict[str, float] = {"images": captions.n_images, "words per caption": float(ngrams.words.mean())}
-    found["longest 1 %"] = float(np.quantile(ngrams.words, 0.99))
-    images = document_frequencies(captions, ngrams).images
-    occurring = np.bincount(ngrams.gram, minlength=len(images))
-    for n in range(4):
-        df = np.sort(images[ngrams.order == n])[::-1]
-        found[f"{n + 1}-grams"] = len(df)
-        found[f"{n + 1}-grams of one image"] = float((df == 1).mean())
-        for rank in (10, 100, 1000, 10_000):
-            found[f"{n + 1}-gram {rank:,}, share of images"] = (
-                df[rank - 1] / captions.n_images if len(df) >= rank else 0.0
-            )
-    found["postings a pair"] = float((images * (occurring / captions.n_captions)).sum() / captions.n_images)
-    return {**found, **_likeness(captions)}
-
-
-def _likeness(captions: Captions) -> dict[str, float]:
-    """Mean ROUGE-L, the own caption left out, of own and of random pairs; NaN where there are no others."""
-    fitted = RougeL(RougeParams(self_reference="left_out")).fit(captions)
-    some = np.random.default_rng(0).choice(captions.n_images, min(200, captions.n_images), replace=False)
-    own, other = [], []
-    for image in np.sort(some):
-        row = fitted.score(np.array([image]))[0]
-        mine = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
-        own += row[mine].tolist()
-        other.append(np.delete(row, mine).mean() if len(mine) < len(row) else np.nan)
-    return {"ROUGE-L of own pairs": float(np.mean(own)), "ROUGE-L of other pairs": float(np.mean(other))}
-
-
-def require_eighth(source: Captions) -> None:
-    """InputError where `check` would have no image to grow."""
-    if source.n_images < 8:
-        remedy = "leave --check out, or learn from a larger corpus"
-        raise InputError(f"{source.n_images} images to check against, an eighth of them is none", remedy=remedy)
-
-
-def check(source: Captions, generated: Captions, seed: int) -> str:
-    """Statistics as Markdown: the real corpus, the generated one, and an eighth of the real one grown to all of it."""
-    eighth = subset(source, source.n_images // 8)
-    grown = {
-        "real": source,
-        "generated": generated,
-        "real, an eighth": eighth,
-        "that generated 8 times as large": _in_memory(eighth, source.n_images, seed),
-    }
-    found = {name: statistics(captions) for name, captions in grown.items()}
-    rows = [f"| {key} | " + " | ".join(_number(one[key]) for one in found.values()) + " |" for key in found["real"]]
-    return "\n".join([f"| | {' | '.join(found)} |", "|---|" + "---:|" * len(found), *rows]) + "\n"
-
-
-def _number(value: float) -> str:
-    if value != value:  # not defined on so small a corpus
-        return "–"
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
-
-
-def subset(captions: Captions, images: int) -> Captions:
-    """The first images of a corpus."""
-    keep: Sequence[int] = np.flatnonzero(captions.owner < images).tolist()
-    return Captions(captions.table.take(keep), captions.split, captions.tokenizer, captions.digest)

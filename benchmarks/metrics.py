@@ -1,7 +1,4 @@
-"""The metrics beside their peers, in one process: seconds, ratio, largest difference; or the parity tables.
-
-    capgrade bench metrics --captions DIR            times, at 1K and 5K images (--large: 25K too)
-    capgrade bench metrics --captions DIR --parity   agreement with eccv_caption, scikit-learn and scipy
+"""The metrics beside their peers, in one process: seconds, ratio and the largest difference.
 
 Peers are timed on as many queries as fit a few seconds and the time scaled to all: `peer_queries` says how many.
 """
@@ -10,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +15,7 @@ import numba
 import numpy as np
 
 from capgrade.benchmarks.timing import ROUNDS, timed
-from capgrade.metrics import Positives, human_lists, kendall_tau, map_at_r, ndcg
-from capgrade.metrics.base import Queries
-from capgrade.metrics.catalogue import metric, score_all
+from capgrade.metrics import Positives, human_lists, kendall_tau, ndcg
 from capgrade.metrics.evaluation import RECALL
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.ranking import Array
@@ -82,12 +77,6 @@ def bench_kendall(similarity: Array, relevance: Array) -> dict[str, Any]:
     return compared("scipy", seconds, each * len(similarity), len(similarity), len(theirs), difference)
 
 
-def sorting_limit(similarity: Array) -> float:
-    """Milliseconds a query of numpy sorting the gallery on one core: what a metric over a full ranking cannot beat."""
-    rows = np.array(similarity[:50])
-    return timed(lambda: np.sort(rows, axis=1))[0] / len(rows) * 1000
-
-
 def eccv_ours(similarity: Array, human: dict[str, tuple[Positives, Positives]], owner: Array) -> dict[str, float]:
     """What eccv_caption's compute_all_metrics gives, from the matrix, both directions."""
     names = ["map@r", "r_precision", "eccv_recall@1", *(f"cxc_recall@{k}" for k in (1, 5, 10)), *RECALL]
@@ -132,7 +121,7 @@ def bench_eccv(similarity: Array, captions: Captions) -> dict[str, Any]:
     ranked, theirs, values = eccv_theirs(similarity, *numbers)
     difference = float(max(abs(values[name] - ours[name]) for name in values))
     line = compared("eccv_caption", seconds, theirs, len(similarity) * 6, len(similarity) * 6, difference)
-    return {**line, "peer_ranking_seconds": ranked, "parity": {name: [ours[name], values[name]] for name in values}}
+    return {**line, "peer_ranking_seconds": ranked}
 
 
 def bench_total(task: Task) -> dict[str, Any]:
@@ -150,115 +139,47 @@ def bench_total(task: Task) -> dict[str, Any]:
     }
 
 
-def growth(vectors: Array, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Milliseconds per query as the gallery grows, image queries, 200 of them, five captions per image."""
-    random = np.random.default_rng(0)
-    for images in sizes:
-        count = 5 * images
-        gallery = vectors[random.integers(0, len(vectors), count)]
-        gallery = gallery + 0.1 * random.standard_normal(gallery.shape, dtype=np.float32) / gallery.shape[1] ** 0.5
-        similarity = vectors[:200] @ gallery.T
-        relevance = np.maximum(vectors[200:400] @ gallery.T, 0)
-        line: dict[str, Any] = {"images": images, "candidates": count}
-        for name in ("recall@10", "ndcg@25", "ncs@10", "kendall_tau_b", "asp"):
-            queries = Queries(similarity, np.arange(200), np.arange(count) // 5, relevance={"": relevance})
-            line[f"{name}_ms"] = timed(lambda n=name, q=queries: score_all(q, [metric(n)]))[0] / 200 * 1000  # type: ignore[misc]
-        yield line
-
-
-def matrices(captions: Captions, seed: int = 0) -> tuple[Array, dict[str, Array], Array]:
-    """A similarity like a good model's, three relevance matrices, and the caption embeddings they come from."""
+def matrices(captions: Captions) -> tuple[Array, dict[str, Array]]:
+    """A similarity like a good model's, and three relevance matrices."""
     from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 
     vectors = embed(captions.texts, EMBEDDED)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     starts = captions.ref_ptr[:-1]
     means = np.add.reduceat(vectors[captions.refs], starts) / np.diff(captions.ref_ptr)[:, None]
     images = vectors[captions.refs[starts]] + 0.05 * random.standard_normal(means.shape, dtype=np.float32)
     images /= np.linalg.norm(images, axis=1, keepdims=True)
     sbert = means.astype(np.float32) @ vectors.T
     labels = {"sbert": sbert, "sparse": np.maximum(sbert - np.float32(0.3), 0), "rounded": np.round(sbert, 2)}
-    return images @ vectors.T, labels, vectors
+    return images @ vectors.T, labels
 
 
-def parity(similarity: Array, labels: dict[str, Array], captions: Captions, queries: int = 40) -> list[dict[str, Any]]:
-    """Largest differences from the peers for several kinds of similarity, ties and near-constant ones included."""
-    from scipy.stats import kendalltau
-    from sklearn.metrics import ndcg_score
-
-    random, rows = np.random.default_rng(1), []
-    head = similarity[:queries]
-    kinds = {
-        "random": random.standard_normal(head.shape),
-        "sbert": head,
-        "many ties": np.round(head, 1),
-        "nearly constant": 1 + 1e-9 * random.standard_normal(head.shape),
-        "constant": np.ones_like(head),
-    }
-    for kind, scores in kinds.items():
-        for label, relevance in labels.items():
-            graded = np.maximum(relevance[:queries], 0).astype(np.float64)
-            gains = [float(ndcg_score(graded[q : q + 1], scores[q : q + 1], k=25)) for q in range(queries)]
-            taus = [float(np.nan_to_num(kendalltau(scores[q], graded[q]).statistic)) for q in range(queries)]
-            rows.append(
-                {
-                    "similarity": kind,
-                    "relevance": label,
-                    "ndcg@25 - sklearn": float(np.abs(ndcg(scores, graded) - gains).max()),
-                    "tau-b - scipy": float(np.abs(kendall_tau(scores, graded, variant="b") - taus).max()),
-                }
-            )
-    lists = human_lists("eccv", captions.image_ids, captions.caption_ids)[0]
-    plain = float(np.nanmean(map_at_r(similarity, lists)))
-    rows.append({"similarity": "sbert", "relevance": "ECCV Caption", "mAP@R of tied expectation": plain})
-    return rows
-
-
-def run(captions: Path, *, large: bool = False, with_parity: bool = False, split: str | None = None) -> dict[str, Any]:
-    """Everything `capgrade bench metrics` prints, as one dictionary; captions must be MS-COCO 5K for `eccv`."""
+def bench(captions: Path, split: str | None = None) -> dict[str, Any]:
+    """`ndcg` and `kendall` of 1,000 image queries, `eccv` and `total` of all; captions must be MS-COCO 5K."""
     table = read_captions(captions, split)
-    similarity, labels, vectors = matrices(table)
-    if with_parity:
-        return {"parity": parity(similarity, labels, table), "eccv": bench_eccv(similarity, table)}
+    similarity, labels = matrices(table)
     head = slice(0, 1000)
     human = {name: human_lists(name, table.image_ids, table.caption_ids) for name in ("eccv", "cxc")}
     total = bench_total(Task(similarity, table.owner, labels, human))  # first: its peak memory is the process's
     return {
         "threads": numba.get_num_threads(),
-        "sort_limit_ms": sorting_limit(similarity),
         "ndcg": bench_ndcg(similarity[head], np.maximum(labels["sbert"][head], 0)),
         "kendall": bench_kendall(similarity[head], labels["sbert"][head]),
         "eccv": bench_eccv(similarity, table),
-        "growth": list(growth(vectors, (1000, 5000, 25000) if large else (1000, 5000))),
         "total": total,
     }
 
 
-def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def show(found: dict[str, Any]) -> None:
-    """One readable table of `run`."""
+    """One readable table of `bench`."""
     from rich.table import Table
 
     on = console()
     lines = Table("metric", "seconds", "peer", "peer seconds", "ratio", "largest difference", title="beside peers")
     for name in ("ndcg", "kendall", "eccv"):
-        if name in found:
-            line = found[name]
-            cells = (f"{line['seconds']:.3f}", line["peer"], f"{line['peer_seconds']:.2f}", f"{line['ratio']:.1f}")
-            lines.add_row(name, *cells, f"{line['max_abs_diff']:.1e}")
+        line = found[name]
+        cells = (f"{line['seconds']:.3f}", line["peer"], f"{line['peer_seconds']:.2f}", f"{line['ratio']:.1f}")
+        lines.add_row(name, *cells, f"{line['max_abs_diff']:.1e}")
     on.print(lines)
-    for name in ("parity", "growth"):
-        if found.get(name):
-            keys = list(found[name][0])
-            rows = Table(*keys, title=name)
-            for row in found[name]:
-                rows.add_row(*(_cell(row.get(key, "")) for key in keys))
-            on.print(rows)
-    for name, (ours, theirs) in found.get("eccv", {}).get("parity", {}).items():
-        on.print(f"{name:24s} {ours:.9f} {theirs:.9f} {abs(ours - theirs):.1e}", highlight=False)
-    for name in ("total", "sort_limit_ms", "threads"):
-        if name in found:
-            on.print(name, found[name])
+    for name in ("total", "threads"):
+        on.print(name, found[name])

@@ -1,4 +1,4 @@
-"""Images a second of the region detector, step by step, beside the arithmetic the machine can do and beside detectron2.
+"""Images a second of the region detector, step by step, beside the arithmetic that the machine can do.
 
 The steps are timed one after the other on pictures one at a time, so that each has its own time; in a run, decoding
 and resizing happen in other processes meanwhile. Multiply-adds are counted by running the model on the meta device.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUp
 from capgrade.pipelines.detectors.catalogue import make_detector
-from capgrade.pipelines.detectors.ops import iou
-from capgrade.pipelines.detectors.output import Regions
-from capgrade.pipelines.detectors.selection import padded, select_regions
+from capgrade.pipelines.detectors.selection import select_regions
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import as_regions
 from capgrade.schemas.console import console
@@ -38,7 +36,6 @@ from capgrade.schemas.regions import Regions as Stored
 from capgrade.schemas.regions import Rounding, region_schema, write_shard
 
 STEPS = ("decode", "backbone", "rpn", "head", "selection", "write")
-FEWER = (100, 50)  # proposals, beside as many as the model has
 MATRIX = 4096  # side of the product that measures the arithmetic
 
 
@@ -63,8 +60,8 @@ class Clock:
 
 
 @torch.inference_mode()
-def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool = False) -> dict[str, Any]:
-    """images_per_s, steps, peer and ratio over the first `limit` pictures; with `effect` what fewer proposals change.
+def bench(images: Path, params: RegionsParams, *, limit: int = 3) -> dict[str, Any]:
+    """images_per_s and steps over the first `limit` pictures.
 
     A step has ms per image, gmac an image, and share_of_limit: its multiply-adds a second over those of a large
     product in the same precision. InputError for a detector that is not the bottom-up model.
@@ -74,45 +71,33 @@ def bench(images: Path, params: RegionsParams, *, limit: int = 3, effect: bool =
         raise InputError(f"detector {detector.name} has no such steps", remedy="choose scenes or bottom_up")
     pictures = read_pictures(images)[:limit]
     _warm_up(detector, pictures[0])
-    clock, found = Clock(detector.device), []
+    clock, kept = Clock(detector.device), []
     gmac: dict[str, float] = {}
     rates = [arithmetic_rate(detector)]
     with progress("timing", len(pictures), unit="images") as advance:
         for picture in pictures:
-            found.append(_one(detector, picture, clock))
-            shape, proposals = found[-1].shape, len(found[-1].regions.boxes)
+            stored, shape, proposals = _one(detector, picture, clock)
+            kept.append(stored)
             for name, count in gmacs(detector.model, *shape, proposals, deltas=detector.rule.regresses).items():
                 gmac[name] = gmac.get(name, 0.0) + count
             rates.append(arithmetic_rate(detector))
             advance()
     with clock.step("write"), tempfile.TemporaryDirectory() as folder:
         schema = region_schema(detector.n_features, "float16")
-        write_shard(Path(folder) / "one.arrow", [each.kept for each in found], schema, Rounding())
+        write_shard(Path(folder) / "one.arrow", kept, schema, Rounding())
     total = sum(clock.seconds.values())
     result: dict[str, Any] = {
         "detector": detector.name, "device": str(detector.device), "precision": detector.precision,
         "threads": torch.get_num_threads(), "images": len(pictures), "images_per_s": len(pictures) / total,
         "limit_gmac_per_s": max(rates), "steps": _steps(clock, gmac, len(pictures), max(rates)),
-        **_peer(pictures[0]),
     }  # fmt: skip
     if detector.precision != "float32":
         result[detector.precision] = feature_error(detector, pictures)
-    if effect:
-        result["proposals"] = [fewer(detector, found, count) for count in FEWER]
     return result
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A picture's proposals as the model describes them, what the rule needs, and what is stored."""
-
-    regions: Regions
-    shape: tuple[int, int]  # of the prepared picture
-    scale: float
-    kept: Stored
-
-
-def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
+def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> tuple[Stored, tuple[int, int], int]:
+    """What is stored of a picture, the height and width of the prepared one, and how many proposals it has."""
     model = detector.model
     with clock.step("decode"):
         rgb, _ = picture.decode()
@@ -127,7 +112,7 @@ def _one(detector: BottomUpDetector, picture: Picture, clock: Clock) -> Seen:
             regions = model.describe(features, proposals, deltas=detector.rule.regresses)[0]
     with clock.step("selection"):
         detections = select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], detector.rule)[0]
-    return Seen(regions, (image.shape[1], image.shape[2]), scale, as_regions(picture.image_id, detections))
+    return as_regions(picture.image_id, detections), (image.shape[1], image.shape[2]), len(regions.boxes)
 
 
 def _warm_up(detector: BottomUpDetector, picture: Picture) -> None:
@@ -209,35 +194,6 @@ def _steps(clock: Clock, gmac: dict[str, float], images: int, limit: float) -> d
     return rows
 
 
-def fewer(detector: BottomUpDetector, seen: Sequence[Seen], count: int) -> dict[str, float]:
-    """What is kept when only the first `count` proposals are there, beside what is kept of all of them.
-
-    share_kept: of the regions kept of all, those that are kept still. nearest_iou and nearest_cosine: of each region
-    kept of all and the one of the fewer that overlaps it most, means over regions.
-    """
-    kept, overlap, cosine, total = 0, 0.0, 0.0, 0
-    for each in seen:
-        every, some = (_kept(detector, each, n) for n in (len(each.regions.boxes), count))
-        kept += int(torch.isin(every, some).sum())
-        best, nearest = iou(each.regions.boxes[every], each.regions.boxes[some]).max(dim=1)
-        pairs = each.regions.features[every], each.regions.features[some[nearest]]
-        overlap += float(best.sum())
-        cosine += float(functional.cosine_similarity(*pairs).sum())
-        total += len(every)
-    means = {"share_kept": kept / total, "nearest_iou": overlap / total, "nearest_cosine": cosine / total}
-    return {"proposals": count, **means}
-
-
-def _kept(detector: BottomUpDetector, seen: Seen, count: int) -> Tensor:
-    """Rows that the rule keeps of the first `count` proposals."""
-    columns = {column.name: getattr(seen.regions, column.name) for column in fields(Regions)}
-    first = replace(seen.regions, **{name: value[:count] for name, value in columns.items() if value is not None})
-    width, height = seen.kept.width, seen.kept.height
-    assert width and height  # a detector gives both
-    _, _, rows, counts = detector.rule.choose(padded([first]), [seen.scale], [(width, height)])
-    return rows[0, : int(counts[0])]
-
-
 def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most: int = 36) -> dict[str, float]:
     """Its precision beside float32 on the same boxes, the first `most` proposals: relative error and cosine of
     features."""
@@ -258,23 +214,6 @@ def feature_error(detector: BottomUpDetector, pictures: Sequence[Picture], most:
     return {"relative_error": float(np.mean(errors)), "least_cosine": min(cosines)}
 
 
-def _peer(picture: Picture) -> dict[str, Any]:
-    """detectron2's C4 model of the same depth, weights and proposals in the same run, float32, where it imports."""
-    from capgrade.benchmarks.detectron_parity import compare
-
-    try:
-        found = compare([picture.decode()[0]], depth=101)
-    except InputError as error:
-        return {"peer": None, "ratio": None, "note": error.problem}
-    note = f"{found['peer']} at equal output: {found['equal']}, ratio {found['ratio']:.2f}"
-    return {
-        "peer": found["peer"],
-        "peer_images_per_s": 1 / found["peer_seconds"],
-        "ratio": found["ratio"],
-        "note": note,
-    }
-
-
 def show(result: dict[str, Any]) -> None:
     """The steps as a table, then the rest."""
     from rich.table import Table
@@ -286,7 +225,7 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(name, f"{row['ms']:.1f}", f"{row['images_per_s']:.3g}", *counted)
     on = console()
     on.print(table)
-    on.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s; {result['note']}", highlight=False)
-    for name in ("bf16", "tf32", "proposals"):
+    on.print(f"limit: a large product, {result['limit_gmac_per_s']:.0f} GMAC/s", highlight=False)
+    for name in ("bf16", "tf32"):
         if name in result:
             on.print(name, result[name])

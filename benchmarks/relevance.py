@@ -40,25 +40,34 @@ class Peer:
 
 
 def bench(
-    captions_dir: Path, names: Sequence[str], measures: MeasuresParams, split: str | None, n_random: int
+    captions_dir: Path, names: Sequence[str], measures: MeasuresParams, split: str | None, n_random: int, device: str
 ) -> dict[str, dict[str, Any]]:
-    """Time the named measures and their peers; measure -> pairs_per_s, peer, peer_pairs_per_s, ratio, max_abs_diff,
-    pairs_compared."""
+    """Time the named measures on a device and their peers on the processor; measure -> pairs_per_s, peer,
+    peer_pairs_per_s, ratio, max_abs_diff, pairs_compared."""
     captions = read_captions(captions_dir, split)
     result = {}
     for name, measure in choose(names, measures).items():
         if name not in PEERS:
             raise InputError(f"measure '{name}' has no peer", remedy=f"choose from: {', '.join(PEERS)}")
         fitted = measure.fit(captions)
-        speed = _speed(fitted, captions)
+        there = _on_device(fitted, device)
+        speed = _speed(there, captions)
         peer = PEERS[name](captions, fitted, n_random)
-        difference = np.abs(_values(fitted, peer.pairs, dense=speed > 1e7) - peer.values).max()
+        difference = np.abs(_values(there, peer.pairs, dense=speed > 1e7) - peer.values).max()
         result[name] = {
             "pairs_per_s": float(speed), "peer": peer.name, "peer_pairs_per_s": peer.pairs_per_s,
             "ratio": float(speed / peer.pairs_per_s), "max_abs_diff": float(difference),
             "pairs_compared": len(peer.pairs),
         }  # fmt: skip
     return result
+
+
+def _on_device(fitted: Fitted, device: str) -> Fitted:
+    if device == "cpu":
+        return fitted
+    from capgrade.pipelines.measures.on_device import on_device  # torch only where it is needed
+
+    return on_device(fitted, device)
 
 
 def _speed(fitted: Fitted, captions: Captions) -> float:

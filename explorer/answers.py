@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.explorer.corpus import Corpus
-from capgrade.explorer.findings import PEOPLE, Finding, between, judged, retrieved, wrong_errors
-from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.corpus import LabelledCorpus
+from capgrade.explorer.findings import Finding, between, judged, retrieved, wrong_errors
+from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.pictures import Thumbnails
-from capgrade.explorer.unlike import NOTHING, usual
-from capgrade.explorer.voices import MeasureVoice, Voice, top
+from capgrade.explorer.voices import NOTHING, MeasureVoice, Voice, top, usual
 from capgrade.pipelines.agree import Judgements
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
-    from capgrade.pipelines.detectors.base import Detector
+    from capgrade.pipelines.detectors.selection import Detector
 
 LONGEST = 2000  # characters of a typed caption
 
 
 @dataclass(frozen=True)
-class Hit:
+class ShownHit:
     """An image or a caption by its number, with its score; `own`: it belongs to what was asked."""
 
     number: int
@@ -38,12 +37,12 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Answer:
+class VoiceAnswer:
     """What one voice ranks first, or why it does not answer, or that nothing is like what was asked."""
 
     voice: str
     kind: str
-    hits: tuple[Hit, ...]
+    hits: tuple[ShownHit, ...]
     seconds: float
     note: str = ""
 
@@ -53,7 +52,7 @@ class Explorer:
     """A corpus, who ranks it, and what people said of it. Questions are answered one at a time: kernels use all cores
     themselves, and not every threading layer of numba lets two callers in."""
 
-    corpus: Corpus
+    corpus: LabelledCorpus
     measures: Sequence[MeasureVoice]
     models: Sequence[ModelVoice] = ()
     thumbnails: Thumbnails = field(default=None)  # type: ignore[assignment]
@@ -76,7 +75,7 @@ class Explorer:
         """Whether `of_upload` answers: measures know images by their captions, models by what a detector finds."""
         return self.detector is not None and bool(self.models)
 
-    def of_text(self, text: str, count: int = 8) -> list[Answer]:
+    def of_text(self, text: str, count: int = 8) -> list[VoiceAnswer]:
         """Images for a caption in words; of each voice with a note where nothing is like it. InputError for one that is
         empty or too long."""
         if not text.strip() or len(text) > LONGEST:
@@ -86,7 +85,7 @@ class Explorer:
         answers = [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
         return [self._noted(voice, answer) for voice, answer in zip(self.voices, answers, strict=True)]
 
-    def _noted(self, voice: Voice, answer: Answer) -> Answer:
+    def _noted(self, voice: Voice, answer: VoiceAnswer) -> VoiceAnswer:
         """With the note that nothing is like it, where the best score is below what is usual."""
         if not answer.hits or any(hit.own for hit in answer.hits):
             return answer
@@ -97,17 +96,17 @@ class Explorer:
         unlike = best < self._usual[voice.name] or (voice.kind == "measure" and best <= 0)
         return replace(answer, note=NOTHING) if unlike else answer
 
-    def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
+    def of_caption(self, caption: int, count: int = 8) -> list[VoiceAnswer]:
         """Images for a caption of the corpus."""
         own = {int(self.corpus.captions.owner[caption])}
         return [self._answer(voice, partial(voice.of_caption, caption), own, count) for voice in self.voices]
 
-    def of_image(self, image: int, count: int = 8) -> list[Answer]:
+    def of_image(self, image: int, count: int = 8) -> list[VoiceAnswer]:
         """Captions for an image of the corpus."""
         own = set(np.flatnonzero(self.corpus.captions.owner == image).tolist())
         return [self._answer(voice, partial(voice.of_image, image), own, count) for voice in self.voices]
 
-    def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
+    def of_upload(self, data: bytes, count: int = 8) -> list[VoiceAnswer]:
         """Captions for a picture that is not of the corpus, by the models alone. InputError for a file that is not a
         picture, and if there is no model and detector to look at it."""
         if self.detector is None or not self.models:
@@ -117,18 +116,18 @@ class Explorer:
             regions = detect(self.detector, data)
         return [self._answer(m, partial(m.of_regions, regions), set(), count) for m in self.models]
 
-    def _answer(self, voice: Voice, ask: Callable[[], np.ndarray | None], own: set[int], count: int) -> Answer:
+    def _answer(self, voice: Voice, ask: Callable[[], np.ndarray | None], own: set[int], count: int) -> VoiceAnswer:
         start = time.perf_counter()
         with self._lock:
             scores = ask()
         if scores is None:
-            return Answer(voice.name, voice.kind, (), 0.0, "answers captions of the corpus, not typed ones")
+            return VoiceAnswer(voice.name, voice.kind, (), 0.0, "answers captions of the corpus, not typed ones")
         best = top(scores, count).tolist()
-        hits = tuple(Hit(k, float(scores[k]), k in own) for k in best)
+        hits = tuple(ShownHit(k, float(scores[k]), k in own) for k in best)
         note = "" if hits else "does not know this item: it is not in its index"
-        return Answer(voice.name, voice.kind, hits, time.perf_counter() - start, note)
+        return VoiceAnswer(voice.name, voice.kind, hits, time.perf_counter() - start, note)
 
-    def _retrieved(self, model: str, label: str) -> Pairs:
+    def _retrieved(self, model: str, label: str) -> LabelledPairs:
         by_model = next(voice for voice in self.models if voice.name == model)
         by_label = next(voice for voice in self.measures if voice.name == label)
         with self._lock:
@@ -146,7 +145,7 @@ class Explorer:
         """One of the two names is PEOPLE."""
         return between(self.judged(), high, low, count)
 
-    def judged(self) -> Pairs:
+    def judged(self) -> LabelledPairs:
         """InputError where there are no judgements."""
         if self.people is None:
             raise InputError("no human judgements were given", remedy="start with --judgements FILE")
@@ -166,6 +165,3 @@ def detect(detector: Detector, data: bytes) -> Regions:
     prepared, scale = detector.prepare(rgb)
     found = detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]
     return as_regions("uploaded", found)
-
-
-__all__ = ["PEOPLE", "Answer", "Explorer", "Hit", "detect"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.explorer.pairs import Pairs, joined
+from capgrade.explorer.pairs import LabelledPairs, joined
 from capgrade.labels.published import params_of, published_captions, published_pairs
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
@@ -26,11 +26,11 @@ TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
 
 
 @dataclass(frozen=True)
-class Corpus:
+class LabelledCorpus:
     """Captions, kept pairs with their labels, and the parameters that the labels were made with."""
 
     captions: Captions
-    pairs: Pairs
+    pairs: LabelledPairs
     params: MeasuresParams
     folder: Path
 
@@ -41,17 +41,17 @@ class Corpus:
         return hashlib.sha256("\0".join(text for column in parts for text in column).encode()).hexdigest()
 
 
-def read_dataset(folder: Path, split: str | None = None) -> Corpus:
+def read_dataset(folder: Path, split: str | None = None) -> LabelledCorpus:
     """A split of a folder that `capgrade publish` wrote, or of its copy from the hub.
 
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
     """
     manifest, captions = published_captions(folder, split)
     pairs = joined(_published_pairs(folder, manifest, captions))
-    return Corpus(captions, pairs, params_of(manifest["measures"], folder), folder)
+    return LabelledCorpus(captions, pairs, params_of(manifest["measures"], folder), folder)
 
 
-def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None) -> Corpus:
+def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None) -> LabelledCorpus:
     """A captions folder with its sampled shards. InputError when they do not belong together."""
     shards = read_shards(shards_dir)
     captions = read_captions(captions_dir, split or shards.metadata["split"])
@@ -61,14 +61,14 @@ def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None)
         row, columns = pair_columns(batch)
         image, caption = batch["image"].to_numpy()[row], columns["captions"].to_numpy()
         values = {name: columns[name].to_numpy() for name in shards.measures}
-        parts.append(Pairs(image, caption, values, captions.owner[caption] == image))
+        parts.append(LabelledPairs(image, caption, values, captions.owner[caption] == image))
     params = params_of(shards.metadata["params"]["measures"], shards_dir)
-    return Corpus(captions, joined(parts), params, captions_dir)
+    return LabelledCorpus(captions, joined(parts), params, captions_dir)
 
 
 def read_captions_only(
     captions_dir: Path, params: MeasuresParams, names: Sequence[str], relevance: Path | None, split: str | None = None
-) -> Corpus:
+) -> LabelledCorpus:
     """A captions folder without shards: pairs are sampled here, from a folder of dense relevance where it is given,
     else from the named measures, computed now."""
     captions = read_captions(captions_dir, split)
@@ -79,7 +79,7 @@ def read_captions_only(
         scorers = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
     if not scorers:
         raise InputError("no relevance file", file=relevance, remedy="make them: capgrade relevance")
-    return Corpus(captions, sampled(captions, scorers), params, captions_dir)
+    return LabelledCorpus(captions, sampled(captions, scorers), params, captions_dir)
 
 
 def _dense(path: Path, captions: Captions) -> Callable[[np.ndarray], np.ndarray]:
@@ -88,7 +88,9 @@ def _dense(path: Path, captions: Captions) -> Callable[[np.ndarray], np.ndarray]
     return found.rows
 
 
-def sampled(captions: Captions, scorers: Mapping[str, Callable[[np.ndarray], np.ndarray]], block: int = 64) -> Pairs:
+def sampled(
+    captions: Captions, scorers: Mapping[str, Callable[[np.ndarray], np.ndarray]], block: int = 64
+) -> LabelledPairs:
     """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash of their ids."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
     bounds = (0.0,) * len(scorers), (1.0,) * len(scorers)
@@ -102,11 +104,11 @@ def sampled(captions: Captions, scorers: Mapping[str, Callable[[np.ndarray], np.
             kept = keep(plan, keys[images], caption_keys, own, values)
             image = np.repeat(images, np.diff(kept.ptr))
             labels = dict(zip(scorers, kept.values, strict=True))
-            parts.append(Pairs(image, kept.caption, labels, captions.owner[kept.caption] == image))
+            parts.append(LabelledPairs(image, kept.caption, labels, captions.owner[kept.caption] == image))
             advance(len(images))
     return joined(parts)
 
 
-def _published_pairs(folder: Path, manifest: dict[str, Any], captions: Captions) -> Iterator[Pairs]:
+def _published_pairs(folder: Path, manifest: dict[str, Any], captions: Captions) -> Iterator[LabelledPairs]:
     for part in published_pairs(folder, manifest, captions, list(manifest["measures"])):
-        yield Pairs(part.image, part.caption, part.values, part.original)
+        yield LabelledPairs(part.image, part.caption, part.values, part.original)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.explorer.pairs import Pairs, disagreement, ranked
+from capgrade.explorer.pairs import LabelledPairs, disagreement, ranked
 from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
 from capgrade.schemas.captions import Captions
@@ -31,7 +31,7 @@ class Finding:
     values: dict[str, float]
 
 
-def findings(pairs: Pairs, rows: np.ndarray) -> list[Finding]:
+def findings(pairs: LabelledPairs, rows: np.ndarray) -> list[Finding]:
     """These rows int64 of the pairs, in their order, with all their values."""
     return [
         Finding(int(pairs.image[r]), int(pairs.caption[r]), bool(pairs.original[r]), _values(pairs, r))
@@ -39,22 +39,22 @@ def findings(pairs: Pairs, rows: np.ndarray) -> list[Finding]:
     ]
 
 
-def _values(pairs: Pairs, row: int) -> dict[str, float]:
+def _values(pairs: LabelledPairs, row: int) -> dict[str, float]:
     return {name: float(column[row]) for name, column in pairs.values.items()}
 
 
-def between(pairs: Pairs, high: str, low: str, top: int) -> list[Finding]:
+def between(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Finding]:
     """The pairs that `high` ranks highest above `low`, among those where both say something."""
     both = np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low]))
     some = pairs.take(both)
     return findings(some, ranked(some, disagreement(some, high, low), top))
 
 
-def judged(people: Judgements, voices: Sequence[MeasureVoice | ModelVoice], captions: Captions) -> Pairs:
+def judged(people: Judgements, voices: Sequence[MeasureVoice | ModelVoice], captions: Captions) -> LabelledPairs:
     """The judged pairs with every voice's value and people's score, named PEOPLE."""
     values = {voice.name: voice.of_pairs(people.image, people.caption) for voice in voices}
     values[PEOPLE] = people.score.astype(np.float32)
-    return Pairs(people.image, people.caption, values, captions.owner[people.caption] == people.image)
+    return LabelledPairs(people.image, people.caption, values, captions.owner[people.caption] == people.image)
 
 
 def first_images(model: ModelVoice, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def first_images(model: ModelVoice, captions: Captions) -> tuple[np.ndarray, np.
     return rows, first
 
 
-def retrieved(model: ModelVoice, label: MeasureVoice, captions: Captions) -> Pairs:
+def retrieved(model: ModelVoice, label: MeasureVoice, captions: Captions) -> LabelledPairs:
     """The pairs of a caption with the images that a model ranks among its first DEPTH and above the caption's own
     image, with `label`'s value, the model's score, and minus the model's rank, named RANK.
 
@@ -81,9 +81,9 @@ def retrieved(model: ModelVoice, label: MeasureVoice, captions: Captions) -> Pai
     image, caption = first[query, rank], rows[query]
     labels, scores = label.of_pairs(image, caption), model.of_pairs(image, caption)
     values = {label.name: labels, model.name: scores, RANK: -(rank + 1).astype(np.float32)}
-    return Pairs(image, caption, values, captions.owner[caption] == image)
+    return LabelledPairs(image, caption, values, captions.owner[caption] == image)
 
 
-def wrong_errors(pairs: Pairs, label: str, top: int) -> list[Finding]:
+def wrong_errors(pairs: LabelledPairs, label: str, top: int) -> list[Finding]:
     """What `retrieved` found, the pairs of highest label first."""
     return findings(pairs, ranked(pairs, pairs.values[label].astype(np.float64), top))

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
-from capgrade.explorer.estimates import accepted_per_image
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.pool import accepted_per_image
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_text
@@ -28,7 +28,7 @@ LEVELS: tuple[Level, ...] = ("ordinal", "interval")
 Table = Mapping[str, Mapping[int, float]]  # reviewer -> item -> score
 
 
-def export(ratings: Ratings, out: Path) -> int:
+def export(ratings: ReviewRatings, out: Path) -> int:
     """Write a CSV that `capgrade agree --judgements` reads: the mean score of each rated pair and by how many it was
     rated; returns its rows. InputError when nothing has been rated, and for a file at `out` that is something else."""
     text, rows = judgements_csv(ratings)
@@ -39,7 +39,7 @@ def export(ratings: Ratings, out: Path) -> int:
     return rows
 
 
-def judgements_csv(ratings: Ratings) -> tuple[str, int]:
+def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
     """The text of `export` and its rows; pairs stand in the plan's order, one that comes twice is joined."""
     scores: dict[tuple[str, str], list[int]] = {}
     found = ratings.all()
@@ -56,7 +56,9 @@ def judgements_csv(ratings: Ratings) -> tuple[str, int]:
     return text.getvalue(), len(scores)
 
 
-def agreement(ratings: Ratings, judged: Table | None = None, scale: tuple[float, float] = GRADES) -> dict[str, Any]:
+def agreement(
+    ratings: ReviewRatings, judged: Table | None = None, scale: tuple[float, float] = GRADES
+) -> dict[str, Any]:
     """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
     the captions per image that each rater accepts (`accepted_per_image`).
 

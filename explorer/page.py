@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capgrade.explorer.answers import Answer, Explorer
+from capgrade.explorer.answers import Explorer, VoiceAnswer
 from capgrade.explorer.findings import RANK, Finding
 from capgrade.explorer.judgements import agreement_rows
 
@@ -61,7 +61,7 @@ def note(message: object) -> Markup:
     return _page.note(message)
 
 
-def answers(explorer: Explorer, title: Markup, found: Sequence[Answer], images: bool) -> Markup:
+def answers(explorer: Explorer, title: Markup, found: Sequence[VoiceAnswer], images: bool) -> Markup:
     """One column per voice: `images` or captions, the best first."""
     return _page.answers(explorer, title, found, images)
 

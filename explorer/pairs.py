@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LabelledPairs:
     """image and caption: int32 numbers of the captions; values: each label float32; original: the caption was written
     for the image. All [n]."""
 
@@ -22,18 +22,20 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.image)
 
-    def take(self, rows: np.ndarray) -> Pairs:
+    def take(self, rows: np.ndarray) -> LabelledPairs:
         """The pairs in these rows, int64 or bool."""
         values = {name: column[rows] for name, column in self.values.items()}
-        return Pairs(self.image[rows], self.caption[rows], values, self.original[rows])
+        return LabelledPairs(self.image[rows], self.caption[rows], values, self.original[rows])
 
 
-def joined(parts: Iterable[Pairs]) -> Pairs:
+def joined(parts: Iterable[LabelledPairs]) -> LabelledPairs:
     """One after the other; their labels have the same names."""
     found = list(parts)
     values = {name: np.concatenate([p.values[name] for p in found]) for name in found[0].values}
     image, caption = (np.concatenate([getattr(p, name) for p in found]) for name in ("image", "caption"))
-    return Pairs(image.astype(np.int32), caption.astype(np.int32), values, np.concatenate([p.original for p in found]))
+    return LabelledPairs(
+        image.astype(np.int32), caption.astype(np.int32), values, np.concatenate([p.original for p in found])
+    )
 
 
 def rank_share(values: np.ndarray) -> np.ndarray:
@@ -44,12 +46,12 @@ def rank_share(values: np.ndarray) -> np.ndarray:
     return (rankdata(values) - 0.5) / max(len(values), 1)
 
 
-def disagreement(pairs: Pairs, high: str, low: str) -> np.ndarray:
+def disagreement(pairs: LabelledPairs, high: str, low: str) -> np.ndarray:
     """How much higher `high` ranks each pair than `low` does: float64 [n] in (-1, 1)."""
     return rank_share(pairs.values[high]) - rank_share(pairs.values[low])
 
 
-def ranked(pairs: Pairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:
+def ranked(pairs: LabelledPairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:
     """Rows of the `top` pairs of largest strength, int64; an image and a caption come at most `per_item` times, so that
     one odd caption does not fill the page. Equal ones keep their order."""
     images: dict[int, int] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from capgrade.pipelines.pictures.found import Found, find
+from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
@@ -16,7 +16,7 @@ SIDE = 320  # pixels, of the longer side
 
 
 class Thumbnails:
-    """JPEG bytes of an image by its number, from a folder, a zip, a list or a URL template (`found.py`)."""
+    """JPEG bytes of an image by its number, from a folder, a zip, a list or a URL template (`lookup.py`)."""
 
     def __init__(self, captions: Captions, source: str | Path | None) -> None:
         self.ids = captions.image_ids
@@ -28,7 +28,7 @@ class Thumbnails:
     def __contains__(self, image: int) -> bool:
         return self.found is not None and 0 <= image < len(self.ids) and self.ids[image] in self.found
 
-    def _tell(self, found: Found) -> None:
+    def _tell(self, found: PictureLookup) -> None:
         for image_id in self.ids:
             if image_id not in found:
                 found.read(image_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capgrade.explorer.findings import DEPTH, first_images
-from capgrade.explorer.pairs import Pairs, rank_share, ranked
+from capgrade.explorer.pairs import LabelledPairs, rank_share, ranked
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_json
+from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.reviews import INFORMATION, PLAN, SEMANTIC_MAP, Item, Plan, read_plan
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
 
-def information(pairs: Pairs, names: Sequence[str] | None = None) -> np.ndarray:
+def information(pairs: LabelledPairs, names: Sequence[str] | None = None) -> np.ndarray:
     """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in [0, 1].
 
     Each voice's rank share is its forecast p that the pair is relevant; H(mean p) - mean H(p), the disagreement of a
@@ -38,7 +39,7 @@ def _entropy(p: np.ndarray) -> np.ndarray:
     return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
 
-def most_informative(pairs: Pairs, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
+def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
     """The pairs of most information that are not original, each caption and each image once."""
     others = pairs.take(np.flatnonzero(~pairs.original))
     mixed = others.take(np.random.default_rng(seed).permutation(len(others)))  # equal ones by chance
@@ -74,3 +75,29 @@ def write_plan(folder: Path, plan: Plan) -> None:
     elif read_plan(folder).key != plan.key:
         raise InputError("holds another review", file=folder, remedy="give another folder")
     write_json(folder / PLAN, {**plan.json(), "kind": "review"})
+
+
+FILE = "pairs.jsonl"
+
+
+def write_lines(folder: Path, plan: Plan, captions: Captions) -> None:
+    """image_id, image_file, caption_id, caption, captions (the image's, without this one), and of a pooled pair its
+    stratum and the probability with which it was chosen."""
+    image_at = {key: k for k, key in enumerate(captions.image_ids)}
+    caption_at = {key: k for k, key in enumerate(captions.caption_ids)}
+    files = captions.table["image_file"]
+    lines = []
+    for item in plan.items:
+        image, caption = image_at[item.image_id], caption_at[item.caption_id]
+        own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]].tolist()
+        line = {
+            "image_id": item.image_id,
+            "image_file": files[own[0]].as_py(),
+            "caption_id": item.caption_id,
+            "caption": captions.texts[caption],
+            "captions": [captions.texts[c] for c in own if c != caption],
+        }
+        if item.stratum is not None:
+            line |= {"stratum": item.stratum, "probability": plan.probability(item)}
+        lines.append(json.dumps(line, ensure_ascii=False))
+    write_text(folder / FILE, "".join(f"{line}\n" for line in lines))

@@ -8,11 +8,12 @@ Within a stratum each pair is as likely to be chosen as any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from capgrade.explorer.pairs import Pairs, ranked
+from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.plans import information
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.reviews import POOL, Item, Plan
@@ -23,7 +24,13 @@ SMALL = 2**22  # pairs that are listed one by one
 
 
 def pooled(
-    pairs: Pairs, models: Mapping[str, np.ndarray], captions: Captions, corpus: str, depth: int, count: int, seed: int
+    pairs: LabelledPairs,
+    models: Mapping[str, np.ndarray],
+    captions: Captions,
+    corpus: str,
+    depth: int,
+    count: int,
+    seed: int,
 ) -> Plan:
     """A plan of `count` pairs, a third of each stratum where it has as many. `models` are similarities, images x
     captions; with one label and no model nothing can disagree, and there are no uncertain pairs."""
@@ -88,14 +95,16 @@ def _highest(block: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     return row[known], column.ravel()[known].astype(np.int64)
 
 
-def _unsure(pairs: Pairs, models: Mapping[str, np.ndarray], count: int, random: np.random.Generator) -> np.ndarray:
+def _unsure(
+    pairs: LabelledPairs, models: Mapping[str, np.ndarray], count: int, random: np.random.Generator
+) -> np.ndarray:
     """Rows of the pairs of most information, each caption and each image once."""
     scores = {f"by {name}": np.asarray(S[pairs.image, pairs.caption], np.float32) for name, S in models.items()}
     values = {**pairs.values, **scores}
     if len(values) < 2 or not len(pairs):
         return np.empty(0, np.int64)
     mixed = random.permutation(len(pairs))  # equal ones by chance
-    every = Pairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
+    every = LabelledPairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
     return mixed[ranked(every, information(every), count, per_item=1)]
 
 
@@ -109,3 +118,33 @@ def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator
         found = np.concatenate([found, more[~np.isin(more, taken)]])
         found = found[np.sort(np.unique(found, return_index=True)[1])]  # as they were drawn
     return found[:count]
+
+
+Z = 1.959964  # 95 %
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's interval of a share (1927), 95 %."""
+    p, z2 = hits / n, Z * Z
+    middle, half = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return max(0.0, (middle - half) / (1 + z2 / n)), min(1.0, (middle + half) / (1 + z2 / n))
+
+
+def accepted_per_image(plan: Plan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:
+    """accepted, low and high, from a rater's item -> score; None while a stratum has no rating."""
+    total = below = above = 0.0
+    for name, facts in plan.facts["strata"].items():
+        size = facts["pairs"]
+        given = [table[k] >= accept for k, item in enumerate(plan.items) if item.stratum == name and k in table]
+        if not size:
+            continue
+        if not given:
+            return None
+        share = sum(given) / len(given)
+        low, high = (share, share) if len(given) == size else wilson(sum(given), len(given))
+        total += size * share
+        below += (size * (share - low)) ** 2
+        above += (size * (high - share)) ** 2
+    images = plan.facts["images"]
+    low, high = max(0.0, total - math.sqrt(below)), total + math.sqrt(above)
+    return {"accepted": total / images, "low": low / images, "high": high / images}

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.plans import most_informative, write_plan
-from capgrade.explorer.ratings import Ratings
-from capgrade.explorer.reviewers import admitted
+from capgrade.explorer.ratings import ReviewRatings, admitted
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import PLAN, Plan
 
@@ -24,11 +23,11 @@ class Review:
     folder: Path
 
     @cached_property
-    def ratings(self) -> Ratings:
+    def ratings(self) -> ReviewRatings:
         """InputError when the folder holds a review of other captions."""
         if not (self.folder / PLAN).is_file():
             write_plan(self.folder, self._new_plan())
-        found = Ratings.open(self.folder)
+        found = ReviewRatings.open(self.folder)
         if found.plan.corpus != self.explorer.corpus.fingerprint:
             remedy = "give another --reviews folder, or these captions"
             raise InputError("holds a review of other captions", file=self.folder, remedy=remedy)
@@ -39,7 +38,7 @@ class Review:
         return most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, PAIRS, SEED)
 
     def admitted(self, name: str, key: str) -> tuple[str, str]:
-        """`reviewers.admitted` in this review's folder, which is made by then."""
+        """`ratings.admitted` in this review's folder, which is made by then."""
         return admitted(self.ratings.folder, name, key)
 
     def pair(self, item: int) -> tuple[int, int]:

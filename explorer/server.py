@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import gradio as gr
 import uvicorn
@@ -68,26 +66,12 @@ def serve(explorer: Explorer, review: Review, host: str, port: int, ready: Calla
     app = make_app(explorer, review, host)
     with listen(host, port) as bound:
         ready(address(bound))
-        _server(app).run(sockets=[bound])
+        uvicorn_server(app).run(sockets=[bound])
 
 
-def _server(app: FastAPI) -> uvicorn.Server:
+def uvicorn_server(app: FastAPI) -> uvicorn.Server:
     """Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr."""
     return uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
-
-
-@contextmanager
-def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """The app in a thread of this process, for tests and screenshots: yields its address, stops when the block ends."""
-    with listen(host, port) as bound:
-        server = _server(make_app(explorer, review, host))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-        thread.start()
-        try:
-            yield address(bound)
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
 
 
 def address(bound: socket.socket) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from capgrade.explorer.reviews import Review
 from capgrade.explorer.server import serve
-from capgrade.explorer.start import Folders, open_explorer
+from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.pipelines.measures.embeddings import EMBEDDED
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, SbertParams
@@ -26,7 +26,7 @@ def main() -> None:
     encoder = os.environ.get("CAPGRADE_ENCODER", EMBEDDED)
     params = MeasuresParams(sbert=SbertParams(model=encoder))
     split, naming = os.environ.get("CAPGRADE_SPLIT"), "CAPGRADE_ENCODER={value}"
-    explorer = open_explorer(Folders(dataset=dataset_folder(source), split=split, params=params, naming=naming))
+    explorer = open_explorer(ExplorerFolders(dataset=dataset_folder(source), split=split, params=params, naming=naming))
     review = Review(explorer, Path(os.environ.get("CAPGRADE_REVIEWS", "reviews")))
     serve(explorer, review, "0.0.0.0", int(os.environ.get("PORT", "7860")), print)
 

@@ -1,4 +1,4 @@
-"""From folders to an explorer: what `capgrade explore`, its benchmark, a Space and screenshots start with."""
+"""From folders to an explorer: what `capgrade explore`, a Space and screenshots start with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.pictures import Thumbnails
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import SET, as_named
@@ -19,14 +19,14 @@ from capgrade.schemas.params import MeasuresParams, RegionsParams
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
-    from capgrade.pipelines.detectors.base import Detector
+    from capgrade.pipelines.detectors.selection import Detector
 
 PICTURES = "images.arrow"
 INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
 @dataclass(frozen=True)
-class Folders:
+class ExplorerFolders:
     """Where everything is. Either `dataset`, or `captions` with `shards`, with `relevance`, or alone; `detector` looks
     at uploaded pictures."""
 
@@ -45,7 +45,7 @@ class Folders:
     naming: str = SET  # how the user names an encoder that is not the default one
 
 
-def read_corpus(folders: Folders) -> Corpus:
+def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     """InputError when the folders do not go together."""
     if (folders.dataset is None) == (folders.captions is None):
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
@@ -59,7 +59,7 @@ def read_corpus(folders: Folders) -> Corpus:
     return read_captions_only(folders.captions, *chosen)
 
 
-def open_explorer(folders: Folders) -> Explorer:
+def open_explorer(folders: ExplorerFolders) -> Explorer:
     """Read the folders, fit the measures, load the models; the captions are embedded here unless they have been, by
     the default encoder or the one that `folders.params` names.
 
@@ -94,7 +94,7 @@ def _detector(params: RegionsParams | None) -> Detector | None:
     return make_detector(params)
 
 
-def _models(folders: Folders, corpus: Corpus) -> list[ModelVoice]:
+def _models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice]:
     """Each named by its folder; by the whole path where that name is taken."""
     if folders.indexes and len(folders.indexes) != len(folders.runs):
         remedy = "give each --run its --index, in order, or none"

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.agreement.calibration import Calibration, load, refuse_other, save, scale_of
+from capgrade.pipelines.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
 from capgrade.pipelines.agreement.calibration import calibrate as fit_curves
-from capgrade.pipelines.agreement.ceiling import human
-from capgrade.pipelines.agreement.coefficients import coefficients, intervals
-from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
-from capgrade.pipelines.agreement.transfer import held, meanings
-from capgrade.pipelines.agreement.within import Within
+from capgrade.pipelines.agreement.coefficients import coefficients, human, intervals
+from capgrade.pipelines.agreement.judgement_files import judged_digest, read_judgements, read_people
+from capgrade.pipelines.agreement.judgements import Judgements, Within
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.mixture_weights import mix
 from capgrade.pipelines.measures.reads import read_by

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, weight_files
-from capgrade.pipelines.detectors.selection import Detections
+from capgrade.pipelines.detectors.selection import Detections, Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.pictures.decode import Decoded, Prepared, decoded, plan

@@ -28,7 +28,6 @@ EXTRAS = {
     "krippendorff": ("explorer",),
     "markupsafe": ("report", "explorer"),
     "matplotlib": ("publish",),
-    "pycocotools": ("train",),
     "safetensors": ("train", "report"),
     "sentence_transformers": ("encoder",),
     "sentencepiece": ("train",),

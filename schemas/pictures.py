@@ -30,15 +30,6 @@ def open_picture(source: Path | bytes) -> Image.Image:
     return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=tuple(FORMATS))
 
 
-def read_image(path: str | Path) -> np.ndarray:
-    """A picture file as `decode_image` gives it. InputError for one that cannot be read or decoded."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", file=path) from error
-    return decode_image(data, path)
-
-
 def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
     """A picture as uint8 (H, W, 3) in R, G, B order, turned by its EXIF orientation as cv2.imread does.
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.conftest import ROOT
 
-CODE = sorted(path for name in ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
+CODE = sorted(path for name in ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "studies")
               for path in (ROOT / name).rglob("*.py"))  # fmt: skip
 OTHERS = (
     "os",
     "Image",
-    "Ratings",
+    "ReviewRatings",
     "ipc",
     "fsspec",
     "webbrowser",

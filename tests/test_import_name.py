@@ -17,7 +17,9 @@ from capgrade.schemas.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipelines", "trainer", "schemas", "explorer", "benchmarks")
-SOURCES = sorted(p for top in (*FOLDERS, "capgrade", "tests") for p in (ROOT / top).rglob("*.py") if p.is_file())
+SOURCES = sorted(
+    p for top in (*FOLDERS, "capgrade", "studies", "tests") for p in (ROOT / top).rglob("*.py") if p.is_file()
+)
 BARE = "|".join(FOLDERS)
 # In strings: code to run, options of the interpreter, and names of modules for monkeypatch.
 IN_STRINGS = re.compile(

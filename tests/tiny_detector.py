@@ -7,28 +7,43 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from capgrade.pipelines.detectors import catalogue
 from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.preprocess import preprocess
 from capgrade.pipelines.detectors.rpn import ProposalRule
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule, select_regions
 from capgrade.schemas.params import RegionsParams
 
 TINY = BottomUpConfig(
     n_classes=12, n_attributes=5, width=1 / 32, blocks=(1, 1, 2, 1), rpn_channels=16, embedding=8,
     attribute_hidden=16, pooled=7, proposals=ProposalRule(500, 40), short_side=64, long_side=128,
 )  # fmt: skip
+SELECTIONS: dict[str, RegionRule] = {
+    "adaptive": SelectionRule(10, 100),
+    "fixed36": SelectionRule(36, 36),
+    "airsplay": AirsplayRule(),
+}
 CLASSES = [f"thing{k}" for k in range(TINY.n_classes)]
 
 
-def tiny_model() -> BottomUp:
+def tiny_model(config: BottomUpConfig = TINY) -> BottomUp:
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = BottomUp(TINY).eval()
+        model = BottomUp(config).eval()
         for layer in (model.head.cls_score, model.head.attr_linear2, model.rpn.objectness_logits):
             torch.nn.init.normal_(layer.weight, std=1)  # scores that differ
     return model
+
+
+@torch.inference_mode()
+def detect(model: BottomUp, rgb: np.ndarray, rule: RegionRule) -> Detections:
+    """One uint8 (H, W, 3) RGB picture -> its regions."""
+    image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
+    return select_regions([model(image[None], [scale])[0]], [scale], [(rgb.shape[1], rgb.shape[0])], rule)[0]
 
 
 def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.agreement.coefficients import pair_draws
-from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
 
 KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15

@@ -10,23 +10,28 @@ import numpy as np
 
 from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.pipelines.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import Pairs, Source, open_source
-from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
+from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_source
+from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import Bands
-from capgrade.pipelines.audit.files import (
+from capgrade.pipelines.audit.lists import (
     DUPLICATES_FILE,
     GENERATOR,
     LIKELY_FILE,
     POSITIVES_FILE,
     STAGE,
     SUSPECTS_FILE,
+    equal_captions,
+    groups,
+    joined,
+    likely,
     lists_folder,
+    near_duplicates,
+    suspects,
     write_duplicates,
     write_likely,
     write_positives,
     write_suspects,
 )
-from capgrade.pipelines.audit.lists import equal_captions, groups, joined, likely, near_duplicates, suspects
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_manifest, write_text
@@ -70,7 +75,7 @@ def audit(
     """
     from capgrade.pipelines.audit.page import sections
     from capgrade.pipelines.report.page import render
-    from capgrade.pipelines.report.thumbnails import Thumbnails
+    from capgrade.pipelines.report.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
     with output_folder(lists := lists_folder(out), STAGE):
@@ -82,7 +87,7 @@ def audit(
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         inputs = found_digests(**given, **matrices)
         captions, curve = read_captions(captions_dir, split), known.curves[name]
-        thumbnails = Thumbnails(captions_dir, images, out.parent)
+        thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
         bands, pairs = _read(source, name, captions, known, errors)
         own = source.own(name, captions)
@@ -118,8 +123,8 @@ def audit(
 
 
 def _read(
-    source: Source, name: str, captions: Captions, known: Calibration, errors: dict[str, Errors]
-) -> tuple[Bands, Pairs]:
+    source: ValueSource, name: str, captions: Captions, known: Calibration, errors: dict[str, Errors]
+) -> tuple[Bands, ValuedPairs]:
     """All pairs that were not given, counted by their probability; and the likely ones."""
     curve = known.curves[name]
     bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
@@ -163,7 +168,7 @@ def _errors(
 
     task, _ = load_task(captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split)
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
-    ranked = Ranked(task.similarity, kept, captions)
+    ranked = RankedModel(task.similarity, kept, captions)
     return {way: Errors(ranked, way, curve) for way in WAYS}
 
 
@@ -174,7 +179,7 @@ def _split_of(relevance: Path | None, shards: Path | None) -> str:
     return str(read_manifest(folder, kind)["inputs"]["split"])  # type: ignore[arg-type]
 
 
-def _measure(source: Source, known: Calibration, asked: str | None, path: Path) -> str:
+def _measure(source: ValueSource, known: Calibration, asked: str | None, path: Path) -> str:
     """The measure asked for, or the first that the calibration and the folder both have, computed alike."""
     for name in known.curves if asked is None else [asked]:
         if name in source.measures and name in known.curves:

@@ -20,7 +20,7 @@ from capgrade.schemas.shards import pair_columns, read_shards
 BLOCK = 64
 
 
-class Pairs(NamedTuple):
+class ValuedPairs(NamedTuple):
     """image and caption int64, value float32, weight float64 (how many pairs each stands for), all [n]."""
 
     image: np.ndarray
@@ -30,19 +30,19 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class ValueSource:
     """Where values are read, the parameters of each measure, and which folder says so in messages."""
 
     folder: Path
     measures: dict[str, Any]
     shards: bool
 
-    def blocks(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+    def blocks(self, measure: str, captions: Captions) -> Iterator[ValuedPairs]:
         """All known pairs but the given ones, image after image. InputError when made for other captions."""
         found = self._sampled(measure, captions) if self.shards else self._dense(measure, captions)
         for pairs in found:
             other = captions.owner[pairs.caption] != pairs.image
-            yield Pairs(*(column[other] for column in pairs))
+            yield ValuedPairs(*(column[other] for column in pairs))
 
     def own(self, measure: str, captions: Captions) -> np.ndarray | None:
         """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
@@ -61,7 +61,7 @@ class Source:
             return "shards have no value of a caption without itself among the references: give --relevance"
         return f"the relevance folder has no value of {measure} of a caption without itself: compute it again"
 
-    def _dense(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+    def _dense(self, measure: str, captions: Captions) -> Iterator[ValuedPairs]:
         dense = read_relevance(self.folder / f"{measure}.arrow")
         dense.require(captions)
         for start in range(0, captions.n_images, BLOCK):
@@ -69,23 +69,23 @@ class Source:
             values = dense.rows(images)
             image = np.repeat(images, captions.n_captions)
             caption = np.tile(np.arange(captions.n_captions), len(images))
-            yield Pairs(image, caption, values.ravel(), np.ones(values.size))
+            yield ValuedPairs(image, caption, values.ravel(), np.ones(values.size))
 
-    def _sampled(self, measure: str, captions: Captions) -> Iterator[Pairs]:
+    def _sampled(self, measure: str, captions: Captions) -> Iterator[ValuedPairs]:
         shards = read_shards(self.folder)
         shards.require(captions)
         for batch in shards.batches():
             row, flat = pair_columns(batch)
             image = batch["image"].to_numpy().astype(np.int64)[row]
             caption, value, weight = (flat[name].to_numpy() for name in ("captions", measure, "weight"))
-            yield Pairs(image, caption.astype(np.int64), value, weight.astype(np.float64))
+            yield ValuedPairs(image, caption.astype(np.int64), value, weight.astype(np.float64))
 
 
-def open_source(relevance: Path | None, shards: Path | None) -> Source:
+def open_source(relevance: Path | None, shards: Path | None) -> ValueSource:
     """InputError unless exactly one folder is given, and for one that is not finished."""
     if (relevance is None) == (shards is None):
         raise InputError("one folder of values is needed", remedy="give --relevance DIR or --shards DIR")
     if relevance is not None:
-        return Source(relevance, dict(read_manifest(relevance, "relevance")["params"]["measures"]), shards=False)
+        return ValueSource(relevance, dict(read_manifest(relevance, "relevance")["params"]["measures"]), shards=False)
     assert shards is not None
-    return Source(shards, dict(read_manifest(shards, "shards")["params"]["measures"]), shards=True)
+    return ValueSource(shards, dict(read_manifest(shards, "shards")["params"]["measures"]), shards=True)

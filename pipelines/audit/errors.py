@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.pipelines.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, LIKELY, Counts
 from capgrade.pipelines.audit.lists import joined, likely
 from capgrade.schemas.captions import Captions
@@ -29,7 +29,7 @@ WAYS = ("i2t", "t2i")
 
 
 @dataclass
-class Ranked:
+class RankedModel:
     """What a model ranks first. similarity (n_images, n_columns); kept int64 [n_columns]: each column's caption."""
 
     similarity: np.ndarray
@@ -72,7 +72,7 @@ class Ranked:
 class Errors:
     """Errors of one direction: what is first and not own, by the value of its pair."""
 
-    def __init__(self, ranked: Ranked, way: str, curve: Curve) -> None:
+    def __init__(self, ranked: RankedModel, way: str, curve: Curve) -> None:
         self.ranked, self.way, self.curve = ranked, way, curve
         self.image = ranked.image_of(way)
         self.counts = Counts(curve, len(self.image))
@@ -80,16 +80,16 @@ class Errors:
         self.chance = np.zeros(len(self.image))  # variance by query
         self.squares = np.zeros(len(self.image))  # of what is accepted, by query
         self.of_items = np.zeros(ranked.captions.n_images)  # accepted, by the image that the first item is of
-        self.found: list[Pairs] = []
+        self.found: list[ValuedPairs] = []
         self.of_likely = 0.0  # errors whose pair is likely
         _, query, _ = ranked.first(way, ranked.captions.owner[ranked.kept], ranked.kept)
         self.hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
 
-    def add(self, pairs: Pairs) -> None:
+    def add(self, pairs: ValuedPairs) -> None:
         """Pairs that were not given, each once."""
         some, query, share = self.ranked.first(self.way, pairs.image, pairs.caption)
         self.known += share.sum()
-        errors = Pairs(query, pairs.caption[some], pairs.value[some], pairs.weight[some] * share)
+        errors = ValuedPairs(query, pairs.caption[some], pairs.value[some], pairs.weight[some] * share)
         self.counts.add(errors)
         p = self.curve.probability(errors.value)
         accepted = errors.weight * p
@@ -98,9 +98,9 @@ class Errors:
         self.chance += np.bincount(query, accepted * (1 - p), len(self.chance))
         self.squares += np.bincount(query, accepted**2, len(self.squares))
         self.of_items += np.bincount(item, accepted, len(self.of_items))
-        self.found.append(likely(Pairs(*(column[some] for column in pairs)), self.curve))
+        self.found.append(likely(ValuedPairs(*(column[some] for column in pairs)), self.curve))
 
-    def likely(self) -> Pairs:
+    def likely(self) -> ValuedPairs:
         """The errors that more people accept than not, the likeliest first."""
         return joined(self.found)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.pipelines.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.candidates import ValuedPairs
 
 DRAWS = 1000
 LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
@@ -36,7 +36,7 @@ class Counts:
         self.curve = curve
         self.weights = np.zeros((n_images, len(curve.value)))
 
-    def add(self, pairs: Pairs) -> None:
+    def add(self, pairs: ValuedPairs) -> None:
         if not len(pairs.image):
             return
         n = self.weights.shape[1]
@@ -63,7 +63,7 @@ class PairCounts(Counts):
         super().__init__(curve, n_images)
         self.owner, self.of_captions, self.squares, self.single = owner, np.zeros(n_images), 0.0, 0.0
 
-    def add(self, pairs: Pairs) -> None:
+    def add(self, pairs: ValuedPairs) -> None:
         super().add(pairs)
         p = self.curve.probability(pairs.value)
         accepted = pairs.weight * p
@@ -87,11 +87,11 @@ class Bands:
         self.curve, self.random = curve, random
         self.counts = {k: PairCounts(curve, n_images, owner) for k in range(0 if random else LAST, LAST + 1)}
 
-    def add(self, pairs: Pairs) -> None:
+    def add(self, pairs: ValuedPairs) -> None:
         band = np.searchsorted(EDGES, self.curve.probability(pairs.value), side="right") - 1
         for k, counts in self.counts.items():
             some = np.minimum(band, LAST) == k
-            counts.add(Pairs(*(column[some] for column in pairs)))
+            counts.add(ValuedPairs(*(column[some] for column in pairs)))
 
     def likely(self) -> Estimate:
         """Of the likely pairs."""

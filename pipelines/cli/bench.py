@@ -39,10 +39,9 @@ Shown = tuple[dict[str, Any], Callable[[], object]]  # the result, and how it is
 
 def _metrics(given: Given) -> Shown:
     """Each metric's time beside eccv_caption, scikit-learn and scipy, on MS-COCO 5K."""
-    from capgrade.benchmarks.metrics import run, show
+    from capgrade.benchmarks.metrics import bench, show
 
-    asked = given.params.bench
-    found = run(given.captions, large=asked.large, with_parity=asked.parity, split=asked.split)
+    found = bench(given.captions, given.params.bench.split)
     return found, lambda: show(found)
 
 
@@ -53,7 +52,7 @@ def _relevance(given: Given) -> Shown:
 
     asked = given.params.bench
     names = given.names("cider,rouge_l,sbert")
-    found = bench(given.captions, names, given.params.measures, asked.split, asked.pairs)
+    found = bench(given.captions, names, given.params.measures, asked.split, asked.pairs, asked.device)
     return found, lambda: bench_table(found)
 
 
@@ -76,7 +75,7 @@ def _regions(given: Given) -> Shown:
     weights = asked.weights or ("random" if asked.detector == "bottom_up" else None)
     options = overrides("regions", {"detector": asked.detector, "weights": weights, "precision": asked.precision})
     params = load(given.params_file, [*given.sets, *options]).regions
-    found = bench(Path(asked.pictures), params, limit=asked.limit, effect=asked.effect)
+    found = bench(Path(asked.pictures), params, limit=asked.limit)
     return found, lambda: show(found)
 
 
@@ -94,36 +93,36 @@ def _train(given: Given) -> Shown:
 
 def _corpus(given: Given) -> Shown:
     """Makes any number of captions with the statistics of --captions, to time stages on; not for training."""
-    from capgrade.benchmarks.corpus import check, corpus, require_eighth
+    from capgrade.benchmarks.corpus import corpus
     from capgrade.schemas.captions import read_captions
 
     asked = given.params.bench
     if asked.images is None:
         raise InputError("how many images?", remedy="give --set bench.images=N")
     real = read_captions(given.captions, asked.split)
-    if asked.check:
-        require_eighth(real)
     done = corpus(real, asked.images, given.out, asked.seed, asked.vectors, asked.per_image)
     made = f"{asked.per_image * asked.images:,} captions of {asked.images:,} images -> {given.out}"
-    if asked.check:
-        typer.echo(check(real, read_captions(given.out), asked.seed), err=True)
     return done, lambda: made
 
 
-def _scale(given: Given) -> Shown:
-    """Sampled shards by all pairs and with windows of a share, at three sizes, beside brute force."""
-    asked, names = given.params.bench, given.names("cider,rouge_l,sbert")
-    embedded = None if asked.embeddings is None else Path(asked.embeddings)
-    require_all("apache_beam", measures=() if embedded else names)
-    from capgrade.benchmarks import scale, scale_parts
+def _shards(given: Given) -> Shown:
+    """The whole stage: seconds, memory and output, beside the float32 product alone; equality with brute force."""
+    from capgrade.benchmarks.shards import bench, show
 
-    if asked.parts is None:
-        whole = scale.bench(given.captions, names, asked.split, asked.compared, embedded, None, asked.among)
-        return whole, lambda: scale.show(whole)
-    of_parts = scale_parts.bench(
-        given.captions, names, asked.split, asked.compared, embedded, asked.among, asked.parts
-    )  # fmt: skip
-    return of_parts, lambda: scale_parts.show(of_parts)
+    asked, names = given.params.bench, given.names("cider,rouge_l,sbert")
+    vectors = None if asked.embeddings is None else Path(asked.embeddings)
+    require_all("apache_beam", measures=() if vectors else names)
+    found = bench(given.captions, names, asked.split, vectors, asked.compared, given.sets)
+    return found, lambda: show(found)
+
+
+def _start(given: Given) -> Shown:
+    """What importing the stages takes, and what their first run compiles; give few captions."""
+    from capgrade.benchmarks.start import bench, show
+
+    require_all("apache_beam")
+    found = bench(given.captions, given.params.bench.split)
+    return found, lambda: show(found)
 
 
 def _tops(given: Given) -> Shown:
@@ -135,58 +134,14 @@ def _tops(given: Given) -> Shown:
     return found, lambda: show(found)
 
 
-def _explore(given: Given) -> Shown:
-    """How long the explorer takes to answer a typed caption; --captions: a published dataset, or captions."""
-    from capgrade.benchmarks.explore import bench, show
-    from capgrade.explorer.start import Folders, open_explorer
-    from capgrade.schemas.files import MANIFEST, parse_manifest
-
-    asked, manifest = given.params.bench, given.captions / MANIFEST
-    published = manifest.is_file() and parse_manifest(manifest)["kind"] == "publish"
-    dataset, captions = (given.captions, None) if published else (None, given.captions)
-    folders = Folders(dataset, captions, split=asked.split, runs=[Path(run) for run in asked.runs])
-    found = bench(open_explorer(folders))
-    return found, lambda: show(found)
-
-
-def _labels(given: Given) -> Shown:
-    """How long the labels of a batch take: 128 x 128 and 4,096 x 4,096, asked for by ids."""
-    from capgrade.benchmarks.labels import bench, show
-
-    if given.params.bench.shards is None:
-        raise InputError("no shards", remedy="give --set bench.shards=DIR")
-    found = bench(Path(given.params.bench.shards), given.captions)
-    return found, lambda: show(found)
-
-
-def _reward(given: Given) -> Shown:
-    """How long CIDEr-D as a reward takes: 10 candidates for each of 50 images."""
-    from capgrade.benchmarks.reward import bench, show
-    from capgrade.schemas.captions import read_captions
-
-    found = bench(read_captions(given.captions, given.params.bench.split))
-    return found, lambda: show(found)
-
-
-def _rankings(given: Given) -> Shown:
-    """Metrics of top-k lists beside ranx and ir_measures, and the largest differences."""
-    from capgrade.benchmarks.labels import rankings, show_rankings
-
-    found = rankings()
-    return found, lambda: show_rankings(found)
-
-
 BENCHES: dict[str, tuple[Callable[[Given], Shown], str]] = {  # and the options that it reads
     "corpus": (_corpus, "captions out"),
-    "explore": (_explore, "captions"),
-    "labels": (_labels, "captions"),
     "metrics": (_metrics, "captions"),
-    "rankings": (_rankings, ""),
     "regions": (_regions, ""),
     "relevance": (_relevance, "captions measures"),
-    "reward": (_reward, "captions"),
-    "scale": (_scale, "captions measures"),
     "score": (_score, "captions"),
+    "shards": (_shards, "captions measures"),
+    "start": (_start, "captions"),
     "tops": (_tops, "captions measures"),
     "train": (_train, ""),
 }

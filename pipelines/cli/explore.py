@@ -15,7 +15,7 @@ from capgrade.schemas.hosts import is_loopback
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
-    from capgrade.explorer.corpus import Corpus
+    from capgrade.explorer.corpus import LabelledCorpus
     from capgrade.schemas.params import Params
     from capgrade.schemas.reviews import Plan
 
@@ -71,11 +71,11 @@ def explore(
     require_all("gradio", *models, measures=fitted, params=loaded.measures)
     from capgrade.explorer.reviews import Review
     from capgrade.explorer.server import serve
-    from capgrade.explorer.start import Folders, open_explorer
+    from capgrade.explorer.start import ExplorerFolders, open_explorer
 
     judgements = None if asked.judgements is None else Path(asked.judgements)
     detector = loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None
-    folders = Folders(
+    folders = ExplorerFolders(
         dataset, captions, shards, relevance, split, names, runs or [], indexes or [], images, judgements,
         loaded.measures, detector,
     )  # fmt: skip
@@ -108,11 +108,10 @@ def _sample(out: Path, labelled: Labelled, runs: list[Path] | None, indexes: lis
         raise InputError("--sample looks at the misses of one model", remedy="give --run once")
     given = labelled.dataset or labelled.shards or labelled.relevance
     require_all(*(["torch"] if runs else []), measures=() if given else labelled.measures, params=params.measures)
-    from capgrade.explorer.lines import write_lines
-    from capgrade.explorer.plans import misses_again, most_informative, write_plan
-    from capgrade.explorer.start import Folders, read_corpus
+    from capgrade.explorer.plans import misses_again, most_informative, write_lines, write_plan
+    from capgrade.explorer.start import ExplorerFolders, read_corpus
 
-    corpus = read_corpus(Folders(*labelled, params=params.measures))
+    corpus = read_corpus(ExplorerFolders(*labelled, params=params.measures))
     if asked.pool is not None:
         plan = _pooled(corpus, [Path(path) for path in asked.similarity], asked.pool, asked.count, asked.seed)
     elif not runs:
@@ -131,11 +130,11 @@ def _sample(out: Path, labelled: Labelled, runs: list[Path] | None, indexes: lis
 def _export(reviews: Path, out: Path) -> None:
     """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
     from capgrade.explorer.judgements import export as write
-    from capgrade.explorer.ratings import Ratings
+    from capgrade.explorer.ratings import ReviewRatings
 
     if out.suffix == ".arrow":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv; .arrow is a dense matrix")
-    typer.echo(f"{write(Ratings.open(reviews), out):,} pairs -> {out}")
+    typer.echo(f"{write(ReviewRatings.open(reviews), out):,} pairs -> {out}")
 
 
 def _measures(dataset: Path | None, shards: Path | None, relevance: Path | None, names: Iterable[str]) -> set[str]:
@@ -149,7 +148,7 @@ def _measures(dataset: Path | None, shards: Path | None, relevance: Path | None,
     return {path.stem for path in relevance.glob("*.arrow")} if relevance else set(names)
 
 
-def _pooled(corpus: Corpus, similarity: list[Path], depth: int, count: int, seed: int) -> Plan:
+def _pooled(corpus: LabelledCorpus, similarity: list[Path], depth: int, count: int, seed: int) -> Plan:
     from capgrade.explorer.pool import pooled
     from capgrade.trainer.evaluation.inputs import read_similarity
 

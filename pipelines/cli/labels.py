@@ -233,7 +233,7 @@ def agree(
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
     from capgrade.pipelines.agreement.calibration import named
-    from capgrade.pipelines.agreement.ceiling import NO_RATERS
+    from capgrade.pipelines.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.cli.tables import agreement_table
     from capgrade.schemas.files import write_json
     from capgrade.schemas.judges import parse_scale
@@ -257,10 +257,10 @@ def agree(
 
 def _raters(reviews: Path, judgements: list[Path], as_json: bool) -> None:
     from capgrade.explorer.judgements import agreement, agreement_rows, read_judged
-    from capgrade.explorer.ratings import Ratings
+    from capgrade.explorer.ratings import ReviewRatings
     from capgrade.pipelines.cli.tables import review_table
 
-    ratings = Ratings.open(reviews)
+    ratings = ReviewRatings.open(reviews)
     judged: dict[str, dict[int, float]] = {}
     scales: set[tuple[float, float]] = set()
     for path in judgements:

@@ -60,7 +60,7 @@ def audit(
     require_all("altair", *([ENCODER] if stand_in is not None else []))
     from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
-    from capgrade.pipelines.audit.files import lists_folder
+    from capgrade.pipelines.audit.lists import lists_folder
     from capgrade.pipelines.audit.page import answers
 
     found = stage(

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.detectors.base import Prepare
 from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.output import Regions
 from capgrade.pipelines.detectors.preprocess import preprocess, resize_scale
 from capgrade.pipelines.detectors.resnet import fold_norms
-from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.pipelines.detectors.selection import DescribedProposals, Detections, Prepare, RegionRule, select_regions
 from capgrade.schemas.devices import Precision, autocast, precision_of
 from capgrade.schemas.errors import InputError
 
@@ -48,7 +46,7 @@ class BottomUpDetector:
     def __init__(
         self,
         model: BottomUp,
-        rule: Rule,
+        rule: RegionRule,
         *,
         name: str = "bottom_up",
         classes: Sequence[str] | None = None,
@@ -82,7 +80,7 @@ class BottomUpDetector:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
 
-    def regions(self, images: Tensor, scales: Sequence[float]) -> list[Regions]:
+    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
         """What the model says of every proposal, before the rule."""
         images = images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
         with self.arithmetic():

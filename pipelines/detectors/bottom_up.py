@@ -5,25 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.conventions import conventions_of
-from capgrade.pipelines.detectors.output import Regions
 from capgrade.pipelines.detectors.pooling import prepared
-from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, preprocess
+from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE
 from capgrade.pipelines.detectors.resnet import ResNetC4, make_res5, scaled
 from capgrade.pipelines.detectors.rpn import (
     ProposalRule,
     RPNHead,
+    conventions_of,
     make_anchors,
     make_exact_anchors,
     place_anchors,
     select_proposals,
 )
-from capgrade.pipelines.detectors.selection import Detections, Rule, select_regions
+from capgrade.pipelines.detectors.selection import DescribedProposals
 from capgrade.schemas.devices import autocast
 
 STRIDE = 16
@@ -98,7 +96,7 @@ class RegionHead(nn.Module):
 
 
 class BottomUp(nn.Module):
-    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B `Regions`.
+    """Pictures of one size -> their regions: (B, 3, H, W) from `preprocess` and B scales -> B `DescribedProposals`.
 
     No padding, so that a picture's features do not depend on its neighbours; a batch holds equal sizes only.
     Source: the prototxt named in `BottomUpConfig`; parts of MILVLG's modeling/ carry the same names.
@@ -117,7 +115,7 @@ class BottomUp(nn.Module):
         self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(anchors))
         self.head = RegionHead(config)
 
-    def forward(self, images: Tensor, scales: Sequence[float], *, deltas: bool = True) -> list[Regions]:
+    def forward(self, images: Tensor, scales: Sequence[float], *, deltas: bool = True) -> list[DescribedProposals]:
         features = self.backbone(images)
         proposals = self.propose(features, (images.shape[2], images.shape[3]), scales)
         return self.describe(features, proposals, deltas=deltas)
@@ -143,7 +141,7 @@ class BottomUp(nn.Module):
 
     def describe(
         self, features: Tensor, proposals: list[tuple[Tensor, Tensor]], *, deltas: bool = True
-    ) -> list[Regions]:
+    ) -> list[DescribedProposals]:
         """Feature, class, attribute and, with `deltas`, box predictions of given boxes, picture by picture.
 
         Under autocast all but the feature is computed in float32: a class score decides which regions are kept.
@@ -161,13 +159,27 @@ class BottomUp(nn.Module):
                 columns["attributes"] = self.head.attribute_logits(found, logits.argmax(dim=1)).softmax(dim=1)
         rows = zip(*(column.split(counts) for column in columns.values()), strict=True)
         return [
-            Regions(*pair, **dict(zip(columns, row, strict=True))) for pair, row in zip(proposals, rows, strict=True)
+            DescribedProposals(boxes, **dict(zip(columns, row, strict=True)))
+            for (boxes, _), row in zip(proposals, rows, strict=True)
         ]
 
 
-@torch.inference_mode()
-def detect(model: BottomUp, rgb: np.ndarray, rule: Rule) -> Detections:
-    """One uint8 (H, W, 3) RGB picture, as `read_image` gives it -> its regions, on the model's device."""
-    image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
-    regions = model(image[None].to(model.anchors.device), [scale])[0]
-    return select_regions([regions], [scale], [(rgb.shape[1], rgb.shape[0])], rule)[0]
+CONFIGS = {
+    "caffe": BottomUpConfig(),
+    # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
+    "airsplay": BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0, at_threshold=False)),
+    # configs/COCO-Detection/faster_rcnn_R_101_C4_3x.yaml of detectron2, which has no attributes
+    "detectron2": BottomUpConfig(
+        n_classes=80,
+        n_attributes=1,
+        rpn_channels=1024,
+        anchor_scales=(2, 4, 8, 16, 32),
+        conventions="detectron2",
+        proposals=ProposalRule(after_nms=1000, min_side=0.0, at_threshold=False),
+        pooler="ROIAlignV2",
+        res5_stride=2,
+        res5_dilation=1,
+        short_side=800,
+        long_side=1333,
+    ),
+}

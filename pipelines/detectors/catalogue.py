@@ -8,18 +8,16 @@ from typing import Any
 
 import torch
 
-from capgrade.pipelines.detectors.airsplay import AirsplayRule
-from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.batched import BottomUpDetector
-from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.pipelines.detectors.detectron_zoo import config_files
-from capgrade.pipelines.detectors.selection import Rule, SelectionRule
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.detectron import config_files
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.devices import Precision, device_of, require_precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 
-SCENES = Path(__file__).with_name("scenes.safetensors")  # made by `capgrade regions train`
+SCENES = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
 RANDOM = "random"  # in place of a weights file
 
 
@@ -35,7 +33,7 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     return DETECTORS[params.detector](params, device)
 
 
-def rule_of(params: RegionsParams) -> Rule:
+def rule_of(params: RegionsParams) -> RegionRule:
     """Which regions are kept, by name."""
     if params.selection == "airsplay":
         return AirsplayRule(params.box_range[1])
@@ -68,11 +66,11 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
     return _loaded(Path(params.weights), "bottom_up", params, device)
 
 
-def random_model(seed: int, config: BottomUpConfig | None = None) -> BottomUp:
-    """The full-size model, or one of `config`, with seeded weights: right for speed and limits, nothing else."""
+def random_model(seed: int) -> BottomUp:
+    """The full-size model with seeded weights: right for speed and limits, nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BottomUp(config)
+        return BottomUp()
 
 
 def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from capgrade.pipelines.detectors import library
+from capgrade.pipelines.detectors.ops import theirs
 
 POOL_CELLS_AT_ONCE = 1 << 20  # floats of ROIPool's output on a CPU: 4 MB
 ALIGN_TAPS_AT_ONCE = 1 << 19  # cells read by ROIAlign: 8 MB of places and weights
@@ -26,14 +26,14 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Tensor:
     Any window is the maximum of four windows of power-of-two sides, so a bin costs four row look-ups.
     Source: caffe/src/caffe/layers/roi_pooling_layer.cpp, bottom-up-attention. Differentiable in `features`.
     """
-    if operator := library.theirs("roi_pool", features):
+    if operator := theirs("roi_pool", features):
         return operator(features, rois, size, scale)
     return _from_table(features, rois, size, scale)(slice(None))
 
 
 def prepared(pooler: str, features: Tensor, rois: Tensor, size: int, scale: float) -> Callable[[slice], Tensor]:
     """What pools some of the rois by a name of POOLERS; the maxima of windows are made once for all of them."""
-    if pooler == "ROIPool" and library.theirs("roi_pool", features) is None:
+    if pooler == "ROIPool" and theirs("roi_pool", features) is None:
         return _from_table(features, rois, size, scale)
     return lambda some: POOLERS[pooler](features, rois[some], size, scale)
 
@@ -124,7 +124,7 @@ def roi_align(
     sum of the cells under it, each read once with the product of its two weights.
     Source: ROIAlign_cpu.cpp, facebookresearch/detectron2, now torchvision's roi_align. Differentiable in `features`.
     """
-    if operator := library.theirs("roi_align", features):
+    if operator := theirs("roi_align", features):
         return operator(features, rois, size, scale, sampling_ratio, aligned)
     B, C, H, W = features.shape
     corners = rois[:, 1:].float() * scale - (0.5 if aligned else 0.0)

@@ -1,23 +1,32 @@
-"""Which proposals of each picture are kept, and what is known of them; a batch of pictures at once.
-
-Nothing here is done picture by picture on the device: on a GPU the starts of kernels and the waits for sizes would
-take longer than the work.
-"""
+"""What a model says of a picture, which of its regions are kept, and what every detector offers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from capgrade.pipelines.detectors.airsplay import AirsplayRule
-from capgrade.pipelines.detectors.ops import nms_per_class
-from capgrade.pipelines.detectors.output import Regions
+from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
+from capgrade.pipelines.detectors.rpn import decode_boxes
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedProposals:
+    """What a model says of one picture's R proposals; boxes in network pixels, everything float32.
+
+    classes has 0 = background, attributes 0 = none, as the Caffe model and MILVLG's conversion number them.
+    """
+
+    boxes: Tensor  # (R, 4) x1 y1 x2 y2, by falling objectness, not regressed
+    features: Tensor  # (R, D), >= 0
+    classes: Tensor  # (R, n_classes + 1) probabilities
+    deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), where a rule regresses boxes
+    attributes: Tensor | None = None  # (R, n_attributes + 1) probabilities, of a model that has them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Detections:
 
 @dataclasses.dataclass(frozen=True)
 class Padded:
-    """What a rule sees of B pictures: their `Regions`, padded to the most."""
+    """What a rule sees of B pictures: their `DescribedProposals`, padded to the most."""
 
     boxes: Tensor  # (B, R, 4)
     classes: Tensor  # (B, R, n_classes + 1)
@@ -54,7 +63,7 @@ class Padded:
 Chosen = tuple[Tensor, Tensor, Tensor, Tensor]  # boxes (B, K, 4), scores (B, K), rows (B, K), how many count (B,)
 
 
-class Rule(Protocol):
+class RegionRule(Protocol):
     """Which regions of each picture are kept."""
 
     @property
@@ -88,13 +97,6 @@ class SelectionRule:
         return boxes[picture, rows], scores[picture, rows], rows, count
 
 
-SELECTIONS: dict[str, Rule] = {
-    "adaptive": SelectionRule(10, 100),
-    "fixed36": SelectionRule(36, 36),
-    "airsplay": AirsplayRule(),
-}
-
-
 def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: Tensor | None = None) -> Tensor:
     """max_conf: best score of each region over the classes in which it survives suppression: (B, R, 4), (B, R, C+1) ->
     (B, R).
@@ -124,7 +126,7 @@ def select(scores: Tensor, rule: SelectionRule, there: Tensor | None = None) -> 
 
 
 def select_regions(
-    found: Sequence[Regions], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: Rule
+    found: Sequence[DescribedProposals], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: RegionRule
 ) -> list[Detections]:
     """The rule on the regions of B pictures; scales are network pixels per picture pixel, sizes (width, height).
 
@@ -147,7 +149,7 @@ def select_regions(
     return _detections(torch.stack(numbers).cpu().numpy(), torch.cat(values, dim=2).float().cpu().numpy(), sizes)
 
 
-def padded(found: Sequence[Regions]) -> Padded:
+def padded(found: Sequence[DescribedProposals]) -> Padded:
     """Regions of several pictures in one batch, with `there` False where a picture has fewer."""
     boxes, classes = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes"))
     moves = [regions.deltas for regions in found if regions.deltas is not None]
@@ -170,7 +172,7 @@ def _detections(numbers: np.ndarray, values: np.ndarray, sizes: Sequence[tuple[i
     return out
 
 
-def _nothing(regions: Regions, size: tuple[int, int]) -> Detections:
+def _nothing(regions: DescribedProposals, size: tuple[int, int]) -> Detections:
     none, numbers = np.zeros(0, np.float32), np.zeros(0, np.int64)
     features = np.zeros((0, regions.features.shape[1]), np.float32)
     attributes = (None, None) if regions.attributes is None else (numbers, none)
@@ -181,3 +183,82 @@ def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Number of the likeliest but for column 0, from 0, and its probability: (..., C + 1) -> (...), (...)."""
     score, number = probabilities[..., 1:].max(dim=-1)
     return number, score
+
+
+if TYPE_CHECKING:
+    from capgrade.pipelines.detectors.selection import Chosen, Padded
+
+
+@dataclasses.dataclass(frozen=True)
+class AirsplayRule:
+    """`count` regions by falling score of their best class, background left out; no score is too low.
+
+    Boxes are regressed for that class and suppress each other whatever their classes, at 0.3, 0.4, ... 0.9 until
+    `count` stay; fewer when even 0.9 leaves fewer. Features are the proposal's, so a box and its feature do not
+    match exactly. Of the kept, boxes without area are left out; upstream drops the box and keeps its feature.
+    Source: demo/detectron2_mscoco_proposal_maxnms.py, airsplay/py-bottom-up-attention.
+    """
+
+    count: int = 36
+    regresses: ClassVar[bool] = True
+
+    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+        scores, classes = batch.classes[..., 1:].max(dim=2)
+        boxes = _regressed(batch, classes + 1, scales, sizes)
+        rows, count = self.kept(boxes, scores, batch.there)
+        picture = torch.arange(len(rows), device=rows.device)[:, None]
+        good = (boxes[..., 2:] > boxes[..., :2]).all(dim=2)[picture, rows]
+        good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
+        rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))  # those with an area first
+        return boxes[picture, rows], scores[picture, rows], rows, good.sum(1)
+
+    def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
+        rows = count = None
+        for threshold in np.arange(0.3, 1.0, 0.1):
+            found, number = nms_batch(
+                boxes, scores, float(threshold), there=there, limit=self.count, one_pixel=False, at_threshold=False
+            )
+            if rows is None or count is None:
+                rows, count = found, number
+            enough = count >= self.count
+            rows, count = torch.where(enough[:, None], rows, found), torch.where(enough, count, number)
+            if bool((count >= self.count).all()):
+                break
+        assert rows is not None and count is not None
+        return rows, count
+
+
+def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Tensor:
+    """The box of each region moved for its class, in picture pixels: (B, R, 4). Both sides end at the picture's."""
+    to_pixels = [
+        [side / max(1, round(side * scale)) for side in size] * 2 for size, scale in zip(sizes, scales, strict=True)
+    ]
+    assert batch.deltas is not None  # computed for a rule that `regresses`
+    boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
+    deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
+    deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
+    regressed = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), one_pixel=False).view_as(boxes)
+    ends = boxes.new_tensor([[*size, *size] for size in sizes])[:, None]
+    return torch.minimum(regressed, ends).clamp(min=0)
+
+
+Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
+
+
+class Detector(Protocol):
+    """A model with its weights, its selection rule and its device.
+
+    `prepare` takes a uint8 (H, W, 3) RGB picture and gives float32 (3, h, w) and the scale h / H; it is picklable
+    and holds no weights, so that worker processes can run it. `detect` takes pictures of one prepared size,
+    (B, 3, h, w) on the CPU, their scales and their original (width, height), and gives their regions in order.
+    """
+
+    name: str  # goes into the manifest
+    n_features: int
+    classes: Sequence[str] | None  # names of the class numbers, where the weights came with them
+    attributes: Sequence[str] | None
+    prepare: Prepare
+
+    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
+        """As the class says: one `Detections` per picture."""

@@ -1,17 +1,310 @@
-"""Checkpoints of the bottom-up model by what is in them: ours, and the layouts that others have published."""
+"""Checkpoints of the bottom-up model by what is in them: ours, and the layouts that others have published.
+
+Sources: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt of bottom-up-attention; bua/caffe/modeling of
+MILVLG/bottom-up-attention.pytorch; detectron2/modeling of airsplay/py-bottom-up-attention.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.checkpoint import LAYOUT, read_checkpoint, refuse_weights, save_bottom_up
-from capgrade.pipelines.detectors.published import layout_of, published, read_tensors
+import numpy as np
+import torch
+from torch import Tensor
+
+from capgrade.pipelines.detectors.bottom_up import CONFIGS, BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.caffemodel import read_caffemodel
+from capgrade.pipelines.detectors.checkpoint import (
+    LAYOUT,
+    MOST_BLOCKS,
+    built,
+    check_tensors,
+    read_checkpoint,
+    read_safetensors,
+    refuse_weights,
+    save_bottom_up,
+    shapes_of,
+)
+from capgrade.pipelines.detectors.rpn import CONVENTIONS, make_anchors, make_exact_anchors
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
+from capgrade.schemas.pickles import read_pickle, read_torch
 
-__all__ = ["convert", "load_bottom_up", "save_bottom_up"]
+Tensors = Mapping[str, Tensor]
+Shapes = Mapping[str, tuple[int, ...]]
+NORM_EPSILON = 1e-5
+BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
+CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
+# In checkpoints of detectron2, but no weights.
+BESIDE = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
+
+CAFFE_NAMES = {
+    "backbone.stem.conv1": "conv1",
+    "rpn.conv": "rpn_conv/3x3",
+    "rpn.objectness_logits": "rpn_cls_score",
+    "rpn.anchor_deltas": "rpn_bbox_pred",
+    "head.cls_score": "cls_score",
+    "head.bbox_pred": "bbox_pred",
+    "head.cls_embed": "cls_embedding",
+    "head.attr_linear1": "fc_attr",
+    "head.attr_linear2": "attr_score",
+}
+CAFFE_BRANCHES = {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}
+PARTS = {
+    "backbone": "backbone",
+    "rpn": "proposal_generator.rpn_head",
+    "head.res5": "roi_heads.res5",
+    "head": "roi_heads.box_predictor",
+}
+AIRSPLAY_HEAD = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "attr_linear2": "attr_score"}
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightLayout:
+    """How one code base names tensors: `kernel` by our layer's name, `norms` of a layer: mean, var, weight, bias.
+
+    A fifth name of `norms` is Caffe's factor, which divides mean and var. background_last: classes, their
+    embeddings and attributes count background and none last instead of first, deltas leave it out and are to be
+    divided by BOX_WEIGHTS, and an anchor has one logit.
+    """
+
+    name: str
+    config: BottomUpConfig
+    layer: Callable[[str], str]
+    kinds: Mapping[str, str]
+    norms: Callable[[str], tuple[str, ...]]
+    background_last: bool = False
+
+    def tensor(self, ours: str) -> str:
+        """Their name of our `{layer}.weight` or `{layer}.bias`."""
+        layer, kind = ours.rsplit(".", 1)
+        return f"{self.layer(layer)}.{self.kinds[kind]}"
+
+    def shapes(self, ours: Shapes) -> dict[str, tuple[int, ...]]:
+        """What a file of this layout holds, for a model of these shapes."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, shape in ours.items():
+            layer, kind = name.rsplit(".", 1)
+            if kind == "scale":
+                found |= {norm: (1,) if i == 4 else shape for i, norm in enumerate(self.norms(layer))}
+            elif kind != "shift":
+                found[self.tensor(name)] = self._shape(layer, shape) if self.background_last else shape
+        return found
+
+    def _shape(self, layer: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        rows = {"rpn.objectness_logits": shape[0] // 2, "head.bbox_pred": shape[0] - 4}
+        return rows.get(layer, shape[0]), *shape[1:]
+
+    def translated(self, tensors: Tensors, shapes: Shapes, order: Tensor | None) -> dict[str, Tensor]:
+        """Our state dict, from tensors that have been checked; `order` has their number of each of our anchors."""
+        found: dict[str, Tensor] = {}
+        for name in shapes:
+            layer, kind = name.rsplit(".", 1)
+            if kind == "scale":
+                norms = [tensors[norm].double() for norm in self.norms(layer)]
+                found[name], found[f"{layer}.shift"] = (x.float() for x in folded(*norms))
+            elif kind != "shift":
+                tensor = tensors[self.tensor(name)].float()
+                tensor = background_first(layer, tensor) if self.background_last else tensor
+                found[name] = in_order(layer, tensor, order) if order is not None else tensor
+        return found
+
+
+def folded(mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, factor: Tensor | None = None) -> tuple[Tensor, ...]:
+    """scale and shift of a norm with fixed statistics, (C,) each; a factor of 0 leaves no statistics (Caffe's rule)."""
+    if factor is not None:
+        inverse = 1 / factor if factor.item() else torch.zeros_like(factor)
+        mean, var = mean * inverse, var * inverse
+    scale = weight / (var + NORM_EPSILON).sqrt()
+    return scale, bias - mean * scale
+
+
+def background_first(layer: str, tensor: Tensor) -> Tensor:
+    """detectron2's rows as Caffe's. A logit x through a sigmoid is the softmax of 0 and x."""
+    if layer == "rpn.objectness_logits":
+        return torch.cat([torch.zeros_like(tensor), tensor])
+    if layer == "head.bbox_pred":
+        weights = tensor.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (tensor.ndim - 1))
+        moves = (tensor.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
+        return torch.cat([torch.zeros_like(moves[:4]), moves])
+    if layer in ("head.cls_score", "head.cls_embed", "head.attr_linear2"):
+        return tensor.roll(1, dims=0)
+    return tensor
+
+
+def in_order(layer: str, tensor: Tensor, order: Tensor) -> Tensor:
+    """The RPN's outputs with their anchors in our order: (2 A, ...) scores, (4 A, ...) deltas, others as they are."""
+    if layer == "rpn.objectness_logits":
+        return tensor.unflatten(0, (2, -1))[:, order].flatten(0, 1)
+    if layer == "rpn.anchor_deltas":
+        return tensor.unflatten(0, (-1, 4))[order].flatten(0, 1)
+    return tensor
+
+
+def _caffe_layer(ours: str) -> str:
+    if ours in CAFFE_NAMES:
+        return CAFFE_NAMES[ours]
+    stage, block, branch = ours.split(".")[-3:]
+    letter = chr(ord("a") + int(block)) if stage in ("res2", "res5") or block == "0" else f"b{block}"
+    return f"{stage}{letter}_branch{CAFFE_BRANCHES[branch]}"
+
+
+def _caffe_norms(ours: str) -> tuple[str, ...]:
+    layer = _caffe_layer(ours)
+    name = f"_{layer}" if layer == "conv1" else layer.removeprefix("res")
+    return f"bn{name}.0", f"bn{name}.1", f"scale{name}.0", f"scale{name}.1", f"bn{name}.2"
+
+
+def _detectron_layer(ours: str) -> str:
+    part = max((part for part in PARTS if ours.startswith(f"{part}.")), key=len)
+    return PARTS[part] + ours.removeprefix(part)
+
+
+def _detectron_norms(ours: str) -> tuple[str, ...]:
+    return tuple(f"{_detectron_layer(ours)}.norm.{x}" for x in ("running_mean", "running_var", "weight", "bias"))
+
+
+def _airsplay_layer(ours: str) -> str:
+    part, _, last = _detectron_layer(ours).rpartition(".")
+    return f"{part}.{AIRSPLAY_HEAD.get(last, last)}"
+
+
+AS_THEY_ARE = {"weight": "weight", "bias": "bias"}
+LAYOUTS = {
+    "caffe": WeightLayout("caffe", CONFIGS["caffe"], _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
+    "milvlg": WeightLayout("milvlg", CONFIGS["caffe"], _detectron_layer, AS_THEY_ARE, _detectron_norms),
+    "airsplay": WeightLayout(
+        "airsplay", CONFIGS["airsplay"], _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
+    ),
+}
+
+
+REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
+OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
+MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
+ATTRIBUTE_LAYERS = ("head.cls_embed", "head.attr_linear1", "head.attr_linear2")
+STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
+ROUNDED = {"airsplay": "airsplay_rounded"}  # the same code with Caffe's anchors in the file
+SAME_ANCHOR = 1e-2  # pixels
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors in a file by name, by its content, not its ending; and its metadata, if it is a safetensors."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    return read_safetensors(path) if start[8:] == b"{" else (_state(read_content(path), path), {})
+
+
+def read_content(path: Path) -> Any:
+    """What a torch, pickle or Caffe file holds, by its content, not its ending. No code in it is run."""
+    with path.open("rb") as file:
+        start = file.read(len(OLD_TORCH))
+    if start.startswith(b"PK") or start == OLD_TORCH:
+        return read_torch(path)
+    if start.startswith(b"\x80"):
+        return read_pickle(path)
+    if start.startswith(b"\n"):
+        return read_caffemodel(path)
+    raise InputError("neither a safetensors, torch, pickle nor Caffe file", file=path, remedy=REMEDY)
+
+
+def _state(content: Any, path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint: under "model", or the file itself; Caffe's blobs may be lists, layer by layer."""
+    state = content.get("model", content) if isinstance(content, Mapping) else None
+    if not isinstance(state, Mapping) or not state:
+        raise InputError("no tensors by name in this file", file=path, remedy=REMEDY)
+    found: dict[str, Tensor] = {}
+    for name, value in state.items():
+        many = isinstance(value, list | tuple)
+        found |= {f"{name}.{i}": _tensor(x, name, path) for i, x in enumerate(value)} if many else {}
+        found |= {} if many else {str(name): _tensor(value, name, path)}
+    return {name: tensor for name, tensor in found.items() if not BESIDE.fullmatch(name)}
+
+
+def _tensor(value: Any, name: str, path: Path) -> Tensor:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiu":
+        return torch.from_numpy(np.array(value, value.dtype.newbyteorder("=")))
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} is no tensor but {type(value).__name__}", file=path, remedy=REMEDY)
+    return value
+
+
+def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
+    """Whose names these are: Caffe's, or detectron2's with the attribute head of MILVLG or of airsplay."""
+    if any(name.startswith(("bn_conv1.", "scale_conv1.", "rpn_cls_score.")) for name in tensors):
+        return LAYOUTS["caffe"]
+    if any(name.startswith("roi_heads.box_predictor.") for name in tensors):
+        return LAYOUTS["milvlg" if any(name.startswith(MILVLG_HEAD) for name in tensors) else "airsplay"]
+    some = ", ".join(sorted(tensors)[:3])
+    raise InputError(f"no layout of the bottom-up model that is known: it has {some}", file=path, remedy=REMEDY)
+
+
+def published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
+    """A model of somebody else's tensors. InputError as in `check_tensors`, with the names in the file."""
+    config = config_of(layout, tensors)
+    weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
+    shapes = shapes_of(config)
+    check_tensors(layout.shapes(shapes), weights, path)
+    order = None
+    if CELL_ANCHORS in tensors:
+        config, order = with_anchors(config, tensors[CELL_ANCHORS], path)
+    return built(config, layout.translated(weights, shapes, order), path)
+
+
+def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
+    """The layout's configuration with the sizes of these tensors; the default's size for one that is missing."""
+    config = layout.config
+
+    def size(layer: str, axis: int, default: int) -> int:
+        tensor = tensors.get(layout.tensor(f"{layer}.weight"))
+        return tensor.shape[axis] if tensor is not None and tensor.ndim > axis else default
+
+    res2, res3, res4, res5 = (_blocks(layout, tensors, stage) for stage in STAGES)
+    return dataclasses.replace(
+        config,
+        width=size("head.cls_score", 1, config.n_features) / 2048,
+        blocks=(res2, res3, res4, res5),
+        n_classes=size("head.cls_score", 0, config.n_classes + 1) - 1,
+        n_attributes=size("head.attr_linear2", 0, config.n_attributes + 1) - 1 if _named(layout, tensors) else 0,
+        rpn_channels=size("rpn.conv", 0, config.rpn_channels),
+        embedding=size("head.cls_embed", 1, config.embedding),
+        attribute_hidden=size("head.attr_linear1", 0, config.attribute_hidden),
+    )
+
+
+def _named(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the file has any tensor of an attribute head; airsplay's faster_rcnn_from_caffe.pkl has none."""
+    names = [layout.tensor(f"{layer}.weight") for layer in ATTRIBUTE_LAYERS]
+    names += [layout.tensor(f"{layer}.bias") for layer in ATTRIBUTE_LAYERS]
+    return any(name in tensors for name in names)
+
+
+def _blocks(layout: WeightLayout, tensors: Mapping[str, Tensor], stage: str) -> int:
+    """Blocks of a stage: up to the last that has any of its kernels; at least one."""
+    kernels = ("conv1", "conv2", "conv3")
+    there = [i for i in range(MOST_BLOCKS) for k in kernels if layout.tensor(f"{stage}.{i}.{k}.weight") in tensors]
+    return max(there, default=0) + 1
+
+
+def with_anchors(config: BottomUpConfig, theirs: Tensor, path: Path) -> tuple[BottomUpConfig, Tensor]:
+    """The configuration with the anchors of this file, (A, 4), and the file's row of each of our anchors.
+
+    detectron2 before 0.4 kept anchors among its weights, and those in a file took the place of the configured.
+    """
+    for conventions in (config.conventions, ROUNDED.get(config.conventions)):
+        if conventions is None:
+            continue
+        make = make_exact_anchors if CONVENTIONS[conventions].exact_anchors else make_anchors
+        ours = torch.from_numpy(make(config.anchor_base, config.anchor_scales, config.anchor_ratios)).double()
+        if theirs.shape == ours.shape:
+            gaps = (ours[:, None] - theirs.double()).abs().amax(dim=2)
+            if (gaps.amin(dim=1) < SAME_ANCHOR).all():
+                return dataclasses.replace(config, conventions=conventions), gaps.argmin(dim=1)
+    raise InputError(f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s", file=path, remedy=REMEDY)
 
 
 def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from capgrade.pipelines.features.h5 import read_h5
 from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
-from capgrade.pipelines.features.scan import read_scan, write_scan
+from capgrade.pipelines.features.scan import read_h5, read_scan, write_scan
 from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
 from capgrade.schemas.regions import Regions
 

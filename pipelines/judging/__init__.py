@@ -16,7 +16,7 @@ from capgrade.pipelines.judging.limits import Budget, Pace, Prices
 from capgrade.pipelines.judging.pairs import Shown, read_pairs
 from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, load_prompt
 from capgrade.pipelines.judging.round import Round
-from capgrade.pipelines.pictures.found import find
+from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import atomic
 from capgrade.schemas.judges import SCALE, scale_text

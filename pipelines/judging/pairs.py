@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from capgrade.pipelines.agreement.read import read_judgements
+from capgrade.pipelines.agreement.judgement_files import read_judgements
 from capgrade.pipelines.judging.prompt import Prompt
-from capgrade.pipelines.pictures.found import Found
+from capgrade.pipelines.pictures.lookup import PictureLookup
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
@@ -68,7 +68,7 @@ class Shown:
     captions: Captions
     prompt: Prompt
     model: str
-    pictures: Found | None
+    pictures: PictureLookup | None
     digests: dict[str, str | None] = field(default_factory=dict)  # image id -> SHA-256 of its picture
 
     def others(self, image: int, caption: int) -> list[str]:
@@ -104,7 +104,7 @@ class Shown:
         return self.digests[image_id]
 
 
-def _data_url(pictures: Found, image_id: str) -> str:
+def _data_url(pictures: PictureLookup, image_id: str) -> str:
     image = pictures.image(image_id)
     if image is None:
         raise InputError(f"no readable picture of image {image_id}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from capgrade.pipelines.detectors.base import Prepare
+from capgrade.pipelines.detectors.selection import Prepare
 from capgrade.pipelines.pictures.listing import Picture
 from capgrade.schemas.errors import InputError
 
@@ -17,7 +17,7 @@ AHEAD = 2  # batches that a process has ready before the model asks
 
 
 @dataclass(frozen=True)
-class Batch:
+class PictureBatch:
     """Pictures of one shard, by their numbers in the list, that are prepared together."""
 
     shard: int
@@ -44,7 +44,7 @@ class Prepared:
 class Decoded:
     """A batch ready for the model, and what is wrong with the pictures that are not in it."""
 
-    batch: Batch
+    batch: PictureBatch
     prepared: list[Prepared]
     problems: dict[int, str]
 
@@ -59,7 +59,7 @@ class Decoder(Dataset):
     def __init__(self, pictures: Sequence[Picture], prepare: Prepare) -> None:
         self.pictures, self.prepare = pictures, prepare
 
-    def __getitem__(self, batch: Batch) -> Decoded:
+    def __getitem__(self, batch: PictureBatch) -> Decoded:
         # One group, but for a header that told another size than the pixels have.
         groups: dict[torch.Size, list[tuple]] = {}
         problems = {}
@@ -82,7 +82,7 @@ def _stacked(rows: list[tuple]) -> Prepared:
 
 def plan(
     pictures: Sequence[Picture], shards: Iterable[tuple[int, range]], prepare: Prepare, size: int
-) -> Iterator[Batch]:
+) -> Iterator[PictureBatch]:
     """Batches of at most `size` pictures of one prepared size, shard after shard, from the headers alone.
 
     They follow from the list and the settings, never from what other processes do or an earlier run did: the same
@@ -93,7 +93,7 @@ def plan(
         for number in numbers:
             groups.setdefault(_prepared_size(pictures[number], prepare), []).append(number)
         batches = [tuple(group[at : at + size]) for group in groups.values() for at in range(0, len(group), size)]
-        yield from (Batch(shard, batch, batch is batches[-1]) for batch in batches)
+        yield from (PictureBatch(shard, batch, batch is batches[-1]) for batch in batches)
 
 
 def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None:
@@ -106,10 +106,10 @@ def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None
 class _Planned:
     """A plan as the sampler of a DataLoader: asked for the next batch when a worker is free."""
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
+    def __init__(self, batches: Iterable[PictureBatch]) -> None:
         self.batches = batches
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[PictureBatch]:
         return iter(self.batches)
 
 
@@ -118,7 +118,12 @@ def _as_it_is(decoded: Decoded) -> Decoded:
 
 
 def decoded(
-    pictures: Sequence[Picture], batches: Iterable[Batch], prepare: Prepare, *, workers: int, pinned: bool = False
+    pictures: Sequence[Picture],
+    batches: Iterable[PictureBatch],
+    prepare: Prepare,
+    *,
+    workers: int,
+    pinned: bool = False,
 ) -> Iterator[Decoded]:
     """Each batch decoded, in order; by `workers` processes, or by this one when 0. `pinned`: in memory that a GPU
     copies from while the processor goes on.

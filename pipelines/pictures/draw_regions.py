@@ -27,7 +27,7 @@ Rectangle = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Names:
+class RegionNames:
     """Names of class and attribute numbers, None where the weights came without."""
 
     classes: Sequence[str] | None
@@ -52,7 +52,7 @@ def sheet(
 ) -> tuple[Image.Image, int] | None:
     """One picture of up to `count` images of a store, and how many they are; those that `opened` lacks are left out,
     and None says that there was none. InputError for regions without boxes."""
-    names = Names(store.manifest.get("classes"), store.manifest.get("attributes"))
+    names = RegionNames(store.manifest.get("classes"), store.manifest.get("attributes"))
     chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
     tiles = []
     for regions in (store[k] for k in chosen):
@@ -77,7 +77,7 @@ def _sheet(tiles: Sequence[Image.Image]) -> Image.Image:
     return sheet
 
 
-def _tile(image: Image.Image, regions: Regions, names: Names, top: int, folder: Path) -> Image.Image:
+def _tile(image: Image.Image, regions: Regions, names: RegionNames, top: int, folder: Path) -> Image.Image:
     """The image, its boxes and labels, and below it its id."""
     if regions.boxes is None:
         raise InputError(f"image {regions.image_id!r} has no boxes", file=folder, remedy="extract its regions")
@@ -129,7 +129,7 @@ def _same(regions: Regions) -> np.ndarray:
     return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))
 
 
-def label(regions: Regions, row: int, names: Names) -> str:
+def label(regions: Regions, row: int, names: RegionNames) -> str:
     """Attribute, class and confidence of one box, numbers where there are no names; empty without a class."""
     if regions.classes is None:
         return ""

@@ -9,19 +9,17 @@ from capgrade.pipelines.report.agreement import agreement
 from capgrade.pipelines.report.alignments import alignments
 from capgrade.pipelines.report.corpus import corpus
 from capgrade.pipelines.report.cost import cost
-from capgrade.pipelines.report.curves import curves
-from capgrade.pipelines.report.data import CAPTIONS, Data, open_data
+from capgrade.pipelines.report.data import CAPTIONS, ReportData, open_data
 from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.examples import examples
-from capgrade.pipelines.report.files import write_pictures
 from capgrade.pipelines.report.findings import findings
 from capgrade.pipelines.report.mined import mined
-from capgrade.pipelines.report.page import GENERATOR, generated_by, render
-from capgrade.pipelines.report.parts import Missing, Section
+from capgrade.pipelines.report.page import GENERATOR, generated_by, render, write_pictures
+from capgrade.pipelines.report.parts import Missing, PageSection
 from capgrade.pipelines.report.regions import regions
-from capgrade.pipelines.report.runs import runs
-from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.runs import curves, runs
+from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.pipelines.report.training import training
 from capgrade.schemas.files import package_version, write_text
 from capgrade.schemas.output import refuse_file, refuse_foreign
@@ -34,7 +32,7 @@ LEAD = (
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenReport:
     """What `report` wrote."""
 
     bytes: int
@@ -43,7 +41,7 @@ class Written:
     pictures: list[Path]
 
 
-def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
+def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSection]:
     """Every section of the page, in order."""
     seen = [corpus(data), regions(data, thumbnails)]
     labels = [findings(data), *seen, distributions(data), agreement(data), mined(data)]
@@ -53,9 +51,9 @@ def sections_of(data: Data, thumbnails: Thumbnails) -> list[Section]:
 
 def report(
     folder: Path, out: Path, pictures: Path | None = None, title: str | None = None, images: str | Path | None = None
-) -> Written:
+) -> WrittenReport:
     """Write the page of a folder of outputs (captions, relevance, runs, ... as dvc.yaml names them), and its pictures
-    in the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template (`found.py`). What
+    in the folder `pictures`. `images` are the corpus' pictures: a folder, a zip, or a URL template (`lookup.py`). What
     is not there is said on the page, with the command that makes it.
 
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
@@ -65,7 +63,7 @@ def report(
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)
-    thumbnails = Thumbnails(data.at(CAPTIONS), images, out.parent)
+    thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
     sections = sections_of(data, thumbnails)
     thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
@@ -73,4 +71,4 @@ def report(
     write_text(out, page)
     files = write_pictures(sections, pictures) if pictures else []
     missing = [part.what for section in sections for part in section.parts if isinstance(part, Missing)]
-    return Written(len(page.encode()), len(sections), missing, files)
+    return WrittenReport(len(page.encode()), len(sections), missing, files)

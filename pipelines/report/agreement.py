@@ -9,10 +9,9 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import AGREEMENT, JUDGED, Data
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, number, text
-from capgrade.pipelines.report.theme import MEAN
+from capgrade.pipelines.report.charts import MEAN, made, rows
+from capgrade.pipelines.report.data import AGREEMENT, JUDGED, ReportData
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, PageSection, PageTable, Part, number, text
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, read_arrow, read_json
@@ -36,7 +35,7 @@ INTRO = (
 )
 
 
-def agreement(data: Data) -> Section:
+def agreement(data: ReportData) -> PageSection:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
     options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
     command, title, said, of = data.command("agree", options), "Agreement with people", "", None
@@ -55,10 +54,10 @@ def agreement(data: Data) -> Section:
         parts += _charts(data, scale)
     elif data.has(AGREEMENT) and not of:  # pairs of one kind have no such table
         parts.append(Missing("the judged pairs one by one", command))
-    return Section("agreement", title, INTRO.format(of=of or "image and caption") + said, parts)
+    return PageSection("agreement", title, INTRO.format(of=of or "image and caption") + said, parts)
 
 
-def _table(found: dict[str, Any]) -> Table:
+def _table(found: dict[str, Any]) -> PageTable:
     keys = [(c, scope) for scope in SCOPES for c in COEFFICIENTS]
     values = {name: [row[c].get(scope, float("nan")) for c, scope in keys] for name, row in found.items()}
     best = np.nanmax(np.array(list(values.values()), float), axis=0)
@@ -66,7 +65,7 @@ def _table(found: dict[str, Any]) -> Table:
         [text(name), *(_cell(value, top) for value, top in zip(row, best, strict=True))] for name, row in values.items()
     ]
     heads = ("measure", *(f"{c}, {SCOPES[scope]}" for c, scope in keys))
-    return Table("Correlation of each measure with the judgements, the best in bold", heads, lines)
+    return PageTable("Correlation of each measure with the judgements, the best in bold", heads, lines)
 
 
 def _cell(value: float, best: float) -> Cell:
@@ -74,7 +73,7 @@ def _cell(value: float, best: float) -> Cell:
     return Cell(made.text, made.value, best=f"{value:.3f}" == f"{best:.3f}")
 
 
-def _charts(data: Data, scale: tuple[str, str]) -> list[Part]:
+def _charts(data: ReportData, scale: tuple[str, str]) -> list[Part]:
     table = read_arrow(data.at(JUDGED))
     facts = metadata_of(table.schema)
     captions = read_captions(data.at("captions"), facts["split"])

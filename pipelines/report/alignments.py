@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from capgrade.pipelines.report.data import ALIGNMENT, Data
-from capgrade.pipelines.report.parts import Cell, Missing, Part, Picture, Section, Table, count, percent, text
+from capgrade.pipelines.report.data import ALIGNMENT, ReportData
+from capgrade.pipelines.report.parts import (
+    Cell,
+    Missing,
+    PagePicture,
+    PageSection,
+    PageTable,
+    Part,
+    count,
+    percent,
+    text,
+)
 from capgrade.schemas.files import read_json
 
 SHARES = {
@@ -16,7 +26,7 @@ INTRO = (
 )
 
 
-def alignments(data: Data) -> Section:
+def alignments(data: ReportData) -> PageSection:
     """The picture and the table of `capgrade search --words`."""
     path = data.at(ALIGNMENT, "alignment.png")
     if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
@@ -24,9 +34,11 @@ def alignments(data: Data) -> Section:
         missing = Missing(
             f"alignments of words with regions{OTHERS if path.is_file() else ''}", data.command("search", options)
         )
-        return Section("alignments", "Words and regions", INTRO, [missing])
+        return PageSection("alignments", "Words and regions", INTRO, [missing])
     told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
-    parts: list[Part] = [Picture("alignment", "Words and the regions they point at", told, path.read_bytes(), "png")]
+    parts: list[Part] = [
+        PagePicture("alignment", "Words and the regions they point at", told, path.read_bytes(), "png")
+    ]
     if data.has(ALIGNMENT, "pointing.json"):
         found = read_json(data.at(ALIGNMENT, "pointing.json"))
         order = sorted(found, key=lambda kind: (kind != "all", -found[kind]["phrases"], kind))
@@ -34,11 +46,11 @@ def alignments(data: Data) -> Section:
             [text(kind), count(found[kind]["phrases"]), *(_share(found[kind][k]) for k in SHARES)] for kind in order
         ]
         parts.append(
-            Table(
+            PageTable(
                 "Pointing game, by kind of object", ("phrases about", "phrases", *SHARES.values()), lines, folded=True
             )
         )
-    return Section("alignments", "Words and regions", INTRO, parts)
+    return PageSection("alignments", "Words and regions", INTRO, parts)
 
 
 def _share(value: float) -> Cell:

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow.compute as pc
 
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import CAPTIONS, SHARDS, Data
+from capgrade.pipelines.report.data import CAPTIONS, SHARDS, ReportData
 from capgrade.pipelines.report.parts import (
     Cell,
     Chart,
     Facts,
     Missing,
+    PageSection,
+    PageTable,
     Part,
-    Section,
-    Table,
     count,
     number,
     percent,
@@ -28,7 +28,7 @@ from capgrade.schemas.shards import pair_columns, read_shards
 LONGEST = 40  # words; longer captions are counted with these
 
 
-def corpus(data: Data) -> Section:
+def corpus(data: ReportData) -> PageSection:
     """Captions by split, lengths, and the pairs of the sampled shards."""
     manifest = data.captions_manifest
     splits = [read_captions(data.at(CAPTIONS), name) for name in manifest["splits"]]
@@ -40,21 +40,21 @@ def corpus(data: Data) -> Section:
         "left out, without words": f"{manifest.get('dropped_empty', 0):,}",
     }
     parts: list[Part] = [Facts(facts), _table(splits), _lengths(splits), _shards(data)]
-    return Section("corpus", "Corpus", "The captions that everything below was computed from.", parts)
+    return PageSection("corpus", "Corpus", "The captions that everything below was computed from.", parts)
 
 
 def _words(captions: Captions) -> np.ndarray:
     return pc.list_value_length(captions.table["tokens"]).to_numpy()
 
 
-def _table(splits: list[Captions]) -> Table:
+def _table(splits: list[Captions]) -> PageTable:
     heads = ("split", "images", "captions", "captions per image", "words per caption", "different words")
     lines = []
     for one in splits:
         words, vocabulary = _words(one), len(one.tokens()[0].dictionary)
         means = number(one.n_captions / one.n_images, 2), number(float(words.mean()), 2)
         lines.append([text(one.split), count(one.n_images), count(one.n_captions), *means, count(vocabulary)])
-    return Table("Captions by split", heads, lines)
+    return PageTable("Captions by split", heads, lines)
 
 
 def _lengths(splits: list[Captions]) -> Chart:
@@ -77,7 +77,7 @@ def _lengths(splits: list[Captions]) -> Chart:
     return made("caption-length", "Length of captions", told, chart)
 
 
-def _shards(data: Data) -> Part:
+def _shards(data: ReportData) -> Part:
     if not data.has(SHARDS):
         return Missing(
             "the sampled shards of a training split", data.command("shards", "--captions {captions} --out {shards}")
@@ -92,7 +92,7 @@ def _shards(data: Data) -> Part:
         pairs += len(bits)
     title = f"Why the shards of {shards.metadata['split']} keep their {pairs:,} pairs (a pair may have several reasons)"
     lines = [[text(name), count(int(kept[k])), _share(int(kept[k]), pairs)] for k, name in enumerate(reasons)]
-    return Table(title, ("reason", "pairs", "share"), lines)
+    return PageTable(title, ("reason", "pairs", "share"), lines)
 
 
 def _share(part: int, whole: int) -> Cell:

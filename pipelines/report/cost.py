@@ -8,8 +8,8 @@ from pathlib import Path
 import altair as alt
 
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import Data
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, Part, Section, Table, count, number, text
+from capgrade.pipelines.report.data import ReportData
+from capgrade.pipelines.report.parts import Cell, Chart, Missing, PageSection, PageTable, Part, count, number, text
 from capgrade.schemas.files import MANIFEST, read_json
 from capgrade.schemas.times import TIMES, Time, read_time
 
@@ -21,20 +21,20 @@ INTRO = (
 )
 
 
-def cost(data: Data) -> Section:
+def cost(data: ReportData) -> PageSection:
     """A row an output; times where they were recorded."""
     outputs = list(_outputs(data.folder))
     times = {path: read_time(path) for path in outputs}
     lines = [_row(data.folder, path, times[path]) for path in outputs]
     heads = ("output", "rows", "files", "MB", "seconds", "processor seconds", "peak memory, MB")
-    parts: list[Part] = [Table("Outputs", heads, lines)]
+    parts: list[Part] = [PageTable("Outputs", heads, lines)]
     known = {str(path.relative_to(data.folder)): time for path, time in times.items() if time is not None}
     if known:
         parts.insert(0, _chart(known))
     if len(known) < len(times):
         missing = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
         parts.append(Missing(missing, f"mkdir {data.folder / TIMES}, and run the commands again"))
-    return Section("cost", "Cost and time", INTRO, parts)
+    return PageSection("cost", "Cost and time", INTRO, parts)
 
 
 def _outputs(folder: Path) -> Iterator[Path]:

@@ -28,7 +28,7 @@ REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embedding
 
 
 @dataclass(frozen=True)
-class Data:
+class ReportData:
     """Outputs of the stages under the names that dvc.yaml gives them. What is not there is told by `has`; what is
     there and damaged raises InputError when it is read."""
 
@@ -125,12 +125,12 @@ class Data:
         return sorted({name for stage, file in named for name in self.folders(stage, file)})
 
 
-def open_data(folder: Path) -> Data:
+def open_data(folder: Path) -> ReportData:
     """InputError without captions: there is nothing to report then."""
     if not (folder / CAPTIONS / FILE).is_file():
         remedy = "run `make repro`, or give --data the folder that holds captions/, relevance/ and the other outputs"
         raise InputError("no captions to report on", file=folder / CAPTIONS, remedy=remedy)
-    return Data(folder)
+    return ReportData(folder)
 
 
 def columns(path: Path) -> dict[str, np.ndarray]:

@@ -9,9 +9,20 @@ import numpy as np
 
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import RELEVANCE, Data, columns
+from capgrade.pipelines.report.data import RELEVANCE, ReportData, columns
 from capgrade.pipelines.report.own_above import OwnAndOther
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, Note, Part, Section, Table, number, percent, text
+from capgrade.pipelines.report.parts import (
+    Cell,
+    Chart,
+    Missing,
+    Note,
+    PageSection,
+    PageTable,
+    Part,
+    number,
+    percent,
+    text,
+)
 
 INTRO = (
     "Own pairs are an image and a caption written for it; other pairs are all the rest. The more the two overlap, the "
@@ -33,17 +44,19 @@ HEADS = (
 )  # fmt: skip
 
 
-def distributions(data: Data) -> Section:
+def distributions(data: ReportData) -> PageSection:
     """One chart per measure, and how well the measure alone tells own pairs from others."""
     if not data.graded:
         command = data.command("relevance", "--captions {captions} --out {relevance}")
         parts: list[Part] = [Missing("the dense relevance of an evaluation split", command)]
-        return Section("distributions", "Distributions", INTRO, parts)
+        return PageSection("distributions", "Distributions", INTRO, parts)
     names = data.relevance_manifest["params"]["measures"]
     tables = {name: columns(data.at(RELEVANCE, f"distribution-{name}.csv")) for name in names}
     lines = [_line(name, found) for name, found in data.own_and_other.items()]
     charts = [_chart(name, table, data) for name, table in tables.items()]
-    return Section("distributions", "Distributions", INTRO, [Table(TITLE, HEADS, lines), Note(MEANING), *charts])
+    return PageSection(
+        "distributions", "Distributions", INTRO, [PageTable(TITLE, HEADS, lines), Note(MEANING), *charts]
+    )
 
 
 def _line(name: str, found: OwnAndOther) -> list[Cell]:
@@ -55,7 +68,7 @@ def _share(share: float) -> Cell:
     return number(share) if math.isnan(share) else Cell(percent(share), share)
 
 
-def _chart(name: str, table: dict[str, np.ndarray], data: Data) -> Chart:
+def _chart(name: str, table: dict[str, np.ndarray], data: ReportData) -> Chart:
     middle = (table["low"] + table["high"]) / 2
     shares = {"own": table["own"], "other": table["other"]}
     alone = data.own_pairs.get(name + LEFT_OUT, np.array([]))

@@ -15,9 +15,9 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from capgrade.pipelines.report.charts import made
-from capgrade.pipelines.report.data import EMBEDDINGS, Data
-from capgrade.pipelines.report.parts import Chart, Missing, Note, Part, Section
-from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
+from capgrade.pipelines.report.parts import Chart, Missing, Note, PageSection, Part
+from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 
 ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
@@ -34,7 +34,7 @@ INTRO = (
 )
 
 
-def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
+def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
     found = data.folders(EMBEDDINGS, MANIFEST)
     for folder in found.values():
@@ -50,7 +50,7 @@ def embedding_map(data: Data, thumbnails: Thumbnails) -> Section:
     others = data.left_out(EMBEDDINGS, MANIFEST, "embedded", command)
     if not found and not others:
         parts = [Missing("embeddings of a trained run", command)]
-    return Section("map", "Map of embeddings", INTRO, [*parts, *others])
+    return PageSection("map", "Map of embeddings", INTRO, [*parts, *others])
 
 
 def _names(folder: Path) -> set[str]:
@@ -89,7 +89,7 @@ def _placed(folder: Path) -> _Placed:
     return _Placed(items, images, of, at)
 
 
-def _map(run: str, placed: _Placed, thumbnails: Thumbnails) -> Chart:
+def _map(run: str, placed: _Placed, thumbnails: PageThumbnails) -> Chart:
     items, images, of, at = placed.items, placed.images, placed.of, placed.at
     captions = np.concatenate(of)
     owner = items["owner"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from capgrade.pipelines.report.data import EMBEDDINGS, Data
+from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
 from capgrade.pipelines.report.embedding_map import OPTIONS
-from capgrade.pipelines.report.parts import Examples, Item, Missing, Note, Part, Ranking, Section
-from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.parts import ExampleItem, ExampleRanking, Examples, Missing, Note, PageSection, Part
+from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import Relevance
@@ -22,17 +22,16 @@ INTRO = (
     "outline and “own” mark what was written for it. Benchmarks count only those as right."
 )
 SIMILARITY = "similarity.npy"
-Scores = Callable[[np.ndarray], np.ndarray]  # image numbers -> float32 [images, captions]
 
 
-def examples(data: Data, thumbnails: Thumbnails) -> Section:
+def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Rankings of every run with a similarity matrix, graded by the last measure of the relevance folder."""
     if not data.graded:
         missing = Missing(
             "the relevance that answers are graded by",
             data.command("relevance", "--captions {captions} --out {relevance}"),
         )
-        return Section("examples", "Retrieval examples", INTRO, [missing])
+        return PageSection("examples", "Retrieval examples", INTRO, [missing])
     measure, graded = list(data.relevance.items())[-1]
     matrices = {run: _similarity(data, run) for run in data.folders(EMBEDDINGS, SIMILARITY)}
     shown = _Shown(data.captions, graded, thumbnails)
@@ -48,7 +47,7 @@ def examples(data: Data, thumbnails: Thumbnails) -> Section:
         one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)
     ]
     rankings.sort(key=lambda one: one.wants, reverse=True)
-    return Section("examples", "Retrieval examples", INTRO, [*parts, Examples(measure, rankings)])
+    return PageSection("examples", "Retrieval examples", INTRO, [*parts, Examples(measure, rankings)])
 
 
 def _queries(captions: Captions) -> list[int]:
@@ -57,7 +56,7 @@ def _queries(captions: Captions) -> list[int]:
     return sorted({int(i) for i in places})
 
 
-def _similarity(data: Data, run: str) -> np.ndarray:
+def _similarity(data: ReportData, run: str) -> np.ndarray:
     path = data.at(EMBEDDINGS, run, SIMILARITY)
     S = np.load(path, mmap_mode="r", allow_pickle=False)
     if S.shape != (data.captions.n_images, data.captions.n_captions):
@@ -70,34 +69,36 @@ def _similarity(data: Data, run: str) -> np.ndarray:
 class _Shown:
     """Rankings as items to look at."""
 
-    def __init__(self, captions: Captions, graded: Relevance, thumbnails: Thumbnails) -> None:
+    def __init__(self, captions: Captions, graded: Relevance, thumbnails: PageThumbnails) -> None:
         self.captions, self.graded, self.thumbnails = captions, graded, thumbnails
         self.relevance = graded.matrix()
 
-    def both(self, run: str, S: np.ndarray, image: int) -> Iterator[Ranking]:
+    def both(self, run: str, S: np.ndarray, image: int) -> Iterator[ExampleRanking]:
         own = np.flatnonzero(self.captions.owner == image)
         yield self._of_image(run, S, image)
         yield self._of_caption(run, S, int(own[min(1, len(own) - 1)]))
 
-    def _of_image(self, run: str, S: np.ndarray, image: int) -> Ranking:
+    def _of_image(self, run: str, S: np.ndarray, image: int) -> ExampleRanking:
         best = np.argsort(-S[image], kind="stable")[:TOP]
         found = [self._caption(int(c), image) for c in best]
-        return Ranking(self._image(image), found, "captions", run)
+        return ExampleRanking(self._image(image), found, "captions", run)
 
-    def _of_caption(self, run: str, S: np.ndarray, caption: int) -> Ranking:
+    def _of_caption(self, run: str, S: np.ndarray, caption: int) -> ExampleRanking:
         best = np.argsort(-S[:, caption], kind="stable")[:TOP]
         found = [self._image(int(i), caption) for i in best]
-        query = Item(self.captions.caption_ids[caption], self.captions.texts[caption], None)
-        return Ranking(query, found, "images", run)
+        query = ExampleItem(self.captions.caption_ids[caption], self.captions.texts[caption], None)
+        return ExampleRanking(query, found, "images", run)
 
-    def _image(self, image: int, caption: int | None = None) -> Item:
+    def _image(self, image: int, caption: int | None = None) -> ExampleItem:
         image_id, refs = self.captions.image_ids[image], self.captions.refs
         said = self.captions.texts[refs[self.captions.ref_ptr[image]]]
         own = caption is not None and int(self.captions.owner[caption]) == image
         graded = None if caption is None else float(self.relevance[image, caption])
-        return Item(image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded, self.thumbnails.link(image_id))
+        return ExampleItem(
+            image_id, said, self.thumbnails.uri(image_id, SIDE), own, graded, self.thumbnails.link(image_id)
+        )
 
-    def _caption(self, caption: int, image: int) -> Item:
+    def _caption(self, caption: int, image: int) -> ExampleItem:
         own = int(self.captions.owner[caption]) == image
         texts, ids = self.captions.texts, self.captions.caption_ids
-        return Item(ids[caption], texts[caption], None, own, float(self.relevance[image, caption]))
+        return ExampleItem(ids[caption], texts[caption], None, own, float(self.relevance[image, caption]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, Data
-from capgrade.pipelines.report.parts import Note, Section, percent
-from capgrade.pipelines.report.units import said as told
+from capgrade.pipelines.report.data import AGREEMENT, EVALUATION, ReportData
+from capgrade.pipelines.report.metric_names import said as told
+from capgrade.pipelines.report.parts import Note, PageSection, percent
 from capgrade.schemas.files import read_json
 from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES
 from capgrade.trainer.evaluation.tables import first_measure
@@ -17,15 +17,15 @@ INTRO = "What the numbers below come to."
 GRADED = ("nsum", "ndcg@25", "ncs@10")  # the first that all runs have stands for graded labels
 
 
-def findings(data: Data) -> Section:
+def findings(data: ReportData) -> PageSection:
     """Sentences on what is there; where there is nothing but captions, their number."""
     found = [*_labels(data), *_agreement(data), *_runs(data)]
     one = data.captions
     counted = f"Split {one.split} has {one.n_captions:,} captions of {one.n_images:,} images."
-    return Section("findings", "Findings", INTRO, [Note(sentence) for sentence in found or [counted]])
+    return PageSection("findings", "Findings", INTRO, [Note(sentence) for sentence in found or [counted]])
 
 
-def _labels(data: Data) -> Iterator[str]:
+def _labels(data: ReportData) -> Iterator[str]:
     """How many captions have an image as relevant as their own, by the last measure, by which answers are graded."""
     if not data.graded:
         return
@@ -41,7 +41,7 @@ def _labels(data: Data) -> Iterator[str]:
         )
 
 
-def _agreement(data: Data) -> Iterator[str]:
+def _agreement(data: ReportData) -> Iterator[str]:
     """Which measure agrees best where binary relevance says nothing."""
     if not data.has(AGREEMENT):
         return
@@ -61,7 +61,7 @@ def _agreement(data: Data) -> Iterator[str]:
     )
 
 
-def _runs(data: Data) -> Iterator[str]:
+def _runs(data: ReportData) -> Iterator[str]:
     """Whether binary and graded metrics put the same run first."""
     runs: dict[str, dict[str, Any]] = {
         name: read_json(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()

@@ -9,8 +9,8 @@ from typing import Any
 import altair as alt
 
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import EVALUATION, Data
-from capgrade.pipelines.report.parts import Chart, Missing, Part, Section
+from capgrade.pipelines.report.data import EVALUATION, ReportData
+from capgrade.pipelines.report.parts import Chart, Missing, PageSection, Part
 from capgrade.schemas.files import read_json
 from capgrade.trainer.evaluation.task import of_coco
 
@@ -29,7 +29,7 @@ OTHERS = (
 SHARES = ("precision", "recall")
 
 
-def mined(data: Data) -> Section:
+def mined(data: ReportData) -> PageSection:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
     folders = list(data.folders(EVALUATION, FILE).values())
     found = [read_json(folder / FILE) for folder in folders]
@@ -42,7 +42,7 @@ def mined(data: Data) -> Section:
         parts = [Missing("precision of mined positives", data.command("evaluate", options))]
     elif not parts:
         parts = [Missing(f"precision of mined positives: {_why(folders, data.graded)}")]
-    return Section("mined", "Precision of mined positives", INTRO, parts)
+    return PageSection("mined", "Precision of mined positives", INTRO, parts)
 
 
 def _why(folders: Sequence[Path], graded: bool) -> str:

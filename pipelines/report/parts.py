@@ -25,7 +25,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Glossary:
     """Words and what they mean."""
 
     kind: ClassVar[str] = "terms"
@@ -44,7 +44,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite specification, drawn in the page by its own script and as files by `files.py`."""
+    """A Vega-Lite specification, drawn in the page by its own script, and as files."""
 
     kind: ClassVar[str] = "chart"
     name: str  # of its files
@@ -55,7 +55,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PagePicture:
     """Pixels: bytes of an image file, and what to say to those who do not see it."""
 
     kind: ClassVar[str] = "picture"
@@ -77,7 +77,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows that the reader can sort."""
 
     kind: ClassVar[str] = "table"
@@ -88,7 +88,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Item:
+class ExampleItem:
     """A caption, an image, or both: what is asked, or what is found."""
 
     id: str
@@ -100,11 +100,11 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class ExampleRanking:
     """A query and what was found for it, best first."""
 
-    query: Item
-    found: Sequence[Item]
+    query: ExampleItem
+    found: Sequence[ExampleItem]
     wants: str  # images or captions
     run: str
 
@@ -115,18 +115,18 @@ class Examples:
 
     kind: ClassVar[str] = "examples"
     measure: str
-    rankings: Sequence[Ranking]
+    rankings: Sequence[ExampleRanking]
 
-    def by_query(self) -> list[list[Ranking]]:
+    def by_query(self) -> list[list[ExampleRanking]]:
         """Rankings of one query that follow each other, which the page puts side by side."""
         return [list(some) for _, some in groupby(self.rankings, lambda one: (one.wants, one.query.id))]
 
 
-Part = Facts | Note | Terms | Missing | Chart | Picture | Table | Examples
+Part = Facts | Note | Glossary | Missing | Chart | PagePicture | PageTable | Examples
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading with its parts; `id` is its anchor."""
 
     id: str

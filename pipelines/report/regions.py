@@ -13,20 +13,20 @@ import numpy as np
 from capgrade.pipelines.pictures.draw_regions import sheet
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.report.charts import made, rows
-from capgrade.pipelines.report.data import CAPTIONS, REGIONS, Data
+from capgrade.pipelines.report.data import CAPTIONS, REGIONS, ReportData
 from capgrade.pipelines.report.parts import (
     Chart,
     Facts,
     Missing,
     Note,
+    PagePicture,
+    PageSection,
+    PageTable,
     Part,
-    Picture,
-    Section,
-    Table,
     percent,
     text,
 )  # fmt: skip
-from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
@@ -43,12 +43,12 @@ AREAS = (0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, np.inf)  # shares of 
 LISTED = 500  # pictures without regions
 
 
-def regions(data: Data, thumbnails: Thumbnails) -> Section:
+def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Pictures with boxes, charts of counts, classes and sizes, and the list of pictures without regions."""
     if not data.has(REGIONS):
         images = "{captions}" if data.has(CAPTIONS, TABLE) else "PICTURES"
         missing = Missing("regions of the pictures", data.command("regions", f"--images {images} --out {{regions}}"))
-        return Section("regions", TITLE, INTRO, [missing])
+        return PageSection("regions", TITLE, INTRO, [missing])
     store = RegionStore(data.at(REGIONS))
     some = [store[int(k)] for k in np.unique(np.linspace(0, len(store) - 1, min(READ, len(store))).astype(int))]
     left_out = store.manifest.get("left_out") or []
@@ -56,7 +56,7 @@ def regions(data: Data, thumbnails: Thumbnails) -> Section:
     parts += [_areas(some)] if all(one.boxes is not None and one.width and one.height for one in some) else []
     parts += [_classes(some, store.manifest.get("classes"))] if all(one.classes is not None for one in some) else []
     parts += [_refused(left_out)] if left_out else []
-    return Section("regions", TITLE, INTRO, parts)
+    return PageSection("regions", TITLE, INTRO, parts)
 
 
 def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
@@ -72,7 +72,7 @@ def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
     return Facts({**facts, "made by": str(detector)} if detector else facts)
 
 
-def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: Thumbnails) -> list[Part]:
+def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumbnails) -> list[Part]:
     if any(one.boxes is None for one in some):
         return [Note("These regions have no boxes, so they cannot be drawn.")]
     if not thumbnails.pictures:
@@ -83,7 +83,7 @@ def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: Thumbnail
     out = io.BytesIO()
     drawn[0].save(out, "WEBP", quality=QUALITY)
     told = f"{drawn[1]} pictures, each with up to {BOXES} boxes and what they are said to show."
-    return [Picture("regions", "Regions on pictures", told, out.getvalue(), "webp")]
+    return [PagePicture("regions", "Regions on pictures", told, out.getvalue(), "webp")]
 
 
 def _counts(some: Sequence[Regions]) -> Chart:
@@ -136,7 +136,7 @@ def _bars(name: str, title: str, told: str, values: list[dict[str, Any]], x: alt
     return made(name, title, told, chart)
 
 
-def _refused(left_out: Sequence[Mapping[str, str]]) -> Table:
+def _refused(left_out: Sequence[Mapping[str, str]]) -> PageTable:
     lines = [[text(one[key]) for key in ("file", "image_id", "problem")] for one in left_out[:LISTED]]
     title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
-    return Table(title, ("file", "image", "problem"), lines, folded=True)
+    return PageTable(title, ("file", "image", "problem"), lines, folded=True)

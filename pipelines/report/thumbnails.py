@@ -8,8 +8,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from capgrade.pipelines.pictures.found import Found, find
 from capgrade.pipelines.pictures.listing import TABLE
+from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.pipelines.report.page import data_uri
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
@@ -18,8 +18,8 @@ QUALITY = 70
 MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and can be sent by mail
 
 
-class Thumbnails:
-    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`found.py`).
+class PageThumbnails:
+    """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`lookup.py`).
     Without pictures, of none: captions stand for images then. The page lies in the
     folder `beside`, and may carry `most` bytes of pictures. InputError where `images` has none of these captions'."""
 
@@ -30,7 +30,7 @@ class Thumbnails:
         self.small = lru_cache(maxsize=None)(self._small)
         self.pictures = self._find()
 
-    def _find(self) -> Found | None:
+    def _find(self) -> PictureLookup | None:
         """None where the captions folder has no images and no others were given."""
         source = self.images
         if source is None:

@@ -6,9 +6,9 @@ import altair as alt
 import numpy as np
 
 from capgrade.pipelines.report.charts import by_run, choice, made, rows
-from capgrade.pipelines.report.data import RUNS, Data, columns
-from capgrade.pipelines.report.parts import Chart, Missing, Section
-from capgrade.pipelines.report.units import axis, said
+from capgrade.pipelines.report.data import RUNS, ReportData, columns
+from capgrade.pipelines.report.metric_names import axis, said
+from capgrade.pipelines.report.parts import Chart, Missing, PageSection
 from capgrade.trainer.evaluation.tables import scale
 from capgrade.trainer.fit.names import EPOCHS, STEPS
 
@@ -21,17 +21,17 @@ INTRO = (
 )
 
 
-def training(data: Data) -> Section:
+def training(data: ReportData) -> PageSection:
     """A chart of losses and one of any validated metric."""
     found, others = data.folders(RUNS, EPOCHS), data.left_out(RUNS, EPOCHS, "trained")
     if not found:
         options = "--preset bcls --captions {captions} --regions {regions} --out {runs/bcls}"
         missing = others or [Missing("trained runs", data.command("train", options))]
-        return Section("training", "Training", INTRO, missing)
+        return PageSection("training", "Training", INTRO, missing)
     losses = {name: columns(folder / STEPS)["loss"] for name, folder in found.items()}
     epochs = {name: columns(folder / EPOCHS) for name, folder in found.items()}
     charts = [_losses(losses, data.runs), _validation(epochs, data.runs)]
-    return Section("training", "Training", INTRO, [*charts, *others])
+    return PageSection("training", "Training", INTRO, [*charts, *others])
 
 
 def means(values: np.ndarray, points: int) -> list[tuple[float, float]]:

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from capgrade.pipelines.sources.fields import Position
-from capgrade.pipelines.sources.splits import keep_splits
-from capgrade.pipelines.sources.text import read_lines, source_path
+from capgrade.pipelines.sources.fields import Position, keep_splits, read_lines, source_path
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import CaptionsParams
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from capgrade.pipelines.sources.fields import Position
-from capgrade.pipelines.sources.records import Fields, Record, captions_of
-from capgrade.pipelines.sources.splits import keep_splits
-from capgrade.pipelines.sources.text import source_path
+from capgrade.pipelines.sources.fields import Position, keep_splits, source_path
+from capgrade.pipelines.sources.table import Fields, Record, captions_of
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams

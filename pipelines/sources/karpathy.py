@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.sources.fields import Position, as_id, as_text, entries, required
-from capgrade.pipelines.sources.splits import keep_splits
-from capgrade.pipelines.sources.text import read_json, source_path
+from capgrade.pipelines.sources.fields import (
+    Position,
+    as_id,
+    as_text,
+    entries,
+    keep_splits,
+    read_json,
+    required,
+    source_path,
+)
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import CaptionsParams
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from capgrade.pipelines.sources.fields import Position
-from capgrade.pipelines.sources.text import read_lines, source_path
+from capgrade.pipelines.sources.fields import Position, read_lines, source_path
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams

@@ -1,4 +1,4 @@
-"""The benchmark of the detector: its multiply-adds beside a count by hand, and fewer proposals that are not fewer."""
+"""The benchmark of the detector: its multiply-adds beside a count by hand, and its steps."""
 
 from __future__ import annotations
 
@@ -47,15 +47,14 @@ def test_multiply_adds_of_the_full_model() -> None:
     assert res5 * rois / 1e9 == pytest.approx(880, rel=0.01)
 
 
-def test_steps_and_fewer_proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_and_the_error_of_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_detector.register(monkeypatch.setattr)
-    monkeypatch.setattr("capgrade.benchmarks.regions.FEWER", (1000, 6))
     monkeypatch.setattr("capgrade.benchmarks.regions.MATRIX", 256)  # bf16 is slow where the processor lacks it
     for k in range(3):
         noise = np.random.default_rng(k).integers(0, 256, (90, 120, 3), np.uint8)
         Image.fromarray(noise).save(tmp_path / f"{k}.png")
-    result = bench(tmp_path, RegionsParams(boxes="5", precision="bf16"), limit=2, effect=True)
-    assert {"images_per_s", "steps", "peer", "ratio"} <= result.keys() and result["images"] == 2
+    result = bench(tmp_path, RegionsParams(boxes="5", precision="bf16"), limit=2)
+    assert {"images_per_s", "steps"} <= result.keys() and result["images"] == 2
     assert tuple(result["steps"]) == STEPS
     seconds = sum(row["ms"] / 1000 for row in result["steps"].values())
     assert result["images_per_s"] == pytest.approx(1 / seconds)
@@ -64,7 +63,3 @@ def test_steps_and_fewer_proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         rate = row["gmac"] * row["images_per_s"]
         assert row["share_of_limit"] == pytest.approx(rate / result["limit_gmac_per_s"])
     assert 0 < result["bf16"]["relative_error"] < 0.05 and result["bf16"]["least_cosine"] > 0.99
-    same, six = result["proposals"]
-    assert same["share_kept"] == 1 and same["nearest_iou"] == pytest.approx(1)
-    assert same["nearest_cosine"] == pytest.approx(1)
-    assert 0 < six["share_kept"] <= 1 and six["nearest_iou"] <= 1

@@ -23,7 +23,7 @@ class Core(PathFinder):
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        gone = {*EXTRAS, *BESIDE} - {"pycocotools"}  # which pycocoevalcap brings
+        gone = {*EXTRAS, *BESIDE}
         return None if fullname.partition(".")[0] in gone else super().find_spec(fullname, path, target)
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.pipelines.cli import app
 from capgrade.pipelines.cli.examples import EXAMPLES as COMMANDS_EXAMPLES
 from capgrade.schemas.params import load_params
-from tests.benchmarks.test_scale import run_here
+from tests.benchmarks.test_shards import run_here
 from tests.conftest import ROOT, call
 from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
@@ -50,11 +50,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
-    "explore.md": {"--captions DIR": "--captions one", "regions.boxes=10-20": "regions.boxes=4-8"},
+    "explore.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
     "first_hour.md": {"en.token": "Flickr8k.token.txt", "de.token": "Flickr8k.token.txt"},
     "library.md": {
         "--captions coco/captions": "--captions one",
-        "--captions DIR --set bench.shards=DIR": "--captions data/captions --set bench.shards=data/shards",
     },
     "measures.md": {
         "...": "--captions one --out mine",
@@ -127,7 +126,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
     "audit.md": {
         "capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them",
-        "python": "wants COCO's 5K captions; benchmarks/test_audit.py has a small list",
         "capgrade captions": "wants captions of Flickr",
         "capgrade relevance": "wants captions of Flickr",
     },
@@ -141,17 +139,16 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade report": "report.md runs it",
         "capgrade verify": "of the folder before",
     },
-    "measures.md": {"python": "wants captions of COCO and Flickr8k; benchmarks/test_people.py has a few"},
     "models.md": {
         "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
         "capgrade evaluate": "wants published weights",
     },
     "performance.md": {
-        "capgrade bench scale": "scale.md runs it; --parts, benchmarks/test_scale.py",
+        "capgrade bench shards": "scale.md runs it",
+        "capgrade bench relevance --captions coco5k": "wants a GPU",
+        "capgrade bench regions": "wants a GPU",
         "capgrade captions --source flickr": "first_hour.md runs it",
         "capgrade shards": "wants a GPU",
-        "python -m capgrade.benchmarks.gpu": "wants a GPU",
-        "python -m capgrade.benchmarks.sampling": "benchmarks/test_sampling.py has a few captions",
     },
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",
@@ -160,8 +157,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions import --format weights": "wants published weights",
-        "python -m capgrade.pipelines.detectors.train": "26 minutes; "
-        "tests/pipelines/detectors/test_train.py trains a smaller one",
+        "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
     },
     "reliability.md": {
         "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
@@ -201,7 +197,7 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A working directory with all inputs; pages to look at are built and not waited on."""
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
-    monkeypatch.setattr("capgrade.benchmarks.scale.run", run_here)  # six processes take most of a minute to start
+    monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)  # a process takes ten seconds to start
     monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100, raising=False)
@@ -219,7 +215,7 @@ def replaced(example: Example) -> str:
 
 def rate_some(reviews: Path) -> None:
     """What people do between two commands of docs/explore.md."""
-    ratings = Ratings.open(reviews)
+    ratings = ReviewRatings.open(reviews)
     for reviewer in ("ann", "bo"):
         for item in range(6):
             ratings.rate(reviewer, item, item % 5)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import Corpus, sampled
+from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.findings import DEPTH, PEOPLE, RANK
 from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.voices import measure_voices, top
@@ -62,7 +62,7 @@ def _model(folder: Path, missing: int = 0) -> ModelVoice:
 @pytest.fixture
 def explorer(tmp_path: Path) -> Explorer:
     scorers = {name: measure.fit(CAPTIONS).score for name, measure in choose(NAMES, MeasuresParams()).items()}
-    corpus = Corpus(CAPTIONS, sampled(CAPTIONS, scorers), MeasuresParams(), tmp_path)
+    corpus = LabelledCorpus(CAPTIONS, sampled(CAPTIONS, scorers), MeasuresParams(), tmp_path)
     random = np.random.default_rng(2)
     drawn = random.choice(14 * CAPTIONS.n_captions, 40, replace=False)
     image, caption = drawn // CAPTIONS.n_captions, drawn % CAPTIONS.n_captions

@@ -13,18 +13,17 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import Corpus, sampled
+from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.pictures import Thumbnails
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.explorer.reviews import Review
-from capgrade.explorer.server import running
 from capgrade.explorer.voices import measure_voices
 from capgrade.pipelines.agree import Judgements, read_judgements
 from capgrade.pipelines.measures import choose
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
-from tests.tools.browser import listen
+from tests.tools.browser import listen, running
 
 HOSTILE = [
     "<script>window.hacked = 1</script> a dog",
@@ -66,7 +65,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder, captions = tmp_path_factory.mktemp("explorer"), hostile_captions()
     scorers = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
-    corpus = Corpus(captions, sampled(captions, scorers), MeasuresParams(), folder)
+    corpus = LabelledCorpus(captions, sampled(captions, scorers), MeasuresParams(), folder)
     random = np.random.default_rng(0)
     image, caption = random.integers(captions.n_images, size=30), random.integers(captions.n_captions, size=30)
     people = Judgements(image, caption, random.integers(6, size=30).astype(float))
@@ -177,7 +176,7 @@ def test_a_review_is_saved_resumed_and_exported(page: Page, world: World, tmp_pa
         assert page.locator("#cg-pair .cg-score, #cg-pair .cg-own, #cg-pair .cg-table").count() == 0, "blind"
         page.locator(f"#cg-rate-{score}").click()
         expect(page.locator("#cg-pair")).to_contain_text(f"{k + 1} of ")
-        assert Ratings.open(world.review.folder).of("ann")[order[k]] == score, "on the disk at every click"
+        assert ReviewRatings.open(world.review.folder).of("ann")[order[k]] == score, "on the disk at every click"
     page.reload()
     page.wait_for_selector("body[data-ready]", timeout=60_000)
     begin("ann")

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.explorer.corpus import Corpus, read_captions_only, read_dataset, read_folders
-from capgrade.explorer.pairs import Pairs
-from capgrade.explorer.start import Folders, open_explorer, read_corpus
+from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.pairs import LabelledPairs
+from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
@@ -45,12 +45,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _rows(pairs: Pairs) -> list[tuple]:
+def _rows(pairs: LabelledPairs) -> list[tuple]:
     columns = [pairs.image, pairs.caption, pairs.original, *pairs.values.values()]
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _same(one: Corpus, other: Corpus) -> None:
+def _same(one: LabelledCorpus, other: LabelledCorpus) -> None:
     assert one.fingerprint == other.fingerprint
     assert one.captions.tokenizer == other.captions.tokenizer
     assert list(one.pairs.values) == list(other.pairs.values) == list(NAMES)
@@ -67,7 +67,7 @@ def test_a_copy_of_the_folder_elsewhere_does(made: Path, tmp_path: Path) -> None
     import shutil
 
     shutil.copytree(made / "dataset", tmp_path / "copy")
-    explorer = open_explorer(Folders(dataset=tmp_path / "copy", split="train"))
+    explorer = open_explorer(ExplorerFolders(dataset=tmp_path / "copy", split="train"))
     fitted = explorer.of_text("the red dog")
     assert [answer.voice for answer in fitted] == list(NAMES)
     assert all(len(answer.hits) == 8 for answer in fitted)
@@ -119,11 +119,11 @@ def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, mo
     _with_column(folder, "sbert")
     for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):
         with pytest.raises(InputError, match="encoder 'someone/encoder', which is not opened unasked"):
-            open_explorer(Folders(dataset=folder, split="train", params=given))
+            open_explorer(ExplorerFolders(dataset=folder, split="train", params=given))
     assert asked == []
     monkeypatch.setattr("capgrade.explorer.voices.scorer_of_unseen", lambda *_: None)
     named = MeasuresParams.model_validate({"sbert": {"model": "someone/encoder"}})
-    open_explorer(Folders(dataset=folder, split="train", params=named))
+    open_explorer(ExplorerFolders(dataset=folder, split="train", params=named))
     assert asked == ["someone/encoder"]
 
 
@@ -160,16 +160,20 @@ def test_damaged_bytes_are_named(made: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "folders",
-    [Folders(), Folders(dataset=Path("a"), captions=Path("b")), Folders(dataset=Path("a"), shards=Path("b"))],
+    [
+        ExplorerFolders(),
+        ExplorerFolders(dataset=Path("a"), captions=Path("b")),
+        ExplorerFolders(dataset=Path("a"), shards=Path("b")),
+    ],
 )
-def test_folders_that_do_not_go_together(folders: Folders) -> None:
+def test_folders_that_do_not_go_together(folders: ExplorerFolders) -> None:
     with pytest.raises(InputError):
         read_corpus(folders)
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:
-    one, other = (Corpus(make_captions([[text]]), None, PARAMS, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
-    again = Corpus(make_captions([["a"]]), None, MeasuresParams(), Path("x"))  # type: ignore[arg-type]
+    one, other = (LabelledCorpus(make_captions([[text]]), None, PARAMS, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
+    again = LabelledCorpus(make_captions([["a"]]), None, MeasuresParams(), Path("x"))  # type: ignore[arg-type]
     assert one.fingerprint == again.fingerprint != other.fingerprint
 
 

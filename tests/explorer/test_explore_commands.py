@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.pipelines import cli
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
@@ -76,7 +76,7 @@ def test_a_review_from_choice_to_agreement(folder: Path, tmp_path: Path, capsys:
     assert call("explore", "--sample", review, "--dataset", dataset, *sets) == 0
     plan = read_plan(review)
     assert (len(plan.items), plan.seed, plan.protocol) == (6, 3, "information")
-    ratings = Ratings.open(review)
+    ratings = ReviewRatings.open(review)
     for name, shift in (("ann", 0), ("bo", 1)):
         for item in range(6):
             ratings.rate(name, item, (item + shift) % 6)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,10 +17,11 @@ from fastapi import FastAPI
 from playwright.sync_api import Browser, expect
 
 from capgrade.explorer.gate import LARGEST_QUESTION, LARGEST_UPLOAD
-from capgrade.explorer.reviewers import MOST, admitted
-from capgrade.explorer.server import make_app, running
+from capgrade.explorer.ratings import MOST, admitted
+from capgrade.explorer.server import make_app
 from capgrade.schemas.errors import InputError
 from tests.explorer.test_app import World, world  # noqa: F401  # the same explorer
+from tests.tools.browser import running
 
 FILE = {"files": ("x.sh", b"#!/bin/sh\n")}
 
@@ -128,7 +130,8 @@ def asked_by(app: FastAPI, **headers: str) -> int:
             body = {"data": ["a dog"], "fn_index": number, "session_hash": "somebody"}
             return (await client.post("/gradio_api/run/search_text", json=body, headers=headers)).status_code
 
-    return asyncio.run(status())
+    with ThreadPoolExecutor(1) as thread:  # a browser of other tests has a loop in this one
+        return thread.submit(asyncio.run, status()).result()
 
 
 def of_name(host: str, **more: str) -> dict[str, str]:
@@ -195,7 +198,7 @@ def test_a_name_is_its_first_owners(tmp_path: Path) -> None:
 
 def test_names_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST == 1000
-    monkeypatch.setattr("capgrade.explorer.reviewers.MOST", 2)
+    monkeypatch.setattr("capgrade.explorer.ratings.MOST", 2)
     _, key = admitted(tmp_path, "a", "")
     admitted(tmp_path, "b", "")
     with pytest.raises(InputError, match="2 names have been taken"):

@@ -20,7 +20,7 @@ from capgrade.explorer.judgements import (
     read_judged,
 )
 from capgrade.explorer.plans import write_plan
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.measures.judged import fit_judged
 from capgrade.schemas.captions import Captions
@@ -31,9 +31,9 @@ from tests.conftest import caption_table, make_captions
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
 
 
-def _review(folder: Path, plan: Plan, given: dict[str, dict[int, int]]) -> Ratings:
+def _review(folder: Path, plan: Plan, given: dict[str, dict[int, int]]) -> ReviewRatings:
     write_plan(folder, plan)
-    ratings = Ratings.open(folder)
+    ratings = ReviewRatings.open(folder)
     for name, scores in given.items():
         for item, score in scores.items():
             ratings.rate(name, item, score)

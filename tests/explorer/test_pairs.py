@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.explorer.pairs import Pairs, disagreement, joined, rank_share, ranked
+from capgrade.explorer.pairs import LabelledPairs, disagreement, joined, rank_share, ranked
 
 
-def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> Pairs:
+def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> LabelledPairs:
     columns = {name: np.array(column, np.float32) for name, column in values.items()}
-    return Pairs(np.array(image, np.int32), np.array(caption, np.int32), columns, np.array(image) == np.array(caption))
+    return LabelledPairs(
+        np.array(image, np.int32), np.array(caption, np.int32), columns, np.array(image) == np.array(caption)
+    )
 
 
 def test_rank_share_by_hand() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.plans import information, misses_again, most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import PLAN, Plan, read_plan
@@ -18,11 +18,11 @@ from tests.conftest import make_captions
 SETS = [[f"image {i} caption {k}" for k in range(2)] for i in range(12)]
 
 
-def _pairs(seed: int = 0, count: int = 200) -> Pairs:
+def _pairs(seed: int = 0, count: int = 200) -> LabelledPairs:
     random = np.random.default_rng(seed)
     image, caption = random.integers(12, size=count), random.integers(24, size=count)
     values = {name: random.random(count).astype(np.float32) for name in ("a", "b", "c")}
-    return Pairs(image.astype(np.int32), caption.astype(np.int32), values, caption // 2 == image)
+    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, caption // 2 == image)
 
 
 def _bits(p: float) -> float:
@@ -31,10 +31,10 @@ def _bits(p: float) -> float:
 
 def test_information_by_hand() -> None:
     image = np.zeros(2, np.int32)
-    pairs = Pairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([9.0, 3.0])}, image > 0)
+    pairs = LabelledPairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([9.0, 3.0])}, image > 0)
     expected = _bits(0.5) - (_bits(0.25) + _bits(0.75)) / 2  # rank shares 1/4 and 3/4, crossed
     np.testing.assert_allclose(information(pairs), [expected, expected])
-    agreed = Pairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 9.0])}, image > 0)
+    agreed = LabelledPairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 9.0])}, image > 0)
     np.testing.assert_allclose(information(agreed), [0, 0], atol=1e-12)
 
 

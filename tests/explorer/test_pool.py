@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.explorer.estimates import accepted_per_image, wilson
-from capgrade.explorer.pairs import Pairs
+from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.plans import write_plan
-from capgrade.explorer.pool import SMALL, _drawn, pooled
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.pool import SMALL, _drawn, accepted_per_image, pooled, wilson
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.reviews import Item, Plan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
@@ -23,11 +22,11 @@ CAPTIONS = make_captions(SETS)
 ALL = list(product(range(9), range(18)))
 
 
-def every_pair(names: tuple[str, ...] = ("a", "b")) -> Pairs:
+def every_pair(names: tuple[str, ...] = ("a", "b")) -> LabelledPairs:
     random = np.random.default_rng(0)
     image, caption = (np.array(column, np.int32) for column in zip(*ALL, strict=True))
     values = {name: random.random(len(ALL)).astype(np.float32) for name in names}
-    return Pairs(image, caption, values, caption // 2 == image)
+    return LabelledPairs(image, caption, values, caption // 2 == image)
 
 
 def best_by_hand(values: np.ndarray, depth: int, axis: int) -> set[tuple[int, int]]:
@@ -142,7 +141,7 @@ def test_a_judge_from_sample_to_agreement(
     with served(Chat(lambda body: str(len(body["messages"][1]["content"]) % 6))) as chat:
         asked = f"judge --captions {captions} --pairs {review} --endpoint {chat.address} --model robot --out {out}"
         assert call(*asked.split()) == 0
-    ratings = Ratings.open(review)
+    ratings = ReviewRatings.open(review)
     scores = [int(line.split(",")[2]) for line in out.read_text().splitlines()[1:]]
     for item, score in enumerate(scores):
         ratings.rate("ann", item, score)

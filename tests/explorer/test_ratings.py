@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capgrade.explorer.plans import write_plan
-from capgrade.explorer.ratings import Ratings, reviewer_name
+from capgrade.explorer.ratings import ReviewRatings, reviewer_name
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import INFORMATION, Item, Plan
 
@@ -17,17 +17,17 @@ PLAN = Plan(INFORMATION, "corpus", 3, tuple(Item(f"i{k}", f"i{k + 1}#0") for k i
 
 
 @pytest.fixture
-def ratings(tmp_path: Path) -> Ratings:
+def ratings(tmp_path: Path) -> ReviewRatings:
     write_plan(tmp_path, PLAN)
-    return Ratings.open(tmp_path)
+    return ReviewRatings.open(tmp_path)
 
 
-def test_a_review_goes_on_where_it_stopped(ratings: Ratings) -> None:
+def test_a_review_goes_on_where_it_stopped(ratings: ReviewRatings) -> None:
     order = PLAN.order("ann")
     assert ratings.following("ann") == order[0]
     for score, item in enumerate(order[:3]):
         ratings.rate("ann", item, score)
-    again = Ratings.open(ratings.folder)
+    again = ReviewRatings.open(ratings.folder)
     assert again.of("ann") == {order[0]: 0, order[1]: 1, order[2]: 2}
     assert again.following("ann") == order[3]
     assert again.following("bo") == PLAN.order("bo")[0], "another reviewer has rated nothing"
@@ -37,8 +37,8 @@ def test_a_review_goes_on_where_it_stopped(ratings: Ratings) -> None:
     assert set(again.of("ann").values()) == {5}, "a later rating replaces an earlier one"
 
 
-def test_two_tabs_write_at_once(ratings: Ratings) -> None:
-    tabs = [Ratings.open(ratings.folder) for _ in range(8)]
+def test_two_tabs_write_at_once(ratings: ReviewRatings) -> None:
+    tabs = [ReviewRatings.open(ratings.folder) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda k: tabs[k % 8].rate("ann", k % 20, k % 6), range(160)))
     found = ratings.of("ann")
@@ -48,7 +48,7 @@ def test_two_tabs_write_at_once(ratings: Ratings) -> None:
     assert all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
 
 
-def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: Ratings) -> None:
+def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: ReviewRatings) -> None:
     ratings.rate("ann", 4, 2)
     ratings.rate("ann", 5, 3)
     path = next(ratings.folder.glob("ratings-*.jsonl"))
@@ -64,7 +64,7 @@ def test_a_line_cut_short_by_a_crash_costs_that_click_alone(ratings: Ratings) ->
 @pytest.mark.parametrize(
     "line", [b"garbage", b"[1]", b'{"plan": "x", "item": 1, "score": 1, "reviewer": "ann"}', b"{}"]
 )
-def test_what_is_no_rating_is_named_by_its_row(ratings: Ratings, line: bytes) -> None:
+def test_what_is_no_rating_is_named_by_its_row(ratings: ReviewRatings, line: bytes) -> None:
     ratings.rate("ann", 4, 2)
     path = next(ratings.folder.glob("ratings-*.jsonl"))
     path.write_bytes(path.read_bytes() + line + b"\n")
@@ -72,14 +72,14 @@ def test_what_is_no_rating_is_named_by_its_row(ratings: Ratings, line: bytes) ->
         ratings.of("ann")
 
 
-def test_ratings_belong_to_one_plan(ratings: Ratings) -> None:
+def test_ratings_belong_to_one_plan(ratings: ReviewRatings) -> None:
     ratings.rate("ann", 4, 2)
     with pytest.raises(InputError, match="another review"):
         replace(ratings, plan=replace(PLAN, seed=4)).of("ann")
 
 
 @pytest.mark.parametrize(("item", "score"), [(0, 6), (0, -1), (20, 3), (-1, 3)])
-def test_only_items_of_the_plan_and_0_to_5(ratings: Ratings, item: int, score: int) -> None:
+def test_only_items_of_the_plan_and_0_to_5(ratings: ReviewRatings, item: int, score: int) -> None:
     with pytest.raises(InputError):
         ratings.rate("ann", item, score)
     assert ratings.all() == {}
@@ -92,14 +92,14 @@ def test_names_that_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "ünï çødé", "a/b", "<script>", ".", "CON"])
-def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: Ratings, name: str) -> None:
+def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: ReviewRatings, name: str) -> None:
     ratings.rate(name, 1, 1)
     ratings.rate(f"  {name} ", 2, 1)
     assert ratings.all() == {name: {1: 1, 2: 1}}
     assert {path.parent for path in ratings.folder.rglob("*")} == {ratings.folder}
 
 
-def test_a_full_disk_is_said(ratings: Ratings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said(ratings: ReviewRatings, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     def full(_: int) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from capgrade.explorer.page import answers, text_title
-from capgrade.explorer.unlike import NOTHING, usual
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import NOTHING, measure_voices, usual
 from capgrade.schemas.params import MeasuresParams
 from tests.explorer.test_answers import CAPTIONS, NAMES, explorer  # noqa: F401
 

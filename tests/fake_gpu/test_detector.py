@@ -10,16 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.pipelines.detectors.airsplay import AirsplayRule
 from capgrade.pipelines.detectors.batched import BottomUpDetector
 from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.norm import unfreeze
-from capgrade.pipelines.detectors.selection import Detections, Rule, SelectionRule
-from capgrade.pipelines.detectors.targets import SampleRule, Truth
-from capgrade.pipelines.detectors.train import losses_of
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
+from studies.scene_objects import Truth
+from studies.train_detector import SampleRule, losses_of, unfreeze
 from tests import tiny_detector
 from tests.fake_gpu.device import DEVICE, FakeGpu, counted
 from tests.tiny_detector import TINY, tiny_model
@@ -60,7 +58,7 @@ def test_regions_are_the_processors(rule: str, conventions: str, precision: str)
         np.testing.assert_allclose(ours.features, expected.features, rtol=1e-4, atol=1e-5)
 
 
-def waits(rule: Rule, batch: int) -> tuple[int, int]:
+def waits(rule: RegionRule, batch: int) -> tuple[int, int]:
     """How often the processor waits for the device in a batch, and how many kernels it starts."""
     model = tiny_model()
     with FakeGpu():

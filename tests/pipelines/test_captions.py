@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from capgrade.pipelines.captions import captions
-from capgrade.pipelines.sources.splits import keep_splits
+from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.schemas.captions import SCHEMA, Caption, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version, read_arrow

@@ -19,7 +19,6 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.detectors.batched import CaffePrepare
-from capgrade.pipelines.detectors.bottom_up import detect
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import preprocess
 from capgrade.pipelines.pictures.decode import decoded, plan
@@ -27,7 +26,6 @@ from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import as_regions, regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from capgrade.schemas.pictures import read_image
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import DATA
@@ -97,7 +95,7 @@ def test_rows_are_those_of_each_picture_by_itself(images: Path, tmp_path: Path) 
     assert done["left_out"] == [] and done["regions"] == sum(map(len, store)) > 100
     model, rule = tiny_detector.tiny_model(), rule_of(params())
     for picture, found in zip(read_pictures(images), store, strict=True):
-        alone = as_regions(picture.image_id, detect(model, read_image(picture.file), rule))
+        alone = as_regions(picture.image_id, tiny_detector.detect(model, picture.decode()[0], rule))
         assert (found.width, found.height) == (alone.width, alone.height)
         np.testing.assert_allclose(found.boxes, alone.boxes, atol=1e-3)
         np.testing.assert_allclose(found.features, alone.features, rtol=1e-3, atol=1e-4)
@@ -128,7 +126,10 @@ def test_batches_are_of_one_prepared_size_and_of_every_picture(images: Path) -> 
         assert len(each.batch.numbers) <= 3 and not each.problems
         assert [prepared.numbers for prepared in each.prepared] == [each.batch.numbers]
         for number, image in zip(each.batch.numbers, each.prepared[0].images, strict=True):
-            assert torch.equal(image, preprocess(read_image(pictures[number].file), short=64, long=128)[0])
+            assert torch.equal(
+                image,
+                preprocess(pictures[number].decode()[0], short=64, long=128)[0],
+            )
 
 
 def test_headers_that_tell_another_size(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from playwright.sync_api import Browser, Page, sync_playwright
+
+if TYPE_CHECKING:  # which load Gradio
+    from capgrade.explorer.answers import Explorer
+    from capgrade.explorer.reviews import Review
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -50,3 +56,19 @@ def open_file(page: Page, path: Path) -> list[str]:
     heard = listen(page)
     page.goto(path.resolve().as_uri())
     return heard
+
+
+@contextmanager
+def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """The explorer in a thread of this process: yields its address, stops when the block ends."""
+    from capgrade.explorer.server import address, listen, make_app, uvicorn_server
+
+    with listen(host, port) as bound:
+        server = uvicorn_server(make_app(explorer, review, host))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        try:
+            yield address(bound)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)

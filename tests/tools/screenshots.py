@@ -62,10 +62,10 @@ def _section(page: Page, name: str, path: Path) -> Path:
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
     """The explorer's first page, a caption typed and answered."""
     from capgrade.explorer.reviews import Review
-    from capgrade.explorer.server import running
-    from capgrade.explorer.start import Folders, open_explorer
+    from capgrade.explorer.start import ExplorerFolders, open_explorer
+    from tests.tools.browser import running
 
-    explorer = open_explorer(Folders(dataset=dataset))
+    explorer = open_explorer(ExplorerFolders(dataset=dataset))
     with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:
         for view in VIEWS:
             with opened(browser, address, view, "body[data-ready]") as page:

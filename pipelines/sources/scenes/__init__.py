@@ -12,9 +12,17 @@ import pyarrow as pa
 from capgrade.pipelines.sources.scenes.draw import draw, png
 from capgrade.pipelines.sources.scenes.grammar import captions
 from capgrade.pipelines.sources.scenes.kinds import COLOURS, KINDS, SIZES
-from capgrade.pipelines.sources.scenes.meaning import Meaning, Mention, Span
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
-from capgrade.pipelines.sources.scenes.scene import PREDICATES, SPLITS, Relation, Scene, SceneObject
+from capgrade.pipelines.sources.scenes.scene import (
+    PREDICATES,
+    SPLITS,
+    Meaning,
+    Mention,
+    Relation,
+    Scene,
+    SceneObject,
+    Span,
+)
 from capgrade.pipelines.sources.scenes.truth import truth
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.files import with_metadata, write_arrow

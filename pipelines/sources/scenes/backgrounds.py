@@ -102,10 +102,3 @@ _ALL = (
     ),
 )  # fmt: skip
 BACKGROUNDS: dict[str, Background] = {place.name: place for place in _ALL}
-
-# Settings that captions name instead of the place: (nouns, adverbials).
-SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "outdoors": (("an outdoor scene",), ("outdoors", "outside", "in the open air")),
-    "indoors": (("an indoor scene",), ("indoors", "inside", "inside a home")),
-}
-PLACES = (*BACKGROUNDS, *SETTINGS)  # what a caption's place may mean

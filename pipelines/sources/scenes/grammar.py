@@ -8,9 +8,8 @@ import numpy as np
 
 from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
 from capgrade.pipelines.sources.scenes.kinds import HYPERNYMS, KINDS, is_a
-from capgrade.pipelines.sources.scenes.meaning import Meaning, Mention, Span
 from capgrade.pipelines.sources.scenes.sampling import stream
-from capgrade.pipelines.sources.scenes.scene import Relation, Scene, SceneObject
+from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Relation, Scene, SceneObject, Span
 
 PHRASES = {
     "left of": ("to the left of", "on the left of", "left of"),

@@ -27,7 +27,7 @@ Names = tuple[tuple[str, str], ...]  # (singular, plural), the usual word first
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """One kind of object. `height` is a share of the picture's side, `aspect` is width over height."""
 
     name: str
@@ -63,8 +63,8 @@ def _colours(text: str) -> dict[str, float]:
 
 def _k(
     name: str, group: str, family: str, names: str, colours: str, height: float, aspect: float, **more: object
-) -> Kind:
-    return Kind(name, group, family, parse_names(names), _colours(colours), height, aspect, **more)  # type: ignore[arg-type]
+) -> ObjectKind:
+    return ObjectKind(name, group, family, parse_names(names), _colours(colours), height, aspect, **more)  # type: ignore[arg-type]
 
 
 _ALL = (
@@ -165,7 +165,7 @@ _ALL = (
     _k("cloud", "cloud", "sky", "cloud/clouds", "white 6 gray 3 pink 1", 0.14, 1.90, place="air", most=3,
        doing="floating"),
 )  # fmt: skip
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
+KINDS: dict[str, ObjectKind] = {kind.name: kind for kind in _ALL}
 
 # Words for a group or a family that people use instead of the kind.
 HYPERNYMS: dict[str, Names] = {

@@ -1,7 +1,8 @@
-"""A scene: its objects with boxes, what holds between them, and the place."""
+"""A scene: its objects with boxes, what holds between them, the place, and what a caption says of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SPLITS = ("train", "val", "test")
@@ -68,3 +69,85 @@ def covered(a: Box, b: Box) -> float:
     wide, high = overlap(a, b)
     smaller = min((a[2] - a[0]) * (a[3] - a[1]), (b[2] - b[0]) * (b[3] - b[1]))
     return max(wide, 0.0) * max(high, 0.0) / smaller
+
+
+STANDING = ("ground", "water")
+SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width
+STACKED = 0.40  # boxes one behind the other share at least this much of it
+NEAR = 0.10  # of the picture's side: the widest gap of "next to", and the largest difference of the feet
+
+
+def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
+    """Predicates true of (a, b). In a picture of `side` pixels:
+
+    left of, right of: the boxes share <= 25 % of the narrower width, and the centres lie more apart across than
+    up; next to: as much shared, a gap <= 0.1 side, feet within 0.1 side; in front of, behind: both stand, share
+    >= 40 % of the narrower width, and one's feet are nearer; above, below: at least one does not stand, the boxes
+    share no more than 10 % of the lower height and some width, and the centres lie more apart up than across.
+    """
+    wide, high = overlap(a.box, b.box)
+    width = min(a.box[2] - a.box[0], b.box[2] - b.box[0])
+    height = min(a.box[3] - a.box[1], b.box[3] - b.box[1])
+    across = (b.box[0] + b.box[2] - a.box[0] - a.box[2]) / 2
+    down = (b.box[1] + b.box[3] - a.box[1] - a.box[3]) / 2
+    standing = a.place in STANDING and b.place in STANDING
+    found = []
+    if wide <= SIDE * width and abs(across) > abs(down):
+        found.append("left of" if across > 0 else "right of")
+    level = abs(a.box[3] - b.box[3]) <= NEAR * side
+    if wide <= SIDE * width and -wide <= NEAR * side and level:
+        found.append("next to")
+    if standing and wide >= STACKED * width and a.depth != b.depth:
+        found.append("in front of" if a.depth > b.depth else "behind")
+    if not standing and wide > 0 and high <= 0.1 * height and abs(down) > abs(across):
+        found.append("above" if down > 0 else "below")
+    return found
+
+
+def relations(objects: Sequence[SceneObject], held: Sequence[Relation], side: float) -> tuple[Relation, ...]:
+    """`held` (on, holding, riding: true by construction) with what they entail, then the geometric relations of
+    every other ordered pair. "on" entails "under" the other way round, "riding" entails "on"."""
+    found = list(held)
+    for fact in held:
+        if fact.predicate == "riding":
+            found.append(Relation(fact.subject, "on", fact.object))
+        if fact.predicate in ("riding", "on"):
+            found.append(Relation(fact.object, "under", fact.subject))
+    joined = {frozenset((fact.subject, fact.object)) for fact in held}
+    for i, a in enumerate(objects):
+        for j, b in enumerate(objects):
+            if i != j and frozenset((i, j)) not in joined:
+                found += [Relation(i, predicate, j) for predicate in geometric(a, b, side)]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A noun phrase. `concept` is a kind or a hypernym; `count` is 0 unless a number was said; `colour` and `size`
+    are empty unless said. `objects` are the scene's objects it speaks of."""
+
+    concept: str
+    count: int
+    colour: str
+    size: str
+    objects: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Words `start` to `end` (exclusive) of `caption.split()` speak of these objects of the scene."""
+
+    start: int
+    end: int
+    objects: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The facts of one caption. Relations join indices of `mentions`; `background` is empty unless said."""
+
+    caption_id: str
+    mentions: tuple[Mention, ...]
+    relations: tuple[Relation, ...]
+    background: str
+    spans: tuple[Span, ...]

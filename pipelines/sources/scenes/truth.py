@@ -23,8 +23,7 @@ import numpy as np
 
 from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
 from capgrade.pipelines.sources.scenes.kinds import COLOURS, CONCEPTS, KINDS, SIZES, is_a
-from capgrade.pipelines.sources.scenes.meaning import Meaning
-from capgrade.pipelines.sources.scenes.scene import PREDICATES, Relation, Scene
+from capgrade.pipelines.sources.scenes.scene import PREDICATES, Meaning, Relation, Scene
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.threads import in_threads
 

@@ -12,11 +12,9 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.ceiling import human
-from capgrade.pipelines.agreement.coefficients import coefficients, image_draws, intervals
-from capgrade.pipelines.agreement.kendall import Ranked
-from capgrade.pipelines.agreement.ratings import Judgements, Ratings
-from capgrade.pipelines.agreement.read import read_judgements
+from capgrade.pipelines.agreement.coefficients import RankedPairs, coefficients, human, image_draws, intervals
+from capgrade.pipelines.agreement.judgement_files import read_judgements
+from capgrade.pipelines.agreement.judgements import Judgements, Ratings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import DATA, caption_table, make_captions, random_sets, write_captions_folder
@@ -33,7 +31,7 @@ def test_taus_of_weights_are_scipys_of_repeated_rows(seed: int, n: int, levels: 
     rows = np.repeat(np.arange(n), weight)
     if len(rows) < 2 or not np.ptp(x[rows]) or not np.ptp(y[rows]):
         return
-    found = Ranked(x, y).taus(weight.astype(float))
+    found = RankedPairs(x, y).taus(weight.astype(float))
     assert found.b == pytest.approx(stats.kendalltau(x[rows], y[rows], variant="b").statistic)
     assert found.c == pytest.approx(stats.kendalltau(x[rows], y[rows], variant="c").statistic)
 

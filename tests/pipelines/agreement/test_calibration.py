@@ -13,7 +13,7 @@ import pytest
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import Calibration, calibrate, load, save
 from capgrade.pipelines.agreement.curve import Scale, calibration_error, fit
-from capgrade.pipelines.agreement.ratings import Judgements, Ratings
+from capgrade.pipelines.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams

@@ -11,16 +11,20 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from capgrade.explorer.plans import write_plan
-from capgrade.explorer.ratings import Ratings
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.metrics.eccv import human_lists
 from capgrade.pipelines import agree as stage
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.agreement.calibration import scale_of
 from capgrade.pipelines.agreement.curve import Scale
-from capgrade.pipelines.agreement.positives import OTHERS, eccv_judgements
-from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.agreement.read import judged_digest, read_judgements, read_people
-from capgrade.pipelines.agreement.within import Within, read_within
+from capgrade.pipelines.agreement.judgement_files import (
+    OTHERS,
+    eccv_judgements,
+    judged_digest,
+    read_judgements,
+    read_people,
+)
+from capgrade.pipelines.agreement.judgements import Judgements, Within, read_within
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -157,7 +161,7 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     write_plan(folder, plan)
     with pytest.raises(InputError, match="nothing has been rated"):
         read_judgements(folder, captions)
-    ratings = Ratings.open(folder)
+    ratings = ReviewRatings.open(folder)
     clicks = [("ann", 0, 1), ("ann", 0, 4), ("bob", 0, 2), ("ann", 3, 5), ("ann", 8, 3)]
     for clicked in clicks:
         ratings.rate(*clicked)
@@ -191,7 +195,7 @@ def test_a_reviews_scores_are_of_five_whichever_were_given(tmp_path: Path) -> No
         write_plan(folder, Plan(INFORMATION, "corpus", 0, tuple(Item("i0", id) for id in captions.caption_ids[:2])))
         for item, score in enumerate(given):
             for name in ("ann", "bob"):
-                Ratings.open(folder).rate(name, item, score)
+                ReviewRatings.open(folder).rate(name, item, score)
         found = read_judgements(folder, captions)
         assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary
 

@@ -9,9 +9,8 @@ import pytest
 from scipy import stats
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import SHIPPED, load, named
-from capgrade.pipelines.agreement.ratings import Judgements
-from capgrade.pipelines.agreement.transfer import held, meanings
+from capgrade.pipelines.agreement.calibration import SHIPPED, held, load, meanings, named
+from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError

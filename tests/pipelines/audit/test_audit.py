@@ -17,13 +17,21 @@ from playwright.sync_api import Browser
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.curve import Curve, Scale, fit
-from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.candidates import Pairs
+from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
-from capgrade.pipelines.audit.files import FILES, write_duplicates, write_likely, write_suspects
-from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects
+from capgrade.pipelines.audit.lists import (
+    distinct,
+    equal_captions,
+    groups,
+    near_duplicates,
+    suspects,
+    write_duplicates,
+    write_likely,
+    write_suspects,
+)
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.pipelines.report.page import render
@@ -36,6 +44,7 @@ from tests.conftest import call, caption_table, make_captions, random_sets, writ
 from tests.tools.browser import open_file
 
 SHARES = Scale(0.5, 0.0, 1.0)
+LIST_FILES = {"likely.csv", "suspects.csv", "duplicates.csv", "positives.json"}
 CALIBRATED = ["people", "people_shared", "sbert", "scene_graph"]  # by what comes with capgrade
 SETS = [
     *random_sets(30, seed=3, least=3, most=4),
@@ -72,7 +81,7 @@ def test_intervals_cover_the_truth_in_most_seeds() -> None:
         kept = random.random(values.shape) < 0.5
         image, caption = np.nonzero(kept)
         counts = PairCounts(curve, 60, np.arange(80) * 3 // 4)
-        counts.add(Pairs(image, caption, values[kept], np.full(len(image), 2.0)))
+        counts.add(ValuedPairs(image, caption, values[kept], np.full(len(image), 2.0)))
         found = mean_of(counts, seed)
         inside += found.low <= truth.sum() / 60 <= found.high
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
@@ -92,7 +101,7 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
     curve, found = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.2, 0.3), np.empty(200)
     for k in range(200):
         kept, read = random.random(270) < 1 / share, PairCounts(curve, 10, owner)
-        read.add(Pairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share))))
+        read.add(ValuedPairs(image[kept], caption[kept], p[kept], np.full(kept.sum(), float(share))))
         found[k] = read.left_open() ** 2
     assert found.mean() == pytest.approx(counts.var() + sums.var(), rel=0.1)
 
@@ -113,7 +122,7 @@ def test_intervals_cover_where_some_images_captions_fit_more() -> None:
         image, caption = np.nonzero(other)
         people = Judgements(image, caption, yes[other].astype(float))
         counts = PairCounts(fit(seen[other], people, owner[caption], SHARES), 40, owner)
-        counts.add(Pairs(image, caption, values[other], np.ones(len(image))))
+        counts.add(ValuedPairs(image, caption, values[other], np.ones(len(image))))
         found = mean_of(counts, seed)
         inside += found.low <= truth[other].sum() / 40 <= found.high
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
@@ -129,7 +138,7 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     image, values = random.choice([0, 1, 2, 4], 500), np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
     weight, counts = random.random(500) * 5, Counts(curve, 5)
     for part in (slice(300), slice(300, 300), slice(300, None)):
-        counts.add(Pairs(image[part], image[part], values[part].astype(np.float32), weight[part]))
+        counts.add(ValuedPairs(image[part], image[part], values[part].astype(np.float32), weight[part]))
     each, drawn = counts.accepted()
     for i in range(5):
         mine = [
@@ -234,7 +243,7 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
 def test_duplicates_and_suspects() -> None:
     captions = make_captions([["a", "b"], ["c", "d"], ["e"]])
     image, caption = np.array([0, 0, 1, 1, 0, 2]), np.array([2, 3, 0, 1, 4, 0])
-    pairs = Pairs(image, caption, np.ones(6), np.ones(6))
+    pairs = ValuedPairs(image, caption, np.ones(6), np.ones(6))
     assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
     value = np.linspace(0, 1, 400)
     people = Judgements(np.arange(400) % 20, np.arange(400), value)
@@ -259,7 +268,7 @@ def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     own = np.full(6, -0.5, np.float32)
     write_suspects(tmp_path / "s.csv", np.arange(6), own, curve, captions)
     every = np.arange(6)
-    write_likely(tmp_path / "l.csv", Pairs(every, every, own, np.ones(6)), curve, captions)
+    write_likely(tmp_path / "l.csv", ValuedPairs(every, every, own, np.ones(6)), curve, captions)
     shown = [*(f"'{text}" for text in texts[:4]), *texts[4:]]
     for name, column in (("d", "captions"), ("s", "caption"), ("l", "caption")):
         rows = list(csv.DictReader((tmp_path / f"{name}.csv").open(newline="")))
@@ -274,7 +283,7 @@ def test_an_image_with_equal_captions_stands_once() -> None:
         [["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]]
     )
     image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
-    pairs = Pairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
+    pairs = ValuedPairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
     assert distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
     assert equal_captions(captions) == [[0, 2, 4, 5], [1, 6]]
     assert groups([(0, 3), (1, 4), (3, 5)], 7) == [[0, 3, 5], [1, 4]] and groups([], 4) == []
@@ -329,12 +338,12 @@ def test_its_lists_are_a_finished_folder_or_none(world: Path, tmp_path: Path, mo
     found = audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)
     manifest = read_manifest(tmp_path / "a-lists", "audit")
     assert (
-        set(manifest["files"]) == set(FILES) == {path.name for path in (tmp_path / "a-lists").glob("*.*")} - {MANIFEST}
+        set(manifest["files"]) == LIST_FILES == {path.name for path in (tmp_path / "a-lists").glob("*.*")} - {MANIFEST}
     )
     assert manifest["found"] == json.loads(json.dumps(found)) and manifest["files"]["likely.csv"]["rows"] > 0
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
     audit(world / "captions", tmp_path / "a.html", shards=world / "shards", **given)
-    assert set(read_manifest(tmp_path / "a-lists", "audit")["files"]) == set(FILES) - {"suspects.csv"}
+    assert set(read_manifest(tmp_path / "a-lists", "audit")["files"]) == LIST_FILES - {"suspects.csv"}
     assert not (tmp_path / "a-lists" / "suspects.csv").exists()
     with FileLock(tmp_path / "a-lists" / ".lock"), pytest.raises(InputError, match="another run|is writing"):
         audit(world / "captions", tmp_path / "a.html", relevance=world / "relevance", **given)

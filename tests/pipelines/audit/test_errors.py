@@ -11,10 +11,10 @@ import pytest
 
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.curve import Curve, Scale, fit
-from capgrade.pipelines.agreement.ratings import Judgements
+from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.candidates import Pairs
-from capgrade.pipelines.audit.errors import WAYS, Errors, Ranked
+from capgrade.pipelines.audit.candidates import ValuedPairs
+from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions
@@ -27,19 +27,19 @@ SHARES = Scale(0.5, 0.0, 1.0)
 LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)  # p is the value
 
 
-def all_pairs(values: np.ndarray, captions: Captions) -> Pairs:
+def all_pairs(values: np.ndarray, captions: Captions) -> ValuedPairs:
     image, caption = np.nonzero(captions.owner[None] != np.arange(captions.n_images)[:, None])
-    return Pairs(image, caption, values[image, caption].astype(np.float32), np.ones(len(image)))
+    return ValuedPairs(image, caption, values[image, caption].astype(np.float32), np.ones(len(image)))
 
 
 def errors_of(
-    similarity: np.ndarray, kept: np.ndarray, captions: Captions, curve: Curve, pairs: Pairs
+    similarity: np.ndarray, kept: np.ndarray, captions: Captions, curve: Curve, pairs: ValuedPairs
 ) -> dict[str, Errors]:
-    ranked = Ranked(similarity, kept, captions)
+    ranked = RankedModel(similarity, kept, captions)
     found = {way: Errors(ranked, way, curve) for way in WAYS}
     for one in found.values():
         for part in np.array_split(np.arange(len(pairs.image)), 3):
-            one.add(Pairs(*(column[part] for column in pairs)))
+            one.add(ValuedPairs(*(column[part] for column in pairs)))
     return found
 
 
@@ -94,7 +94,7 @@ def test_weights_do_not_make_more_of_the_errors_accepted_than_there_are() -> Non
     """A pair that stands for three others, which this model does not rank first."""
     captions = make_captions([["a"], ["b"], ["c"]])
     similarity = np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1]], np.float32)
-    pairs = Pairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
+    pairs = ValuedPairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
     told = errors_of(similarity, np.arange(3), captions, LINE, pairs)["i2t"].told(False)
     assert told["errors"] == 1 and told["likely"] == {"share": 1, "recall": 1} and told["at_least"] is None
 

@@ -8,24 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.pipelines.detectors.airsplay import AirsplayRule
-from capgrade.pipelines.detectors.output import Regions
-from capgrade.pipelines.detectors.selection import SELECTIONS, select_regions
+from capgrade.pipelines.detectors.selection import AirsplayRule, DescribedProposals, select_regions
+from tests.tiny_detector import SELECTIONS
 
 WIDTH, HEIGHT, SCALE = 333, 250, 600 / 250  # 799.2 x 600 is shown as 799 x 600
 
 
-def make_regions(n: int, spread: float, seed: int = 0) -> Regions:
+def make_regions(n: int, spread: float, seed: int = 0) -> DescribedProposals:
     """Proposals in network pixels: one heap where `spread` is small; background is often the likeliest."""
     g = torch.Generator().manual_seed(seed)
     corner = torch.rand(n, 2, generator=g) * spread
     boxes = torch.cat([corner, corner + 100 + torch.rand(n, 2, generator=g) * 300], dim=1)
     classes = (2 * torch.randn(n, 7, generator=g)).softmax(dim=1)
     deltas = torch.randn(n, 28, generator=g) * 0.2
-    return Regions(boxes, torch.rand(n, generator=g), torch.rand(n, 8, generator=g), classes, deltas, None)
+    return DescribedProposals(boxes, torch.rand(n, 8, generator=g), classes, deltas, None)
 
 
-def slow_airsplay(regions: Regions) -> tuple[list[int], list[list[float]], float]:
+def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[float]], float]:
     """Rows, boxes and the threshold that was reached: loops over what doit() does."""
     boxes, scores = [], []
     net = [math.floor(WIDTH * SCALE + 0.5), math.floor(HEIGHT * SCALE + 0.5)]

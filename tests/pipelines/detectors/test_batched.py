@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.pipelines.detectors.airsplay import AirsplayRule
-from capgrade.pipelines.detectors.base import Detector
 from capgrade.pipelines.detectors.batched import BottomUpDetector
-from capgrade.pipelines.detectors.bottom_up import detect
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
-from capgrade.pipelines.detectors.selection import Rule, SelectionRule
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from tests.tiny_detector import TINY, tiny_model
+from tests.tiny_detector import TINY, detect, tiny_model
 
 RULE = SelectionRule(5, 8)
 
@@ -77,7 +74,7 @@ def test_scores_and_boxes_are_computed_in_float32_under_bfloat16() -> None:
 
 
 @pytest.mark.parametrize(("rule", "regressed"), [(RULE, False), (AirsplayRule(6), True)])
-def test_boxes_are_regressed_for_a_rule_that_takes_them(rule: Rule, regressed: bool) -> None:
+def test_boxes_are_regressed_for_a_rule_that_takes_them(rule: RegionRule, regressed: bool) -> None:
     detector, calls = BottomUpDetector(tiny_model(), rule), []
     detector.model.head.bbox_pred.register_forward_hook(lambda *_: calls.append(1))
     assert len(run(detector, pictures())) == 3

@@ -9,8 +9,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.checkpoint import save_bottom_up
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.weights import convert, load_bottom_up, save_bottom_up
+from capgrade.pipelines.detectors.weights import convert, load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.pipelines.detectors.configs import CONFIGS
-from capgrade.pipelines.detectors.conventions import CONVENTIONS
+from capgrade.pipelines.detectors.bottom_up import CONFIGS, BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.ops import nms
 from capgrade.pipelines.detectors.resnet import ConvNorm, Stem
 from capgrade.pipelines.detectors.rpn import (
+    CONVENTIONS,
     ProposalRule,
     clip_boxes,
     decode_boxes,

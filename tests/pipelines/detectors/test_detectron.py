@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.pipelines.detectors import detectron_zoo
+from capgrade.pipelines.detectors import detectron
 from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
 from capgrade.pipelines.detectors.rpn import decode_boxes
-from capgrade.pipelines.detectors.selection import SELECTIONS
 from capgrade.schemas.errors import InputError
+from tests.tiny_detector import SELECTIONS
 
 TINY = {
     "MODEL.RESNETS.RES2_OUT_CHANNELS": 16,
@@ -92,7 +92,7 @@ class _Predictor:
 
 def there() -> None:
     try:
-        detectron_zoo.need_detectron2()
+        detectron.need_detectron2()
     except InputError as absent:
         pytest.skip(absent.problem)
 
@@ -148,14 +148,14 @@ def hostile_config(folder: Path, where: str) -> str:
 def test_no_code_of_weights_is_run(tmp_path: Path) -> None:
     for path in hostile_weights(tmp_path):
         with pytest.raises(InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"):
-            detectron_zoo.read_weights(path)
+            detectron.read_weights(path)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("where", HOSTILE)
 def test_no_code_of_a_config_is_run(where: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a detectron2 config .*could not determine a constructor"):
-        detectron_zoo.config_files(Path(hostile_config(tmp_path, where)))
+        detectron.config_files(Path(hostile_config(tmp_path, where)))
     assert not (tmp_path / "ran").exists()
 
 
@@ -172,7 +172,7 @@ def test_bases_are_files_on_the_disk(base: str, says: str, tmp_path: Path) -> No
     (tmp_path / "a.yaml").write_text("VERSION: 2\n")
     (tmp_path / "top.yaml").write_text(f"_BASE_: {base}\n")
     with pytest.raises(InputError, match=says):
-        detectron_zoo.config_files(tmp_path / "top.yaml")
+        detectron.config_files(tmp_path / "top.yaml")
 
 
 def test_weights_of_the_zoo_are_read(tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_weights_of_the_zoo_are_read(tmp_path: Path) -> None:
     (tmp_path / "zoo.pkl").write_bytes(pickle.dumps({"model": {"a": array}, "__author__": "Detectron2 Model Zoo"}))
     (tmp_path / "caffe2.pkl").write_bytes(pickle.dumps({"blobs": {"a_w": array, "a_w_momentum": array}}, protocol=2))
     torch.save({"a": torch.from_numpy(array)}, tmp_path / "state.pth")
-    zoo, caffe2, state = (detectron_zoo.read_weights(tmp_path / n) for n in ("zoo.pkl", "caffe2.pkl", "state.pth"))
+    zoo, caffe2, state = (detectron.read_weights(tmp_path / n) for n in ("zoo.pkl", "caffe2.pkl", "state.pth"))
     for found, name in ((zoo, "a"), (caffe2, "a_w"), (state, "a")):
         assert list(found["model"]) == [name]
         np.testing.assert_array_equal(np.asarray(found["model"][name]), array)
     assert caffe2["matching_heuristics"] and not zoo.get("matching_heuristics")
     (tmp_path / "text.pkl").write_bytes(pickle.dumps({"model": {"a": "text"}}))
     with pytest.raises(InputError, match="a is no array but str"):
-        detectron_zoo.read_weights(tmp_path / "text.pkl")
+        detectron.read_weights(tmp_path / "text.pkl")
 
 
 def picture(height: int = 90, width: int = 120) -> np.ndarray:

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.pipelines.detectors import library, ops, pooling
+from capgrade.pipelines.detectors import ops, pooling
 
 SIZE, SCALE = 7, 1 / 16
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    library.torchvision_ops.cache_clear()
+    ops.torchvision_ops.cache_clear()
     yield
-    library.torchvision_ops.cache_clear()
+    ops.torchvision_ops.cache_clear()
 
 
 def boxes_of(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,7 +55,7 @@ def stand_in(calls: list[str]) -> Any:
 def test_used_where_rules_and_types_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     module = stand_in(calls)
-    monkeypatch.setattr(library, "torchvision_ops", lambda device="cpu": module)
+    monkeypatch.setattr(ops, "torchvision_ops", lambda device="cpu": module)
     boxes, scores = boxes_of(30)
     plain: dict[str, Any] = {"one_pixel": False, "at_threshold": False}
     found = ops.nms(boxes, scores, 0.5, **plain)
@@ -68,7 +68,7 @@ def test_used_where_rules_and_types_agree(monkeypatch: pytest.MonkeyPatch) -> No
     features, rois = rois_of(6)
     pooling.roi_pool(features, rois, SIZE, SCALE)
     assert calls == ["nms"]  # ours on a CPU
-    monkeypatch.setattr(library, "OURS_ON_CPU", set())
+    monkeypatch.setattr(ops, "OURS_ON_CPU", set())
     for op in (pooling.roi_pool, pooling.roi_align):
         assert (op(features, rois, SIZE, SCALE) == 3).all()
         assert (op(features.bfloat16(), rois, SIZE, SCALE) != 3).any()
@@ -83,23 +83,20 @@ def test_what_does_not_import_is_absent(monkeypatch: pytest.MonkeyPatch, error: 
         raise error(name)
 
     monkeypatch.setattr(importlib, "import_module", fails)
-    assert library.torchvision_ops() is None
-    assert library.in_use() == {"nms": "ours", "roi_pool": "ours", "roi_align": "ours"}
+    assert ops.torchvision_ops() is None
 
 
 def test_kernels_that_do_not_run_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace())
-    assert library.torchvision_ops() is None
+    assert ops.torchvision_ops() is None
 
 
 def test_who_computes_what(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = SimpleNamespace(__version__="0.99", nms=lambda *_: None)
+    module = SimpleNamespace(nms=lambda *_: None, roi_pool=max, roi_align=sum)
     monkeypatch.setattr(importlib, "import_module", lambda name: module)
-    assert library.in_use("cpu") == {"nms": "torchvision 0.99", "roi_pool": "ours", "roi_align": "torchvision 0.99"}
-    real = torch.zeros
-    monkeypatch.setattr(torch, "zeros", lambda *size, device="cpu": real(*size))  # as if there were a GPU
-    assert set(library.in_use("cuda:0").values()) == {"torchvision 0.99"}
-    assert set(library.in_use("mps").values()) == {"ours"}
+    x = torch.zeros(1)
+    assert [ops.theirs(name, x) for name in ("nms", "roi_pool", "roi_align")] == [module.nms, None, sum]
+    assert ops.theirs("nms", x.double()) is None and ops.theirs("nms", x.to("meta")) is None
 
 
 def test_kernels_are_tried_on_the_device_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,20 +109,19 @@ def test_kernels_are_tried_on_the_device_that_asks(monkeypatch: pytest.MonkeyPat
         if boxes.device.type != "cpu":
             raise NotImplementedError("Could not run 'torchvision::nms' with arguments from the 'CUDA' backend")
 
-    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(__version__="0.99", nms=nms))
-    assert library.in_use("cpu")["nms"] == "torchvision 0.99"
-    assert set(library.in_use("cuda").values()) == {"ours"}
+    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(nms=nms))
+    assert ops.torchvision_ops("cpu") is not None and ops.torchvision_ops("cuda") is None
 
 
 def both(monkeypatch: pytest.MonkeyPatch, op: Any, *arguments: Any, **named: Any) -> list[torch.Tensor]:
     """An operator's result with the installed torchvision, and without."""
-    module = library.torchvision_ops()
+    module = ops.torchvision_ops()
     if module is None:
         pytest.skip("torchvision does not import here")
-    monkeypatch.setattr(library, "OURS_ON_CPU", set())
+    monkeypatch.setattr(ops, "OURS_ON_CPU", set())
     results = []
     for there in (module, None):
-        monkeypatch.setattr(library, "torchvision_ops", lambda device="cpu", there=there: there)
+        monkeypatch.setattr(ops, "torchvision_ops", lambda device="cpu", there=there: there)
         results.append(op(*arguments, **named))
     return results
 

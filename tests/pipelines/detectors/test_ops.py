@@ -86,25 +86,6 @@ def test_groups_do_not_touch_each_other(case: tuple[np.ndarray, np.ndarray]) -> 
     assert ops.nms(boxes, scores, 0.5, groups=groups).tolist() == expected
 
 
-def test_limit_is_a_prefix() -> None:
-    g = torch.Generator().manual_seed(0)
-    corner = torch.rand(3000, 2, generator=g) * 300
-    boxes = torch.cat([corner, corner + torch.rand(3000, 2, generator=g) * 80], dim=1)
-    scores = torch.rand(3000, generator=g)
-    whole = ops.nms(boxes, scores, 0.7)
-    assert len(whole) > 300
-    assert ops.nms(boxes, scores, 0.7, limit=300).tolist() == whole[:300].tolist()
-
-
-def test_at_threshold_and_one_pixel_matter() -> None:
-    # 10 x 10 pixels and its left half: IoU is 0.5 with +1 widths, 4/9 without.
-    boxes = torch.tensor([[0.0, 0, 9, 9], [0, 0, 4, 9]])
-    scores = torch.tensor([0.9, 0.8])
-    assert len(ops.nms(boxes, scores, 0.5)) == 1
-    assert len(ops.nms(boxes, scores, 0.5, at_threshold=False)) == 2
-    assert len(ops.nms(boxes, scores, 0.5, one_pixel=False)) == 2
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.integers(1, 40), st.integers(2, 9))
 def test_a_batch_is_suppressed_as_its_pictures(

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.detectors.ops import nms
-from capgrade.pipelines.detectors.output import Regions
-from capgrade.pipelines.detectors.selection import SELECTIONS, SelectionRule, select, select_regions, surviving_score
+from capgrade.pipelines.detectors.selection import (
+    DescribedProposals,
+    SelectionRule,
+    select,
+    select_regions,
+    surviving_score,
+)
+from tests.tiny_detector import SELECTIONS
 
 RULES = {name: rule for name, rule in SELECTIONS.items() if isinstance(rule, SelectionRule)}
 
@@ -65,18 +71,13 @@ def test_branches(name: str, passing: int, kept: int, is_sorted: bool) -> None:
     assert rows == (falling if is_sorted else sorted(rows)) and falling != sorted(rows)
 
 
-def test_confidence_is_inclusive() -> None:
-    rule = SelectionRule(0, 5)
-    assert rows_of(np.array([0.2, np.nextafter(np.float32(0.2), np.float32(0)), 0.3], np.float32), rule) == [0, 2]
-
-
-def make_regions(n: int, seed: int = 0, n_classes: int = 6, n_attributes: int = 4) -> Regions:
+def make_regions(n: int, seed: int = 0, n_classes: int = 6, n_attributes: int = 4) -> DescribedProposals:
     g = torch.Generator().manual_seed(seed)
     corner = torch.rand(n, 2, generator=g) * 60
     boxes = torch.cat([corner, corner + torch.rand(n, 2, generator=g) * 60], dim=1)
     classes, attributes = ((4 * torch.randn(n, k + 1, generator=g)).softmax(dim=1) for k in (n_classes, n_attributes))
     features = torch.rand(n, 8, generator=g)
-    return Regions(boxes, torch.rand(n, generator=g), features, classes, torch.zeros(n, 4 * n_classes + 4), attributes)
+    return DescribedProposals(boxes, features, classes, torch.zeros(n, 4 * n_classes + 4), attributes)
 
 
 def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> list[float]:

@@ -9,8 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.checkpoint import shapes_of
-from capgrade.pipelines.detectors.layouts import CELL_ANCHORS, LAYOUTS
-from capgrade.pipelines.detectors.weights import convert, load_bottom_up
+from capgrade.pipelines.detectors.weights import CELL_ANCHORS, LAYOUTS, convert, load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from tests.published_weights import ATTRIBUTES, CLASSES, Network, Writer, as_arrays, caffe_anchors, detectron_anchors

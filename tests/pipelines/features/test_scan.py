@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.features import READERS, WRITERS
-from capgrade.pipelines.features.h5 import read_h5
-from capgrade.pipelines.features.scan import read_scan, write_scan
+from capgrade.pipelines.features.scan import read_h5, read_scan, write_scan
 from capgrade.pipelines.sources import SOURCES
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams

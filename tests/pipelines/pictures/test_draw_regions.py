@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from capgrade.pipelines.pictures.draw_regions import Names, _free_place, _touch, draw_regions, label, most_confident
+from capgrade.pipelines.pictures.draw_regions import (
+    RegionNames,
+    _free_place,
+    _touch,
+    draw_regions,
+    label,
+    most_confident,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions, write_regions
 from tests.pipelines.features.made import made
@@ -45,9 +52,9 @@ def test_labels() -> None:
         made("a", n=1), classes=np.array([1], np.int32), attributes=np.array([0], np.int32),
         confidences=np.array([0.876], np.float32),
     )  # fmt: skip
-    names = Names(["cat", "dog"], ["red"])
+    names = RegionNames(["cat", "dog"], ["red"])
     assert label(found, 0, names) == "red dog 0.88"
-    assert label(found, 0, Names(None, None)) == "attribute 0 class 1 0.88"
+    assert label(found, 0, RegionNames(None, None)) == "attribute 0 class 1 0.88"
     assert label(replace(found, attributes=None, confidences=None), 0, names) == "dog"
     assert label(replace(found, classes=None), 0, names) == ""
 

@@ -23,21 +23,19 @@ from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.pipelines.report.agreement import agreement, bins
-from capgrade.pipelines.report.charts import by_run
-from capgrade.pipelines.report.curves import curves
+from capgrade.pipelines.report.charts import MEAN, by_run
 from capgrade.pipelines.report.data import columns, open_data
 from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.examples import examples
 from capgrade.pipelines.report.findings import findings
-from capgrade.pipelines.report.glossary import glossary
+from capgrade.pipelines.report.metric_names import glossary
 from capgrade.pipelines.report.mined import mined
 from capgrade.pipelines.report.own_above import own_and_other
-from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, Part, Table
+from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, PageTable, Part
 from capgrade.pipelines.report.regions import regions
-from capgrade.pipelines.report.runs import runs
-from capgrade.pipelines.report.theme import MEAN
-from capgrade.pipelines.report.thumbnails import Thumbnails
+from capgrade.pipelines.report.runs import curves, runs
+from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.pipelines.report.training import means, training
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
@@ -232,7 +230,7 @@ def _chart(parts: Sequence[Part], name: str) -> list[dict]:
 def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: Path) -> None:
     """Against a plain loop over the store."""
     store = list(RegionStore(data / "regions"))
-    parts = regions(open_data(data), Thumbnails(data / "captions")).parts
+    parts = regions(open_data(data), PageThumbnails(data / "captions")).parts
     for row in _chart(parts, "regions-count"):
         assert row["images"] == sum(len(one) == row["regions"] for one in store)
     least = min(_chart(parts, "regions-class"), key=lambda row: row["images"])
@@ -287,7 +285,7 @@ def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(dat
 def test_own_pairs_are_exact_and_left_out(data: Path) -> None:
     """Medians of the values themselves; an own pair without its caption among the references is no constant."""
     opened = open_data(data)
-    table = next(part for part in distributions(opened).parts if isinstance(part, Table))
+    table = next(part for part in distributions(opened).parts if isinstance(part, PageTable))
     cells = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
     captions = opened.captions
     own = opened.relevance["rouge_l"].matrix()[captions.owner, np.arange(captions.n_captions)]
@@ -359,7 +357,7 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
         (folder / "runs" / run / "config.json").write_text(json.dumps({"inputs": {"captions": sha}}))
         (folder / "runs" / run / "epochs.csv").write_text("epoch,loss,rsum\n1,1.0,100\n")
         (folder / "runs" / run / "steps.csv").write_text("step,loss\n1,1.0\n")
-    opened, thumbnails = open_data(folder), Thumbnails(folder / "captions")
+    opened, thumbnails = open_data(folder), PageThumbnails(folder / "captions")
     assert opened.runs == ["<b>second", "first"]
     for section in (runs(opened), curves(opened)):
         assert "stranger, val: evaluated on other captions or another split" in _words(section.parts)
@@ -414,7 +412,7 @@ def test_names_of_tensors_are_read_without_the_tensors(data: Path, tmp_path: Pat
             return self.file.get_tensor(name)
 
     monkeypatch.setattr(sys.modules[embedding_map.__module__], "safe_open", Watched)
-    parts = embedding_map(open_data(tmp_path / "data"), Thumbnails(data / "captions")).parts
+    parts = embedding_map(open_data(tmp_path / "data"), PageThumbnails(data / "captions")).parts
     assert [part.text for part in parts if isinstance(part, Note)] == [
         "No map of first: it compares sets of vectors, not one for an item."
     ]

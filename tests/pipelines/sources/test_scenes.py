@@ -15,8 +15,7 @@ from capgrade.pipelines.sources import scenes
 from capgrade.pipelines.sources.scenes import World, draw, generate, truth, vocabulary, write
 from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
 from capgrade.pipelines.sources.scenes.kinds import HYPERNYMS, KINDS, is_a
-from capgrade.pipelines.sources.scenes.meaning import Meaning, Mention
-from capgrade.pipelines.sources.scenes.scene import Scene, SceneObject
+from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import ScenesParams
 from capgrade.schemas.relevance import read_relevance

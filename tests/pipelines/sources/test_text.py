@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.pipelines.sources.text import read_json, read_lines, source_path
+from capgrade.pipelines.sources.fields import read_json, read_lines, source_path
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 

@@ -1,0 +1,158 @@
+"""People's judgements: of pairs of an image and a caption, and within one modality.
+
+Within one modality are Crisscrossed Captions STS (caption and caption) and SIS (image and image).
+
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.judges import CHOSEN, SHARES
+from capgrade.schemas.lines import number, read_lines, whole_rows
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Every single rating: value float64 [ratings], those of pair k at ptr[k]:ptr[k + 1]; ptr int64 [pairs + 1]."""
+
+    ptr: np.ndarray
+    value: np.ndarray
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[float]]) -> Ratings:
+        """From the ratings of each pair, one or more."""
+        ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return Ratings(ptr, np.array([value for row in rows for value in row], np.float64))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 [pairs]"""
+        return np.diff(self.ptr)
+
+    @property
+    def means(self) -> np.ndarray:
+        """float64 [pairs]"""
+        return np.asarray(np.add.reduceat(self.value, self.ptr[:-1]) / self.counts)
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]. Where a
+    pair has several ratings, `score` is their mean and `ratings` has each. `uncalibrated` says why these cannot tell
+    what a value means to people, where they cannot. `scale`: the lowest and the highest score that could be given, None
+    where the file does not say. `sampling`: RANDOM where any pair was as likely to be judged, else CHOSEN."""
+
+    image: np.ndarray
+    caption: np.ndarray
+    score: np.ndarray
+    ratings: Ratings | None = None
+    uncalibrated: str | None = None
+    scale: tuple[float, float] | None = None
+    sampling: str = CHOSEN
+
+    @property
+    def binary(self) -> bool:
+        """Whether people said yes or no: every rating is 0 or 1, both were given, and no other could be."""
+        given = self.score if self.ratings is None else self.ratings.value
+        return self.scale in (None, SHARES) and set(np.unique(given)) == {0.0, 1.0}
+
+
+CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
+IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
+CAPTIONS, IMAGES = "captions", "images"
+COLUMNS = {CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}
+_SCORE = "agg_score"
+
+
+@dataclass(frozen=True)
+class Within(Judgements):
+    """Pairs of captions or of images: first and second int64 [n], their numbers. `image` is the first one's image,
+    `caption` the second caption, or the second image's first one."""
+
+    of: str = CAPTIONS
+    first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    second: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def values(self, fitted: Any, captions: Captions) -> np.ndarray:
+        """A fitted measure m on these pairs, float32 [n], both ways: (m(a, b) + m(b, a)) / 2.
+
+        Of captions, m(a, b) is the measure of caption b with caption a as its only reference. Of images, it is the mean
+        of the measure over b's captions, each with a's reference set. InputError for an imported matrix.
+        """
+        if not hasattr(fitted, "ref_ptr"):
+            remedy = "name other --measures"
+            raise InputError("an imported matrix has no values between captions or between images", remedy=remedy)
+        way = _caption_values if self.of == CAPTIONS else _image_values
+        one, other = (way(fitted, captions, *pair) for pair in ((self.first, self.second), (self.second, self.first)))
+        return np.asarray((one + other) / 2)
+
+
+def _caption_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    rows = np.arange(captions.n_captions)
+    return fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked)
+
+
+def _image_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    sizes = np.diff(captions.ref_ptr)[asked]
+    starts = np.cumsum(sizes) - sizes
+    within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
+    caption = captions.refs[np.repeat(captions.ref_ptr[asked], sizes) + within]
+    values = fitted.pairs(np.repeat(given, sizes), caption)
+    return np.asarray(np.add.reduceat(values, starts) / sizes)
+
+
+def columns_within(names: set[str]) -> str | None:
+    """Of what pairs a table with these columns is: captions, images, or None."""
+    return next((of for of, pair in COLUMNS.items() if {*pair, _SCORE} <= names), None)
+
+
+def read_within(path: Path, captions: Captions) -> Within | None:
+    """Crisscrossed Captions STS (csv of `caption1`, `caption2`, `agg_score`) or SIS (`image1`, `image2`, `agg_score`);
+    None for another file. InputError for ids that are not of these captions, a score that is not a finite number, and
+    an item with itself."""
+    if not path.is_file() or path.suffix == ".arrow":
+        return None
+    try:
+        reader = csv.DictReader(line for _, line in read_lines(path, keep_ends=True))
+        of = columns_within(set(reader.fieldnames or []))
+        if of is None:
+            return None
+        known = captions.caption_ids if of == CAPTIONS else captions.image_ids
+        rows = list(_rows(reader, of, {key: k for k, key in enumerate(known)}, path))
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path) from error
+    if not rows:
+        raise InputError("no judgements, a header alone", file=path, remedy="check that it was written to its end")
+    first, second = (np.array([row[k] for row in rows], np.int64) for k in (0, 1))
+    score = np.array([row[2] for row in rows])
+    image = captions.owner[first] if of == CAPTIONS else first
+    caption = second if of == CAPTIONS else captions.refs[captions.ref_ptr[second]]
+    why = f"they are of pairs of {of}"
+    return Within(image, caption, score, uncalibrated=why, of=of, first=first, second=second)
+
+
+def _rows(reader: csv.DictReader[str], of: str, at: Mapping[str, int], path: Path) -> Iterator[tuple[int, int, float]]:
+    pattern = CAPTION if of == CAPTIONS else IMAGE
+    for line, row in whole_rows(reader, path):
+        found = []
+        for name in COLUMNS[of]:
+            id = pattern.match(row[name])
+            if id is None:
+                raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
+            if id[1] not in at:
+                what = f"{of[:-1]} '{id[1]}' is not among the captions"
+                raise InputError(what, file=path, row=line, remedy="use COCO's ids, and the split that was judged")
+            found.append(at[id[1]])
+        if found[0] == found[1]:
+            raise InputError(f"{row[COLUMNS[of][0]]} with itself", file=path, row=line, remedy="remove the row")
+        yield found[0], found[1], number(row[_SCORE], path, line)

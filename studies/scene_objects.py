@@ -1,0 +1,180 @@
+"""How well a detector finds what is drawn in scenes: average precision of its boxes, accuracy of its attributes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.ops import iou, nms
+from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
+from capgrade.pipelines.detectors.selection import DescribedProposals
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, read_arrow
+from capgrade.schemas.pictures import decode_image
+
+SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # what counts as a detection, as detectron2 has it
+DELTAS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Truth:
+    """The objects of one picture, boxes in network pixels."""
+
+    boxes: Tensor  # float32 (G, 4)
+    classes: Tensor  # int64 (G,), 1 .. n_classes
+    attributes: Tensor  # int64 (G,), 1 .. n_attributes; -1 where unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Annotated:
+    """Pictures of one split with their objects; `classes` and `attributes` name the numbers, from 1."""
+
+    png: Sequence[pa.Scalar]
+    boxes: list[np.ndarray]  # float32 (G, 4) each, in pixels of the picture
+    kinds: list[np.ndarray]  # int64 (G,)
+    colours: list[np.ndarray]
+    classes: list[str]
+    attributes: list[str]
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def picture(self, k: int) -> np.ndarray:
+        """uint8 (H, W, 3), RGB."""
+        return decode_image(self.png[k].as_py(), "images.arrow", k)
+
+    def truth(self, k: int, scale: float) -> Truth:
+        """The objects of a picture that is shown at `scale`."""
+        arrays = self.boxes[k] * np.float32(scale), self.kinds[k], self.colours[k]
+        return Truth(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+
+
+def read_annotated(folder: Path, split: str) -> Annotated:
+    """The scenes of a split: kinds are classes, colours attributes. InputError for other captions folders."""
+    paths = folder / "images.arrow", folder / "scenes.arrow"
+    for path in paths:
+        if not path.is_file():
+            remedy = "give a folder of capgrade captions --source scenes"
+            raise InputError("no pictures with known objects here", file=path, remedy=remedy)
+    images, scenes = (table.filter(pc.field("split") == split) for table in map(read_arrow, paths))
+    if not len(images) or images["image_id"] != scenes["image_id"]:
+        raise InputError(f"no scenes of split '{split}'", file=folder, remedy="make them with capgrade captions")
+    names = metadata_of(scenes.schema)["vocabulary"]
+    classes, attributes = names["kinds"], names["colours"]
+    rows = [row["objects"] for row in scenes.select(["objects"]).to_pylist()]
+    return Annotated(
+        images["png"].combine_chunks(),
+        [np.array([[o["x0"], o["y0"], o["x1"] - 1, o["y1"] - 1] for o in row], np.float32) for row in rows],
+        [np.array([classes.index(o["kind"]) + 1 for o in row]) for row in rows],
+        [np.array([attributes.index(o["colour"]) + 1 for o in row]) for row in rows],
+        classes,
+        attributes,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """AP as COCO defines it, 0..1; recall of 100 proposals at IoU 0.5; attribute accuracy on the true boxes,
+    given the true class and given the predicted one; and class accuracy there."""
+
+    pictures: int
+    objects: int
+    ap: float  # mean over IoU 0.5:0.95
+    ap50: float
+    ap75: float
+    proposal_recall: float
+    class_accuracy: float
+    attribute_accuracy: float
+    attribute_accuracy_true_class: float
+
+
+@torch.inference_mode()
+def measure(model: BottomUp, data: Annotated) -> Precision:
+    """The figures of a detector on a split of scenes; COCOeval of pycocotools computes AP."""
+    found: list[dict[str, Any]] = []
+    right = np.zeros(4)
+    for k in range(len(data)):
+        rgb = data.picture(k)
+        image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
+        features = model.backbone(image[None].to(model.anchors.device))
+        proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
+        for box, score, label in zip(*detections(model.describe(features, proposals)[0], image), strict=True):
+            found.append({"image_id": k + 1, "category_id": label, "score": score, "bbox": _xywh(box / scale)})
+        right += _on_true_boxes(model, features, proposals[0][0], data, k, scale)
+    objects = sum(map(len, data.boxes))
+    ap, ap50, ap75 = _coco_ap(data, found)
+    recall, classes, attributes, attributes_true = (right / objects).tolist()
+    return Precision(len(data), objects, ap, ap50, ap75, recall, classes, attributes, attributes_true)
+
+
+def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, list[float], list[int]]:
+    """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression class by class."""
+    assert regions.deltas is not None  # `describe` computes them unless told not to
+    scores = regions.classes[:, 1:]
+    rows, labels = (scores > SCORE).nonzero(as_tuple=True)
+    boxes = decode_boxes(regions.boxes, regions.deltas).unflatten(1, (-1, DELTAS))[rows, labels + 1]
+    boxes = clip_boxes(boxes, image.shape[1], image.shape[2])
+    values = scores[rows, labels]
+    kept = nms(boxes, values, NMS_THRESHOLD, groups=labels, limit=MOST)
+    return boxes[kept].cpu().numpy(), values[kept].tolist(), (labels[kept] + 1).tolist()
+
+
+def _on_true_boxes(
+    model: BottomUp, features: Tensor, proposals: Tensor, data: Annotated, k: int, scale: float
+) -> np.ndarray:
+    """Objects found by a proposal, and given their boxes: right classes, right attributes (class predicted, true)."""
+    truth = data.truth(k, scale)
+    device = features.device
+    boxes, classes, attributes = truth.boxes.to(device), truth.classes.to(device), truth.attributes.to(device)
+    described = model.roi_features(features, functional.pad(boxes, (1, 0)))
+    predicted = model.head.cls_score(described).argmax(dim=1)
+    named = [model.head.attribute_logits(described, c)[:, 1:].argmax(dim=1) + 1 for c in (predicted, classes)]
+    hits = iou(proposals, boxes).amax(dim=0) >= 0.5
+    return np.array([int(x.sum()) for x in (hits, predicted == classes, *(n == attributes for n in named))])
+
+
+def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float, float]:
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    truth: list[dict[str, Any]] = [
+        {"id": 0, "image_id": k + 1, "category_id": int(c), "bbox": _xywh(b), "iscrowd": 0}
+        for k, (boxes, kinds) in enumerate(zip(data.boxes, data.kinds, strict=True))
+        for b, c in zip(boxes, kinds, strict=True)
+    ]
+    for i, item in enumerate(truth):
+        item.update(id=i + 1, area=item["bbox"][2] * item["bbox"][3])
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints as it goes
+        gold = COCO()
+        gold.dataset = {
+            "images": [{"id": k + 1} for k in range(len(data))],
+            "annotations": truth,
+            "categories": [{"id": c + 1, "name": name} for c, name in enumerate(data.classes)],
+        }
+        gold.createIndex()
+        if not found:
+            return 0.0, 0.0, 0.0
+        run = COCOeval(gold, gold.loadRes(found), "bbox")
+        run.evaluate()
+        run.accumulate()
+        run.summarize()
+    return float(run.stats[0]), float(run.stats[1]), float(run.stats[2])
+
+
+def _xywh(box: np.ndarray) -> list[float]:
+    """x, y, width, height of a box that holds both its border pixels."""
+    x1, y1, x2, y2 = (float(v) for v in box)
+    return [x1, y1, x2 - x1 + 1, y2 - y1 + 1]

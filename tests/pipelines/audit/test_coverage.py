@@ -1,0 +1,169 @@
+"""What the audit prints, on scenes, whose truth is known: how often it holds the truth.
+
+People judge pairs of some scenes by their true relevance, and accept from a half on. The pairs are random, or chosen as
+Crisscrossed Captions': a caption of an image that looks alike. The audit of other scenes reads a measure alone: of all
+pairs, and of pairs sampled as `capgrade shards` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.pipelines.agreement.curve import Curve, Scale, fit
+from capgrade.pipelines.agreement.judgements import Judgements
+from capgrade.pipelines.audit.candidates import ValuedPairs
+from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
+from capgrade.pipelines.audit.estimate import EDGES, Bands
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
+from capgrade.pipelines.sources import scenes
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.judges import CHOSEN, RANDOM, SHARES
+from capgrade.schemas.params import MeasuresParams, ScenesParams, ShardsParams
+
+IMAGES = 60  # scenes that are judged, and that are audited
+JUDGED = 6000  # random pairs
+NEAR = 8  # chosen pairs of each image
+ACCEPT = 0.5  # of true relevance
+TOKENIZER = "ptb_py"
+
+
+def test_what_is_printed_holds_the_truth() -> None:
+    """Chosen pairs are accepted more often than the others of their value: the counts by P, which hold for random
+    pairs, would be twice the truth."""
+    found = covered(10, "rouge_l")
+    for way in ("dense", "shards"):
+        one, other = found["random"][way], found["chosen"][way]
+        assert one["covered"] >= 0.9 and min(one["bands_covered"]) >= 0.9 and min(one["errors_covered"]) >= 0.9
+        assert one["low"] < one["accepted"] < one["high"] and one["pairs"] > one["truth"] > 0
+        assert other["covered"] >= 0.9 and other["low"] == 0 and not other.keys() & {"accepted", "bands_covered"}
+        assert other["high"] > 1.5 * other["truth"]
+
+
+def covered(seeds: int, measure: str) -> dict[str, Any]:
+    """By how the judged pairs were come by and what is read, of so many seeds: shares whose printed intervals hold the
+    truth, and means."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {how: {"dense": [], "shards": []} for how in (RANDOM, CHOSEN)}
+    for seed in range(seeds):
+        judged, audited = (_world(seed, split, measure) for split in ("val", "test"))
+        read = {"dense": _dense(audited), "shards": _sampled(audited, measure, seed)}
+        for how, ways in found.items():
+            curve = _curve(judged, seed, how)
+            for way, rows in ways.items():
+                rows.append(_printed(audited, read[way], curve, how == RANDOM, seed))
+    return {how: {way: _summary(rows) for way, rows in ways.items()} for how, ways in found.items()}
+
+
+def _printed(audited: World, pairs: ValuedPairs, curve: Curve, random: bool, seed: int) -> dict[str, Any]:
+    """What an audit prints beside the truth."""
+    bands = Bands(curve, IMAGES, audited.captions.owner, random)
+    errors = {way: Errors(_model(audited, seed), way, curve) for way in WAYS}
+    bands.add(pairs)
+    for one in errors.values():
+        one.add(pairs)
+    truths = _accepted(audited, curve)
+    told = [(one.told(random), _errors_accepted(audited, one)) for one in errors.values()]
+    return {
+        "likely": {**bands.likely().told(random), "truth": truths[-1]},
+        "bands": [one["low"] <= truth <= one["high"] for one, truth in zip(bands.told() or [], truths, strict=False)],
+        "errors": [one["at_least"]["share"] <= truth for one, truth in told if one["at_least"]],
+    }
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    likely = [row["likely"] for row in rows]
+    names = [name for name in ("pairs", "accepted", "low", "high", "truth") if likely[0][name] is not None]
+    shares = {name: np.mean([row[name] for row in rows], axis=0).tolist() for name in ("bands", "errors")}
+    return {
+        "covered": float(np.mean([one["low"] <= one["truth"] <= one["high"] for one in likely])),
+        **{name: float(np.mean([one[name] for one in likely])) for name in names},
+        **{f"{name}_covered": share for name, share in shares.items() if share},
+    }
+
+
+class World:
+    """Scenes of a split: captions, true relevance and a measure's values, float32 [images, captions]."""
+
+    def __init__(self, captions: Captions, truth: np.ndarray, values: np.ndarray) -> None:
+        self.captions, self.truth, self.values = captions, truth, values
+        self.other = captions.owner != np.arange(captions.n_images)[:, None]  # bool: no given pairs
+
+
+def _world(seed: int, split: str, measure: str) -> World:
+    made = scenes.generate(ScenesParams(**{**dict.fromkeys(("train", "val", "test"), 0), split: IMAGES, "seed": seed}))
+    captions = _table(made.captions, split)
+    fitted = choose((measure,), MeasuresParams())[measure].fit(captions)
+    return World(captions, scenes.truth(made.scenes, made.meanings), fitted.score(np.arange(IMAGES)))
+
+
+def _table(records: list[Any], split: str) -> Captions:
+    columns = [[getattr(one, name) for one in records] for name in ("image_id", "caption_id", "split", "text")]
+    columns += [tokenize(TOKENIZER, columns[3]), [one.image_file for one in records]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return Captions(pa.Table.from_arrays(arrays, schema=SCHEMA), split, TOKENIZER, "")
+
+
+def _curve(world: World, seed: int, how: str) -> Curve:
+    """What people's judgements of some pairs say of a value."""
+    image, caption = (_random if how == RANDOM else _chosen)(world, np.random.default_rng(seed))
+    people = Judgements(image, caption, world.truth[image, caption].astype(np.float64))
+    return fit(world.values[image, caption], people, world.captions.owner[caption], Scale(ACCEPT, *SHARES))
+
+
+def _random(world: World, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    cells = random.choice(world.truth.size, JUDGED, replace=False)
+    return np.unravel_index(np.sort(cells), world.truth.shape)
+
+
+def _chosen(world: World, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Each image with a caption of each of the NEAR images that look most like it: to which its captions are most
+    relevant, and theirs to it."""
+    captions = world.captions
+    fits = np.add.reduceat(world.truth[:, captions.refs], captions.ref_ptr[:-1], axis=1)
+    alike = fits + fits.T
+    np.fill_diagonal(alike, -1)
+    near = np.argsort(-alike, axis=1, kind="stable")[:, :NEAR].ravel()
+    sizes = np.diff(captions.ref_ptr)[near]
+    caption = captions.refs[captions.ref_ptr[near] + random.integers(sizes)]
+    return np.repeat(np.arange(captions.n_images), NEAR), caption
+
+
+def _accepted(world: World, curve: Curve) -> list[float]:
+    """The truth: accepted captions per image in each band of P, given ones left out."""
+    yes = curve.probability(world.values[world.other & (world.truth >= ACCEPT)])
+    return [float(count) / IMAGES for count in np.histogram(yes, EDGES)[0]]
+
+
+def _model(world: World, seed: int) -> RankedModel:
+    """A model that sees the pictures dimly."""
+    noise = np.random.default_rng(seed).normal(scale=0.5, size=world.truth.shape)
+    return RankedModel(world.truth + noise, np.arange(world.captions.n_captions), world.captions)
+
+
+def _errors_accepted(world: World, errors: Errors) -> float:
+    """The truth: the share of a model's errors that people accept."""
+    image, caption = np.nonzero(world.other)
+    some, _, share = errors.ranked.first(errors.way, image, caption)
+    return float((share * (world.truth[image[some], caption[some]] >= ACCEPT)).sum() / share.sum())
+
+
+def _dense(world: World) -> ValuedPairs:
+    image, caption = np.nonzero(world.other)
+    return ValuedPairs(image, caption, world.values[image, caption], np.ones(len(image)))
+
+
+def _sampled(world: World, measure: str, seed: int) -> ValuedPairs:
+    captions, params = world.captions, ShardsParams(measures=(measure,), top=20, uniform=20, seed=seed)
+    one, windows = choose((measure,), MeasuresParams())[measure], params.windows
+    plan = Plan(
+        (one.low,), (one.high,), params.top, windows.width, windows.stride, windows.per_window, params.uniform, seed
+    )
+    own = np.split(captions.refs, captions.ref_ptr[1:-1])
+    kept = keep(plan, id_keys(captions.image_ids), id_keys(captions.caption_ids), own, world.values[None])
+    image = np.repeat(np.arange(IMAGES), np.diff(kept.ptr))
+    other = world.other[image, kept.caption]
+    return ValuedPairs(image[other], kept.caption[other], kept.values[0][other], kept.weight[other])

@@ -1,0 +1,203 @@
+"""Pictures of a captions table: from a folder, a zip and addresses; what is missing is said once."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from PIL import Image
+
+from capgrade.explorer.pictures import Thumbnails
+from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.report import report
+from capgrade.pipelines.report.thumbnails import PageThumbnails
+from capgrade.schemas import say
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from tests.conftest import call, random_sets
+
+N = 8
+FILES = [f"val/Ä {i}.png" for i in range(N)]  # the last has no picture, the first is damaged
+
+SETS = random_sets(N, seed=1, least=2, most=3)
+
+
+def png(i: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (40, 30), (i * 20, 90, 200)).save(data, "PNG")
+    return b"no picture" if i == 0 else data.getvalue()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions that name image files, their pictures in a folder and in a zip, and dense relevance."""
+    folder: Path = tmp_path_factory.mktemp("found")
+    images = [
+        {
+            "filename": file,
+            "cocoid": i,
+            "split": "test",
+            "sentences": [{"raw": t, "sentid": 10 * i + k} for k, t in own],
+        }
+        for i, (file, own) in enumerate(zip(FILES, map(enumerate, SETS), strict=True))
+    ]
+    (folder / "c.json").write_text(json.dumps({"images": images}))
+    made = f"captions --source karpathy --input {folder}/c.json --out {folder}/data/captions"
+    assert call(*made.split()) == 0
+    with zipfile.ZipFile(folder / "pictures.zip", "w") as packed:
+        for i in range(N - 1):
+            path = folder / "pictures" / FILES[i]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(i))
+            packed.write(path, f"./deep/{FILES[i]}")
+    block = RelevanceParams(measures=("rouge_l",))
+    relevance(folder / "data" / "captions", folder / "data" / "relevance", block, MeasuresParams())
+    return folder
+
+
+@pytest.fixture
+def captions(world: Path) -> Captions:
+    return read_captions(world / "data" / "captions")
+
+
+asked: list[str] = []  # of the server, in order
+MOVED: dict[str, str] = {}  # below /moved/: where it sends on to; else to the same path without it
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:  # noqa: N802  # its name
+        name = unquote(self.path).removeprefix("/")
+        asked.append(name)
+        if name.startswith("moved/"):
+            self.send_response(302)
+            self.send_header("Location", MOVED.get(name.split("/")[1], self.path.removeprefix("/moved")))
+            self.end_headers()
+            return
+        there = name in FILES[:-1]
+        self.send_response(200 if there else 404)
+        self.end_headers()
+        self.wfile.write(png(FILES.index(name)) if there else b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def sources(world: Path, address: str) -> dict[str, str]:
+    folder = {"folder": str(world / "pictures"), "zip": str(world / "pictures.zip")}
+    return {**folder, "template": address + "/{file}"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "template"])
+def test_each_source_has_the_same_pictures(
+    world: Path, address: str, captions: Captions, kind: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(say, "_said", set())
+    found = find(captions, sources(world, address)[kind])
+    shown = [found.image(one) for one in captions.image_ids]
+    assert [i for i, one in enumerate(shown) if one is None] == [0, N - 1]
+    assert [one.getpixel((5, 5)) for one in shown if one] == [(i * 20, 90, 200) for i in range(1, N - 1)]
+    found.tell()
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"no picture of 2 of the {N} images" in error and "'0'" in error
+
+
+def test_pages_show_them_with_links_and_the_rest_as_links(
+    world: Path, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(say, "_said", set())
+    pages = {}
+    for kind, source in sources(world, address).items():
+        report(world / "data", world / "page.html", images=source)
+        pages[kind] = (world / "page.html").read_text()
+    shown = {kind: set(re.findall(r'src="(data:image/webp[^"]*)"', page)) for kind, page in pages.items()}
+    assert shown["folder"] == shown["zip"] == shown["template"] and len(shown["zip"]) == N - 2
+    assert 'href="pictures/val/%C3%84%201.png"' in pages["folder"], "beside the page, wherever both are moved"
+    assert f'href="{address}/val/%C3%84%201.png"' in pages["template"]
+    assert 'href="/' not in pages["folder"]
+    assert "<a href=" not in re.sub(r'<a (class|href="#).*?>', "", pages["zip"]), "nothing to link to"
+    assert capsys.readouterr().err.count("warning: ") == 3, "one for each page"
+    few = PageThumbnails(world / "data" / "captions", world / "pictures", world, most=1)
+    assert few.uri("1", 30) is None and few.link("1") == "pictures/val/%C3%84%201.png"
+
+
+def test_the_explorer_serves_them(world: Path, address: str, captions: Captions) -> None:
+    for source in sources(world, address).values():
+        served = Thumbnails(captions, source)
+        assert 1 in served and Image.open(io.BytesIO(served.jpeg(1))).size == (40, 30)
+        with pytest.raises(InputError, match="no picture"):
+            served.jpeg(0)
+    assert N - 1 not in Thumbnails(captions, world / "pictures.zip")
+
+
+@pytest.mark.parametrize("place", [
+    "http://localhost:{port}/{file}", "http://127.0.0.1:9/{file}", "http://169.254.169.254/latest/meta-data",
+    "https://evil.example/x.png", "file:///etc/passwd",
+])  # fmt: skip
+def test_an_address_that_sends_on_to_another_host_is_not_followed(
+    place: str, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures are fetched from where the user has said, not from inside the user's network."""
+    port = address.rpartition(":")[2]
+    monkeypatch.setitem(MOVED, "away", place.format(port=port, file=FILES[0]))
+    asked.clear()
+    found = find(captions, address + "/moved/away/{file}")
+    image_id = captions.image_ids[0]
+    assert found.read(image_id) is None
+    said = r"302 (sends on to \S+, another host, which is not followed|.* Redirection to url 'file:.*' is not allowed)"
+    assert re.fullmatch(said, found.lost[image_id])
+    assert len(asked) == 1 and found.failed == 0
+
+
+def test_an_address_that_sends_on_within_its_host_is_followed(address: str, captions: Captions) -> None:
+    found = find(captions, address + "/moved/{file}")
+    assert found.read(captions.image_ids[0]) == png(0)
+
+
+@pytest.mark.parametrize("template", ["https://{file}", "https://{id}.example.org/a.png", "http://example.org{file}"])
+def test_the_captions_do_not_name_the_host(template: str, captions: Captions) -> None:
+    with pytest.raises(InputError, match="the host is not the same for every image -> write the host"):
+        find(captions, template)
+
+
+def test_addresses_that_do_not_answer_are_not_asked_for_ever(captions: Captions) -> None:
+    found = find(captions, "http://127.0.0.1:9/{id}")
+    assert [found.read(one) for one in captions.image_ids] == [None] * N
+    assert sum("not asked for" in why for why in found.lost.values()) == N - IN_A_ROW
+
+
+def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK\3\4")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
+        packed.writestr("other.png", png(1))
+    for source, said in {
+        "https://example.org/x.jpg": "write {file} or {id}",
+        str(tmp_path / "x.zip"): "not a whole zip",
+        str(tmp_path / "other.zip"): f"none of the {N} images",
+        str(tmp_path / "no.zip"): "no such file",
+    }.items():
+        line = ["report", "--data", str(world / "data"), "--out", str(tmp_path / "x.html"), "--images", source]
+        assert call(*line) == 2
+        error = capsys.readouterr().err.strip()
+        assert said in error and "\n" not in error

@@ -1,0 +1,33 @@
+"""The comparisons of studies/results.py: their presets can be trained, and none is written down in vain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capgrade.losses import Terms
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import load_params
+from capgrade.trainer.models import kind_of
+from studies import results
+
+
+def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
+    compared = {preset for comparison in results.COMPARISONS for preset in comparison.presets}
+    for comparison in results.COMPARISONS:
+        for preset in comparison.presets:
+            sets = [f"train.{one}" for one in (f"preset={preset}", *comparison.sets)]
+            train = load_params(results.PRESETS, sets).train
+            assert kind_of(train.model.name)
+            Terms(train.loss)
+    assert yaml.safe_load(results.PRESETS.read_text())["presets"].keys() == compared
+
+
+def test_no_comparison_is_an_error_and_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    line = ["results", "--captions", "c", "--regions", "r", "--only", "nothing", "--out", str(tmp_path / "t.md")]
+    monkeypatch.setattr("sys.argv", line)
+    with pytest.raises(InputError, match="no comparison begins with 'nothing'.*on SGR"):
+        results.main()
+    assert not list(tmp_path.iterdir())

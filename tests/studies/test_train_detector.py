@@ -1,0 +1,234 @@
+"""The small detector's training, on a world of a few scenes; the figures of the one that is shipped."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from capgrade.pipelines.captions import captions
+from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.catalogue import SCENES
+from capgrade.pipelines.detectors.ops import iou
+from capgrade.pipelines.detectors.resnet import ConvNorm, ResNetC4
+from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams, ScenesParams
+from studies import scene_objects, train_detector
+from studies.scene_objects import Truth, measure, read_annotated
+from studies.train_detector import (
+    IGNORE,
+    SampleRule,
+    TrainedConvNorm,
+    Training,
+    batches,
+    freeze,
+    label_anchors,
+    losses_of,
+    sample_regions,
+    small_config,
+    train,
+    train_and_measure,
+    unfreeze,
+)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    params = ScenesParams(train=12, val=2, test=3, captions_per_image=1)
+    captions(folder, CaptionsParams(source="scenes", scenes=params))
+    return folder
+
+
+def test_pictures_and_objects_are_those_of_the_scenes(scenes):
+    data = read_annotated(scenes, "train")
+    assert len(data) == 12 and len(data.classes) == 48 and len(data.attributes) == 11
+    assert data.picture(3).shape == (224, 224, 3)
+    truth = data.truth(3, 2.0)
+    assert np.allclose(truth.boxes.numpy(), data.boxes[3] * 2)
+    assert (truth.classes >= 1).all() and (truth.classes <= 48).all()
+
+
+def test_a_split_without_scenes_and_a_folder_without_pictures_are_refused(scenes, tmp_path):
+    with pytest.raises(InputError, match="no scenes of split 'none'"):
+        read_annotated(scenes, "none")
+    with pytest.raises(InputError, match="no pictures with known objects"):
+        read_annotated(tmp_path, "train")
+
+
+def test_mirrored_pictures_carry_mirrored_boxes(scenes):
+    data = read_annotated(scenes, "train")
+    torch.manual_seed(0)
+    seen = {False: 0, True: 0}
+    known = [data.truth(k, 320 / 224).boxes for k in range(12)]
+
+    def same_rows(a, b):
+        return torch.allclose(a[:, [1, 3]], b[:, [1, 3]])
+
+    for images, _, truths in batches(data, Training(batch=4), "cpu"):
+        for image, truth in zip(images, truths, strict=True):
+            plain = next(b for b in known if len(b) == len(truth.boxes) and same_rows(b, truth.boxes))
+            flipped = not torch.allclose(plain, truth.boxes)
+            seen[flipped] += 1
+            if flipped:
+                assert torch.allclose(truth.boxes[:, 0], image.shape[2] - 1 - plain[:, 2])
+            assert (truth.boxes[:, 2] > truth.boxes[:, 0]).all()
+    assert seen[True] and seen[False]
+
+
+def test_every_parameter_learns(scenes):
+    data = read_annotated(scenes, "train")
+    torch.manual_seed(0)
+    model = BottomUp(small_config(48, 11)).train()
+    unfreeze(model)
+    losses = losses_of(model, *next(batches(data, Training(batch=2), "cpu")), SampleRule())
+    assert set(losses) == {"objectness", "anchor_deltas", "classes", "box_deltas", "attributes"}
+    sum(losses.values()).backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert still == []
+
+
+def test_training_lowers_the_loss_repeats_by_its_seed_and_ends_with_folded_norms(scenes):
+    whole = read_annotated(scenes, "train")
+    data = dataclasses.replace(whole, boxes=whole.boxes[:4])
+    params = Training(epochs=4, batch=2, lr=3e-3)
+    model, history = train(data, params)
+    assert sum(history[-1].values()) < 0.8 * sum(history[0].values()), history
+    assert model.state_dict().keys() == BottomUp(model.config).state_dict().keys()
+    again, _ = train(data, params)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+def test_a_loss_that_is_no_number_stops(scenes):
+    with pytest.raises(InputError, match="the loss is"):
+        train(read_annotated(scenes, "train"), Training(epochs=1, batch=2, lr=1e30))
+
+
+def test_precision_of_the_truth_is_one_and_of_nothing_zero(scenes, monkeypatch):
+    """The yardstick itself: a detector that says the truth."""
+    data = read_annotated(scenes, "test")
+    model = BottomUp(small_config(48, 11)).eval()
+    told = iter(range(len(data)))
+
+    def truth(regions, image):
+        k = next(told)
+        scale = image.shape[1] / 224
+        return data.boxes[k] * np.float32(scale), [1.0] * len(data.boxes[k]), data.kinds[k].tolist()
+
+    monkeypatch.setattr(scene_objects, "detections", truth)
+    found = measure(model, data)
+    assert found.ap > 0.999 and found.ap50 > 0.999
+    assert found.objects == sum(map(len, data.boxes))
+    monkeypatch.setattr(scene_objects, "detections", lambda regions, image: ([], [], []))
+    assert measure(model, dataclasses.replace(data, boxes=data.boxes)).ap == 0
+
+
+def test_a_trained_detector_is_written_with_its_names_and_figures(scenes, tmp_path):
+    out = tmp_path / "small.safetensors"
+    found = train_and_measure(scenes, out, Training(epochs=1, batch=4))
+    model, facts = load_bottom_up(out)
+    assert facts["classes"][0] == "dog" and facts["attributes"][0] == "red"
+    again = measure(model, read_annotated(scenes, "test"))
+    assert dataclasses.asdict(again) == {key: value for key, value in found.items() if key != "losses"}
+
+
+def test_the_detector_of_the_package_finds_what_is_there(tmp_path):
+    """Scenes of a world it was not trained on; docs/regions.md has the figures of a thousand."""
+    captions(
+        tmp_path,
+        CaptionsParams(source="scenes", scenes=ScenesParams(train=0, val=0, test=20, captions_per_image=1, seed=5)),
+    )
+    assert SCENES.stat().st_size <= 8 * 2**20
+    found = measure(load_bottom_up(SCENES)[0], read_annotated(tmp_path, "test"))
+    assert found.ap50 > 0.8 and found.proposal_recall > 0.95
+    assert found.class_accuracy > 0.85 and found.attribute_accuracy > 0.9
+
+
+def boxes_of(rng, n, side=100):
+    corner = rng.integers(0, side - 20, (n, 2))
+    return torch.tensor(np.concatenate([corner, corner + rng.integers(8, 60, (n, 2))], 1), dtype=torch.float32)
+
+
+def truth_of(rng, n):
+    return Truth(boxes_of(rng, n), torch.tensor(rng.integers(1, 9, n)), torch.tensor(rng.integers(1, 4, n)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_anchors_without_a_limit_are_labelled_by_the_rule(seed, objects):
+    rng = np.random.default_rng(seed)
+    anchors, truth = boxes_of(rng, 80), truth_of(rng, objects)
+    inside = torch.tensor(rng.random(80) < 0.8)
+    labels, nearest = label_anchors(anchors, truth, inside, SampleRule(anchors=10**6))
+    overlap = iou(anchors, truth.boxes) * inside[:, None]
+    for a in range(80):
+        best = float(overlap[a].max())
+        best_of_one = any(overlap[a, g] > 0 and overlap[a, g] == overlap[:, g].max() for g in range(objects))
+        wanted = 1 if best >= 0.7 or best_of_one else 0 if inside[a] and best < 0.3 else IGNORE
+        assert labels[a] == wanted
+        assert overlap[a, nearest[a]] == best
+
+
+def test_anchor_sampling_keeps_the_limits():
+    rng = np.random.default_rng(0)
+    labels, _ = label_anchors(
+        boxes_of(rng, 4000), truth_of(rng, 6), torch.ones(4000, dtype=torch.bool), SampleRule(anchors=32)
+    )
+    assert (labels == 1).sum() <= 16
+    assert (labels >= 0).sum() == 32
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_sampled_regions_carry_the_class_of_what_they_cover(seed, objects):
+    rng = np.random.default_rng(seed)
+    proposals, truth, rule = boxes_of(rng, 60), truth_of(rng, objects), SampleRule(regions=24)
+    boxes, classes, nearest = sample_regions(proposals, truth, rule)
+    overlap = iou(boxes, truth.boxes)
+    assert len(boxes) <= 24 and (classes > 0).sum() <= 12
+    for r in range(len(boxes)):
+        covers = overlap[r].max() >= rule.region_above
+        assert classes[r] == (truth.classes[nearest[r]] if covers else 0)
+        assert overlap[r, nearest[r]] == overlap[r].max()
+    assert (classes > 0).any(), "a true box is always among the candidates"
+
+
+def test_folded_norms_give_what_the_trained_ones_give_in_eval_mode():
+    torch.manual_seed(0)
+    model = ResNetC4((1, 2, 1), width=0.125)
+    unfreeze(model)
+    for _ in range(3):  # statistics of this data, away from 0 and 1
+        model.train()(torch.randn(4, 3, 64, 64) * 50 + 20)
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.bias.uniform_(-0.2, 0.2)
+                layer.weight.uniform_(0.5, 1.5)
+    x = torch.randn(2, 3, 80, 64) * 50
+    before = model.eval()(x)
+    freeze(model)
+    assert not any(isinstance(layer, (nn.BatchNorm2d, TrainedConvNorm)) for layer in model.modules())
+    torch.testing.assert_close(model(x), before, rtol=1e-4, atol=1e-4)
+
+
+def test_names_of_the_folded_model_are_those_of_one_that_was_never_trained():
+    model = ResNetC4((1, 1, 1), width=0.125)
+    other = copy.deepcopy(model)
+    unfreeze(model)
+    assert sum(isinstance(layer, TrainedConvNorm) for layer in model.modules()) == sum(
+        isinstance(layer, ConvNorm) for layer in other.modules()
+    )
+    freeze(model)
+    assert model.state_dict().keys() == other.state_dict().keys()
+
+
+def test_the_command_says_what_is_wrong_in_one_line(scenes, tmp_path, monkeypatch):
+    line = ["train_detector", "--captions", str(scenes), "--out", str(tmp_path / "o"), "--device", "gpu"]
+    monkeypatch.setattr("sys.argv", line)
+    with pytest.raises(SystemExit, match="unknown device 'gpu' -> choose from: auto, cpu, cuda, cuda:N"):
+        train_detector.main()
