@@ -474,7 +474,7 @@ class BenchParams(Block):
 
     split: str | None = None
     seed: Natural = 0  # (corpus)
-    images: Positive | None = None  # how many to make (corpus), or to find tops for (tops: 512)
+    images: Positive | None = None  # to make (corpus; labels: 113,287), or to find tops for (tops: 512)
     per_image: Positive = 5  # captions per image, 5 as in COCO, 1 as in CC3M (corpus)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
@@ -487,7 +487,7 @@ class BenchParams(Block):
     weights: str | None = None  # a checkpoint; None: random, of full size (regions)
     precision: Precision = "float32"  # or bf16, with its feature error (regions)
     limit: Positive = 3  # pictures to time (regions)
-    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train)
+    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train, labels)
     models: tuple[str, ...] | None = None  # names of models to time; None: all, and every loss (train)
 
 

@@ -75,9 +75,9 @@ class Labels:
     @property
     def caption_ids(self) -> list[str]:
         """The id of each caption row. InputError where no captions table is there."""
-        if self.opened.caption_ids is None:
+        if self.opened.captions is None:
             raise InputError("these labels have rows of captions, not ids", file=self.opened.file, remedy=_GIVE)
-        return self.opened.caption_ids
+        return self.opened.captions.caption_ids
 
     @property
     def n_captions(self) -> int:
@@ -198,7 +198,7 @@ class Labels:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
         name = self.chosen(measure)
         captions, values = self.opened.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
-        names: Sequence[str | int] = range(self.n_captions) if self.opened.caption_ids is None else self.caption_ids
+        names: Sequence[str | int] = range(self.n_captions) if self.opened.captions is None else self.caption_ids
         order = np.argsort(-values, kind="stable")[:top]
         return [(names[captions[k]], float(values[k])) for k in order]
 

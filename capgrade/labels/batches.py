@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Neighbours:
     """Captions of other images that each image may bring: where its own start, int64 [n_images + 1], and their rows,
-    int64."""
+    int32."""
 
     start: np.ndarray
     captions: np.ndarray
@@ -26,16 +26,18 @@ class Neighbours:
     @classmethod
     def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
-        owner, sizes, found = labels.owner, [0], []
-        for image in range(len(labels.image_ids)):
-            captions, values = labels.known_of(image, measure)
-            fits = (values >= low) & (values <= high) & (owner[captions] != image)
-            found.append(np.asarray(captions[fits], np.int64))
-            sizes.append(len(found[-1]))
-        if not sum(sizes):
+        stored = labels.opened.stored
+        runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
+        if isinstance(stored, Sampled):
+            runs = ((part.start, part.captions, part.values[measure]) for part in stored.parts)
+        else:
+            rows = (labels.known_of(image, measure) for image in range(len(labels.image_ids)))
+            runs = ((np.array([0, len(captions)]), captions, values) for captions, values in rows)
+        found = cls._of(labels, ((start, some, (values >= low) & (values <= high)) for start, some, values in runs))
+        if not len(found.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
             raise InputError(problem, file=labels.opened.file, remedy="widen the range, or sample more: shards.top")
-        return cls(np.cumsum(sizes), np.concatenate(found))
+        return found
 
     @classmethod
     def kept_for(cls, labels: Labels, measure: str, allowed: np.ndarray) -> Neighbours:
@@ -43,19 +45,25 @@ class Neighbours:
 
         Windows cover the whole range of the measure, so they are of every grade. InputError for labels of every pair.
         """
-        stored, owner = labels.opened.stored, labels.owner
+        stored = labels.opened.stored
         if not isinstance(stored, Sampled):
             raise InputError("labels of every pair name no captions that belong together", file=labels.opened.file,
                              remedy="give shards, or a dataset published from shards")  # fmt: skip
-        sizes, found, image = [0], [], 0
-        for part, kept in zip(stored.parts, stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True):
-            count = len(part.start) - 1
-            of = np.repeat(np.arange(image, image + count), np.diff(part.start))
-            fits = kept & allowed[part.captions] & (owner[part.captions] != of)
-            sizes += np.bincount(of[fits] - image, minlength=count).tolist()
-            found.append(part.captions[fits].astype(np.int64))
-            image += count
-        return cls(np.cumsum(sizes), np.concatenate(found))
+        kept = zip(stored.parts, stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True)
+        return cls._of(labels, ((part.start, part.captions, why & allowed[part.captions]) for part, why in kept))
+
+    @classmethod
+    def _of(cls, labels: Labels, runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Neighbours:
+        """Of some images after others: where each one's captions start, the captions, and which of them are wanted."""
+        owner, first, sizes, found = labels.owner, 0, [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+        for start, captions, wanted in runs:
+            images = len(start) - 1
+            of = np.repeat(np.arange(images), np.diff(start))
+            fits = wanted & (owner[captions] != of + first)
+            sizes.append(np.bincount(of[fits], minlength=images))
+            found.append(captions[fits].astype(np.int32))
+            first += images
+        return cls(np.cumsum(np.concatenate(sizes)), np.concatenate(found))
 
     def drawn(self, images: np.ndarray, rng: np.random.Generator, otherwise: np.ndarray) -> np.ndarray:
         """A neighbour of each image; of one that has none the caption `otherwise`."""

@@ -32,7 +32,6 @@ class Opened:
     stored: Stored
     image_ids: list[str]
     n_captions: int
-    caption_ids: list[str] | None = None
     owner: np.ndarray | None = None  # int64 [n_captions]
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
@@ -165,15 +164,16 @@ def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, cap
     if table is not None:
         shards.require(table)
     names, n_captions = _chosen(measures, shards.measures, folder), int(shards.metadata["n_captions"])
-    parts, image_ids, owner = [], [], np.full(n_captions, -1, np.int64)
-    for batch in shards.batches():
-        image_ids += batch["image_id"].to_pylist()
-        parts.append(_part(batch, names))
-        _own(batch, shards, owner)
-    stored = Sampled(names, n_captions, parts, lambda: _reasons(shards))
+    batches = list(shards.batches())
+    reasons = shards.metadata["reasons"], [batch["reasons"].flatten().to_numpy() for batch in batches]
+    stored = Sampled(names, n_captions, [_part(batch, names) for batch in batches], lambda: reasons)
     made_with = shards.metadata["params"]["measures"]
     if table is not None:
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
+    image_ids, owner = [], np.full(n_captions, -1, np.int64)
+    for batch in batches:
+        image_ids += batch["image_id"].to_pylist()
+        _own(batch, shards, owner)
     return Opened(folder, stored, image_ids, n_captions, owner=owner, made_with=made_with)
 
 
@@ -181,11 +181,6 @@ def _part(batch: pa.RecordBatch, names: Sequence[str]) -> Part:
     offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
     flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", *names)}
     return Part(offsets - offsets[0], flat.pop("captions"), flat.pop("weight"), flat)
-
-
-def _reasons(shards: Shards) -> tuple[Sequence[str], Sequence[np.ndarray]]:
-    """As `Reasons`, mapped."""
-    return shards.metadata["reasons"], [batch["reasons"].flatten().to_numpy() for batch in shards.batches()]
 
 
 def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:
@@ -215,9 +210,8 @@ def _of_captions(
     inputs: Mapping[str, Any] | None = None,
 ) -> Opened:  # fmt: skip
     return Opened(
-        folder, stored, captions.image_ids, captions.n_captions, captions.caption_ids, captions.owner, captions,
-        made_with, inputs or {},
-    )  # fmt: skip
+        folder, stored, captions.image_ids, captions.n_captions, captions.owner, captions, made_with, inputs or {}
+    )
 
 
 KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Opened]] = {

@@ -181,14 +181,16 @@ class Sampled:
         _in_threads(some, len(images), len(captions))
         last[captions] = -1
 
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """int64 [parts + 1]: the first image of each part."""
+        return np.cumsum([0, *(len(part.start) - 1 for part in self.parts)])
+
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        for part in self.parts:
-            count = len(part.start) - 1
-            if image < count:
-                run = slice(part.start[image], part.start[image + 1])
-                return part.captions[run], part.values[measure][run]
-            image -= count
-        raise IndexError(image)
+        at = int(np.searchsorted(self._first, image, side="right")) - 1
+        part, row = self.parts[at], image - self._first[at]
+        run = slice(part.start[row], part.start[row + 1])
+        return part.captions[run], part.values[measure][run]
 
     @cached_property
     def _by_caption(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -79,6 +79,15 @@ def _regions(given: Given) -> Shown:
     return found, lambda: show(found)
 
 
+def _labels(given: Given) -> Shown:
+    """What training takes from shards: how long they open, and their share of a VSE++ step; sizes of COCO-train."""
+    from capgrade.benchmarks.train_shards import IMAGES, bench, show
+
+    asked = given.params.bench
+    found = bench(asked.batch, asked.images or IMAGES)
+    return found, lambda: show(found)
+
+
 def _train(given: Given) -> Shown:
     """Training steps of each model in pairs per second, beside the plain way; and each loss."""
     from capgrade.benchmarks.train import MODELS, bench, show
@@ -136,6 +145,7 @@ def _tops(given: Given) -> Shown:
 
 BENCHES: dict[str, tuple[Callable[[Given], Shown], str]] = {  # and the options that it reads
     "corpus": (_corpus, "captions out"),
+    "labels": (_labels, ""),
     "metrics": (_metrics, "captions"),
     "regions": (_regions, ""),
     "relevance": (_relevance, "captions measures"),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from capgrade import Labels
 from capgrade.labels.computed import Computed
+from capgrade.labels.batches import Neighbours
 from capgrade.pipelines.measures.on_device import SbertOnDevice
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
@@ -238,6 +239,17 @@ def test_batches_bring_graded_neighbours_together(made):
     assert len(set(kept)) == len(kept) == 56  # every caption of the random batches once, beside what it brings
     loader = torch.utils.data.DataLoader(torch.arange(60), batch_sampler=batches)
     assert len(next(iter(loader))) == 8
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_neighbours_of_an_image_are_the_known_ones_in_the_range(made, kind):
+    labels = load(made, kind)
+    found = Neighbours.within(labels, "sbert", 0.3, 0.8)
+    for image in range(12):
+        captions, values = labels.known_of(image, "sbert")
+        wanted = [c for c, v in zip(captions, values, strict=True) if 0.3 <= v <= 0.8 and labels.owner[c] != image]
+        assert found.captions[found.start[image] : found.start[image + 1]].tolist() == wanted
+    assert len(found.captions) == found.start[-1] > 12
 
 
 def partners_of(labels, row):
