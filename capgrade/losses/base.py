@@ -210,7 +210,7 @@ def all_known(batch: ScoredBatch, loss: str) -> Tensor:
     (relevance,) = required(batch, "relevance")
     if batch.known is not None:
         problem = f"loss '{loss}', form authors, needs the relevance of every pair"
-        raise InputError(problem, remedy="set train.relevance=exact, or form: paper")
+        raise InputError(problem, remedy="set train.relevance=exact or train.unknown=estimate, or form: paper")
     if not batch.diagonal:
         problem = f"loss '{loss}', form authors, is written for square batches in which pair i is row i and column i"
         raise InputError(problem, remedy="give one caption for each image, in the order of the images, or form: paper")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
@@ -21,6 +24,20 @@ def run(
     data: Data, out: Path, *sets: str, measures: MeasuresParams | None = None, restart: bool = False, **more: Any
 ) -> dict[str, Any]:
     return train(data, out, params(*sets, **more), measures or MeasuresParams(), restart=restart)
+
+
+def keep_gradients(stage: Any, monkeypatch: pytest.MonkeyPatch | None = None) -> list[torch.Tensor]:
+    """Runs of the stage put the gradient of each step here, all parameters in one row, as the processes agree on it."""
+    kept: list[torch.Tensor] = []
+    real = stage.mean_gradients
+
+    def keep(parameters: Any) -> None:
+        parameters = list(parameters)
+        real(parameters)
+        kept.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
+
+    (monkeypatch.setattr if monkeypatch else setattr)(stage, "mean_gradients", keep)
+    return kept
 
 
 def column(out: Path, name: str, table: str = "steps.csv") -> list[str]:

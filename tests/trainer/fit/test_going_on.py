@@ -56,6 +56,20 @@ def test_a_finished_run_asked_for_more_epochs_trains_on(small, tmp_path):
     assert json.loads((tmp_path / "part/config.json").read_text())["params"]["epochs"] == 5
 
 
+SHARDS = ("train.relevance=shards", "train.relevance_of=image_set", "train.composition=seeded")
+SHARDS += ("train.loss=[{name: daa, temperature: 0.05}, {name: triplet, negatives: random}]",)
+
+
+@pytest.mark.parametrize("unknown", ["estimate", "mask"])
+def test_a_stopped_run_from_shards_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, monkeypatch, unknown):
+    sets = (*SHARDS, f"train.unknown={unknown}")
+    run(small.sampled, tmp_path / "whole", *sets, epochs=4)
+    stopped(monkeypatch, "scored_batch", 15, lambda: run(small.sampled, tmp_path / "part", *sets, epochs=4))
+    torch.manual_seed(99)
+    run(small.sampled, tmp_path / "part", *sets, epochs=4)
+    assert same(tmp_path / "whole", tmp_path / "part")
+
+
 def test_patience_may_be_raised_as_well(small, tmp_path):
     sets = ("train.lr=1e-9", "train.patience=1")  # it learns nothing: the first epoch stays the best
     assert run(small.data, tmp_path, *sets, epochs=9)["epochs"] == 2

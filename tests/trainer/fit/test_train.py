@@ -1,5 +1,6 @@
 """Runs on a small world: they learn, go on after a stop, and refuse what does not fit."""
 
+import csv
 import json
 import shutil
 import sys
@@ -209,6 +210,10 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
     for data, out in zip((small.sampled, published), runs, strict=True):
         summary = train(data, out, params(*sets, preset=preset, epochs=1), MeasuresParams())
     assert losses(runs[0]) == losses(runs[1]) and len(losses(runs[0])) == 6
+    epochs = [list(csv.DictReader((out / "epochs.csv").open())) for out in runs]
+    for row in (*epochs[0], *epochs[1]):
+        del row["pairs_per_s"]
+    assert epochs[0] == epochs[1] and {"loss", "rsum"} <= epochs[0][0].keys()
     assert summary["epochs"] == 1
     inputs = [json.loads((out / "manifest.json").read_text())["inputs"] for out in runs]
     assert inputs[1]["shards"] == digest(tmp_path / "dataset" / "manifest.json")

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.distributed import Process, device_of_process
 from tests.conftest import ROOT
-from tests.trainer.fit.runs import SMALL, column, run
+from tests.trainer.fit.runs import SMALL, column, keep_gradients, run
 
 HEAD = """
 import json, os, sys
@@ -70,6 +70,37 @@ def test_two_processes_learn_as_one(small, tmp_path):
         found = [[float(x) for x in column(tmp_path / name, "loss")] for name in (one, both)]
         assert "rest" not in one or len(found[0]) == 3, "48 pairs in 20, 20 and 8"
         assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+# Of every step its loss and the gradient that both processes agree on.
+SHARDS = """
+import capgrade.trainer.fit.train as stage
+from tests.trainer.fit.runs import keep_gradients
+data = Data(folder / "captions", folder / "regions", folder / "shards")
+kept = keep_gradients(stage)
+go("two", "train.epochs=2")
+torch.save(kept, out / f"rank{os.environ['RANK']}.pt")
+"""
+LOOKED_UP = ("train.model.options={embed: 32, word: 16}", "train.relevance=shards", "train.relevance_of=image_set")
+FROM_SHARDS = {
+    "mask": ("train.unknown=mask", "train.loss=[{name: daa, temperature: 0.05}]"),
+    "estimate, seeded": ("train.composition=seeded", "train.loss=[{name: daa, temperature: 0.05}, {name: sam}]"),
+}
+
+
+@pytest.mark.parametrize("case", FROM_SHARDS)
+def test_two_processes_learn_from_shards_as_one_with_the_whole_batch(small, tmp_path, monkeypatch, case):
+    sets = (*LOOKED_UP, *FROM_SHARDS[case])
+    two(small, tmp_path, SHARDS, *sets)
+    whole = keep_gradients(stage, monkeypatch)
+    run(small.sampled, tmp_path / "one", *sets, epochs=2)
+    found = [[float(x) for x in column(tmp_path / name, "loss")] for name in ("one", "two")]
+    assert found[1] == pytest.approx(found[0], rel=1e-4) and len(found[0]) == 12
+    for rank in range(2):
+        gradients = torch.load(tmp_path / f"rank{rank}.pt")
+        assert len(gradients) == len(whole) == 12 and all(step.any() for step in whole)
+        for both, one in zip(gradients, whole, strict=True):
+            assert (both - one).abs().max() < 1e-3 * one.abs().max()
 
 
 # Each process wants to stop after another epoch: what the first one finds must hold for both.
