@@ -158,11 +158,12 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write record batches as one uncompressed Arrow IPC file (memory-mappable), atomically; returns its rows."""
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT) -> int:
+    """Write record batches as one uncompressed Arrow IPC file (memory-mappable), atomically; returns its rows. Errors
+    as `atomic`."""
     rows = 0
     with (
-        atomic(path) as temporary,
+        atomic(path, allow) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
         pa.ipc.new_file(sink, schema) as out,
     ):

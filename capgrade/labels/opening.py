@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,27 @@ from capgrade.labels.computed import Computed
 from capgrade.labels.named import EXACT, as_named
 from capgrade.labels.published import params_of, published_captions, published_pairs, published_reasons
 from capgrade.labels.stored import Dense, Part, RelevanceBlock, Sampled, Stored
-from capgrade.pipelines.measures.embeddings import EMBEDDED
+from capgrade.pipelines.measures.embeddings import EMBEDDED, cache_folder
 from capgrade.pipelines.measures.reads import require_read
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, parse_manifest, read_manifest
+from capgrade.schemas.files import (
+    CACHE,
+    MANIFEST,
+    digest,
+    metadata_of,
+    open_arrow,
+    package_version,
+    parse_manifest,
+    read_manifest,
+    write_arrow,
+)
 from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.shards import Shards, pair_columns, read_shards
+from capgrade.schemas.say import warn
+from capgrade.schemas.shards import Shards, pair_columns, read_shards, shard_schema
+
+IMAGES = 1024  # of a batch, where published pairs are laid out as shards
 
 
 @dataclass(frozen=True)
@@ -122,19 +137,60 @@ def _published(folder: Path, measures: Sequence[str] | None, split: str | None, 
         _require_same(captions, read_captions(Path(source), split or captions.split), folder)
     calibrated = manifest.get("calibration", {}).get("columns", {})
     names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
-    pairs = list(published_pairs(folder, manifest, captions, names))
-    image = np.concatenate([part.image for part in pairs])
-    caption = np.ascontiguousarray(np.concatenate([part.caption for part in pairs]), np.int32)
-    if (np.diff(image) < 0).any():
-        raise InputError("pairs are not in the order of images", file=folder, remedy="publish it again")
-    start = np.searchsorted(image, np.arange(captions.n_images + 1)).astype(np.int64)
-    values = {name: np.ascontiguousarray(np.concatenate([part.values[name] for part in pairs])) for name in names}
-    weights = np.ascontiguousarray(np.concatenate([part.weight for part in pairs]))
-    _finite({**values, "weight": weights}, folder)
-    part = Part(start, caption, weights, values)
-    stored = Sampled(names, captions.n_captions, [part], lambda: published_reasons(folder, manifest, captions.split))
+    batches, reasons = _pairs(folder, manifest, captions, [*manifest["measures"], *calibrated])
+    stored = _sampled(batches, names, captions.n_captions, reasons)
     found = _of_captions(folder, stored, captions, manifest["measures"], manifest["inputs"])
     return replace(found, calibrated=calibrated)
+
+
+def _pairs(
+    folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
+) -> tuple[list[pa.RecordBatch], list[str]]:
+    """The pairs of a published split as batches of shards, and the names of their reasons. They are kept in
+    `$CAPGRADE_CACHE/published` and mapped by every process; in memory, with a warning, where nothing may be written.
+    """
+    name = hashlib.sha256(f"{digest(folder / MANIFEST)} {captions.split} {package_version()}".encode()).hexdigest()
+    path = cache_folder().with_name("published") / f"{name[:32]}.arrow"
+    with suppress(InputError):  # none, or a damaged one
+        return _mapped(path)
+    schema, batches = _as_shards(folder, manifest, captions, names)
+    try:
+        write_arrow(path, schema, batches, CACHE)
+    except InputError as error:
+        warn(f"the pairs of {folder} cannot be kept, so every process reads them anew: {error}")
+        return batches, metadata_of(schema)["reasons"]
+    return _mapped(path)
+
+
+def _mapped(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
+    file = open_arrow(path)
+    return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)["reasons"]
+
+
+def _as_shards(
+    folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """The pairs of a published split, laid out as shards are. InputError for damaged ones."""
+    pairs = list(published_pairs(folder, manifest, captions, names))
+    image = np.concatenate([part.image for part in pairs])
+    if (np.diff(image) < 0).any():
+        raise InputError("pairs are not in the order of images", file=folder, remedy="publish it again")
+    weight = np.concatenate([part.weight for part in pairs])
+    values = {name: np.concatenate([part.values[name] for part in pairs]) for name in names}
+    _finite({**values, "weight": weight}, folder)
+    reasons, (why,) = published_reasons(folder, manifest, captions.split)
+    flat = {"captions": np.concatenate([part.caption for part in pairs]), "reasons": why, "weight": weight, **values}
+    schema = shard_schema(names, {"reasons": reasons})
+    start, batches = np.searchsorted(image, np.arange(captions.n_images + 1)), []
+    for at in range(0, captions.n_images, IMAGES):
+        ptr = start[at : at + IMAGES + 1]
+        lists = {name: pa.array(column[ptr[0] : ptr[-1]]) for name, column in flat.items()}
+        offsets = pa.array(ptr - ptr[0], pa.int32())
+        images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
+        columns = [captions.image_ids[at : at + len(images)], images]
+        columns += [pa.ListArray.from_arrays(offsets, lists[name]) for name in flat]
+        batches.append(pa.record_batch(columns, schema=schema))
+    return schema, batches
 
 
 def _require_same(published: Captions, given: Captions, folder: Path) -> None:
@@ -165,8 +221,7 @@ def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, cap
         shards.require(table)
     names, n_captions = _chosen(measures, shards.measures, folder), int(shards.metadata["n_captions"])
     batches = list(shards.batches())
-    reasons = shards.metadata["reasons"], [batch["reasons"].flatten().to_numpy() for batch in batches]
-    stored = Sampled(names, n_captions, [_part(batch, names) for batch in batches], lambda: reasons)
+    stored = _sampled(batches, names, n_captions, shards.metadata["reasons"])
     made_with = shards.metadata["params"]["measures"]
     if table is not None:
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
@@ -177,10 +232,17 @@ def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, cap
     return Opened(folder, stored, image_ids, n_captions, owner=owner, made_with=made_with)
 
 
-def _part(batch: pa.RecordBatch, names: Sequence[str]) -> Part:
-    offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
-    flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", *names)}
-    return Part(offsets - offsets[0], flat.pop("captions"), flat.pop("weight"), flat)
+def _sampled(
+    batches: Sequence[pa.RecordBatch], names: Sequence[str], n_captions: int, reasons: Sequence[str]
+) -> Sampled:
+    """The pairs of shards' batches, where they lie."""
+    parts = []
+    for batch in batches:
+        offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
+        flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", "reasons", *names)}
+        columns = flat.pop("captions"), flat.pop("weight"), flat.pop("reasons")
+        parts.append(Part(offsets - offsets[0], *columns, flat))
+    return Sampled(names, n_captions, parts, reasons)
 
 
 def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:

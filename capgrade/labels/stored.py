@@ -6,7 +6,7 @@ Nothing is copied out of Arrow files: a kernel reads them where they are mapped,
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -107,17 +107,14 @@ def _fill_dense(images, captions, columns, rows, n_captions, values):
 @dataclass(frozen=True)
 class Part:
     """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
-    no caption twice in a run; how many pairs each stands for, and each measure, float32 [pairs]. Arrays are contiguous,
-    in memory or mapped."""
+    no caption twice in a run; how many pairs each stands for, float32; why it was kept, uint32, a bit a reason; and
+    each measure, float32. Arrays are contiguous, in memory or mapped."""
 
     start: np.ndarray
     captions: np.ndarray
     weights: np.ndarray
+    reasons: np.ndarray
     values: Mapping[str, np.ndarray]
-
-
-# The names of the reasons, and of each part why its pairs were kept: uint32 [pairs], bit k set for reason k.
-Reasons = Callable[[], tuple[Sequence[str], Sequence[np.ndarray]]]
 
 
 @dataclass
@@ -127,7 +124,7 @@ class Sampled:
     measures: Sequence[str]
     n_captions: int
     parts: Sequence[Part]
-    reasons: Reasons
+    reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
     stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # for unknown pairs, of each image
     _local: threading.local = field(default_factory=threading.local)
@@ -153,11 +150,10 @@ class Sampled:
         """int64 [n_images] each: addresses of the captions of each image, how many, addresses of values and weights."""
         return self._runs, self.sizes, self._labels[measure], self._weights
 
-    def kept_for(self, *names: str) -> list[np.ndarray]:
-        """bool [pairs] of each part: kept for one of these reasons. Read anew each time."""
-        known, parts = self.reasons()
-        wanted = np.uint32(sum(1 << bit for bit, name in enumerate(known) if name in names))
-        return [bits & wanted > 0 for bits in parts]
+    def kept_for(self, *names: str) -> Iterator[np.ndarray]:
+        """bool [pairs] of each part: kept for one of these reasons."""
+        wanted = np.uint32(sum(1 << bit for bit, name in enumerate(self.reasons) if name in names))
+        return (part.reasons & wanted > 0 for part in self.parts)
 
     def span(self, measure: str) -> tuple[float, float]:
         found = [part.values[measure] for part in self.parts if len(part.captions)]

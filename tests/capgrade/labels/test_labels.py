@@ -197,6 +197,44 @@ def test_labels_go_to_workers(dataset):
     assert np.array_equal(again.block(range(12), range(60), "sbert")[0], labels.block(range(12), range(60), "sbert")[0])
 
 
+def mapped_files() -> list[tuple[int, int, str]]:
+    """Where files are mapped into this process: first and last address, and the file."""
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    ends = [(line[0].split("-"), line[5].strip()) for line in lines if len(line) == 6 and line[5].startswith("/")]
+    return [(int(first, 16), int(last, 16), file) for (first, last), file in ends]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    labels = pickle.loads(pickle.dumps(load(made, kind)))
+    stored = labels.opened.stored
+    if kind == "relevance":
+        addresses = list(stored._rows.values())
+    else:
+        addresses = [stored.runs(name)[k] for name in labels.measures for k in (0, 2, 3)]
+        addresses.append(np.array([part.reasons.ctypes.data for part in stored.parts]))
+    within = {"dataset": tmp_path / "cache" / "published"}.get(kind, made / kind)
+    files = [(first, last) for first, last, file in mapped_files() if Path(file).parent == within]
+    assert all(any(first <= at < last for first, last in files) for at in np.concatenate(addresses))
+
+
+def test_a_dataset_whose_pairs_cannot_be_kept_is_read_all_the_same(made, tmp_path, monkeypatch, capsys):
+    wanted = load(made, "dataset").block(range(12), range(60), "sbert")
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").write_text("no folder")
+    found = load(made, "dataset").block(range(12), range(60), "sbert")
+    assert "cannot be kept, so every process reads them anew" in capsys.readouterr().err
+    (tmp_path / "cache").unlink()
+    load(made, "dataset")
+    (file,) = (tmp_path / "cache" / "published").iterdir()
+    file.write_bytes(file.read_bytes()[:1000])
+    again = load(made, "dataset").block(range(12), range(60), "sbert")
+    for one, other, expected in zip(found, again, wanted, strict=True):
+        assert np.array_equal(one, expected) and np.array_equal(other, expected)
+
+
 def test_positives_and_neighbours_are_those_of_the_matrix(made):
     dense, sampled = load(made, "relevance"), load(made, "dataset")
     matrix, known, _ = sampled.block(range(12), range(60), "cider")

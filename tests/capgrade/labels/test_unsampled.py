@@ -31,8 +31,10 @@ def stored(kept: Kept, values: np.ndarray) -> Sampled:
         some = slice(kept.ptr[i], kept.ptr[i + 1])
         captions = kept.caption[some].astype(np.int32)
         weights = kept.weight[some].astype(np.float32)
-        parts.append(Part(np.array([0, len(captions)]), captions, weights, {"m": values[i, captions]}))
-    return Sampled(["m"], values.shape[1], parts, lambda: (["own"], []))
+        parts.append(
+            Part(np.array([0, len(captions)]), captions, weights, kept.reasons[some], {"m": values[i, captions]})
+        )
+    return Sampled(["m"], values.shape[1], parts, ["own"])
 
 
 def draws(values: np.ndarray) -> Iterator[Kept]:
@@ -67,10 +69,8 @@ def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) ->
     flat = [pair for run in runs for pair in run]
     captions, values, weights = (np.array([pair[k] for pair in flat]) for k in range(3))
     part = Part(np.cumsum([0, *map(len, runs)]), captions.astype(np.int32), weights.astype(np.float32),
-                {"m": values.astype(np.float32)})  # fmt: skip
-    return Sampled(
-        ["m"], n_captions, [part], lambda: (["own", "top_m"], [np.array([k < 2 for k in captions], int) * 2])
-    )
+                np.array([2 * (k < 2) for k in captions], np.uint32), {"m": values.astype(np.float32)})  # fmt: skip
+    return Sampled(["m"], n_captions, [part], ["own", "top_m"])
 
 
 def test_each_pair_stands_for_the_others_of_its_kind() -> None:
