@@ -45,8 +45,8 @@ class Labels:
         `measures` are those wanted (None: all); `split` chooses one of a published dataset, and must be that of other
         labels; `captions`, the folder of `capgrade captions`, gives shards and dense relevance the ids of captions, and
         must be what a dataset was published from; `revision` is of the hub: a tag, branch or commit. Arrow files are
-        mapped into memory; of a published dataset 4 bytes per pair and as many a measure are read. Raises InputError
-        for what is damaged, unfinished, of another kind, or made for other captions.
+        mapped into memory; a published dataset's pairs are written as one into `$CAPGRADE_CACHE/published` the first
+        time. Raises InputError for what is damaged, unfinished, of another kind, or made for other captions.
 
         >>> labels = Labels.load("dataset")
         >>> labels.measures
