@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.batches import BatchPlan, Neighbours
 from capgrade.benchmarks.scale import write_captions
 from capgrade.benchmarks.timing import Round
 from capgrade.benchmarks.train import of_model, random_batch
+from capgrade.labels.batches import BatchPlan, Neighbours
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.files import write_arrow
 from capgrade.schemas.memory import anonymous_mb, peak_mb

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels
-from capgrade.labels.computed import Computed
 from capgrade.labels.batches import Neighbours
+from capgrade.labels.computed import Computed
 from capgrade.pipelines.measures.on_device import SbertOnDevice
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
