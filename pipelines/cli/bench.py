@@ -81,7 +81,7 @@ def _regions(given: Given) -> Shown:
 
 def _labels(given: Given) -> Shown:
     """What training takes from shards: how long they open, and their share of a VSE++ step; sizes of COCO-train."""
-    from capgrade.benchmarks.train_shards import IMAGES, bench, show
+    from capgrade.benchmarks.labels import IMAGES, bench, show
 
     asked = given.params.bench
     found = bench(asked.batch, asked.images or IMAGES)

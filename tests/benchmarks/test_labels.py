@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from capgrade import Labels
-from capgrade.benchmarks import train_shards
+from capgrade.benchmarks import labels as benched
 from tests.conftest import call
 
 
 def test_the_stand_in_is_shards_as_the_stage_writes_them(tmp_path: Path) -> None:
-    assert train_shards.stand_in(tmp_path, 130) == 130 * 274
+    assert benched.stand_in(tmp_path, 130) == 130 * 274
     labels = Labels.load(tmp_path / "shards", captions=tmp_path / "captions")
     assert (len(labels.image_ids), labels.n_captions) == (130, 650)
     assert labels.owner.tolist() == Labels.load(tmp_path / "shards").owner.tolist() == np.repeat(range(130), 5).tolist()
@@ -24,8 +24,8 @@ def test_the_stand_in_is_shards_as_the_stage_writes_them(tmp_path: Path) -> None
 
 
 def test_the_share_of_labels_in_a_step_is_measured(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(train_shards, "of_model", lambda name, *batch: {"pairs_per_s": 100.0, "processor_s": 0.1})
-    assert call("bench", "train", "--shards", "--images", "100", "--batch", "8", "--json") == 0
+    monkeypatch.setattr(benched, "of_model", lambda name, *batch: {"pairs_per_s": 100.0, "processor_s": 0.1})
+    assert call("bench", "labels", "--set", "bench.images=100", "--set", "bench.batch=8", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["pairs"], found["step_ms"]) == (27_400, 80) and found["open_s"] > 0
     assert found["peak_mb"] > found["before_mb"] > 0
@@ -33,5 +33,4 @@ def test_the_share_of_labels_in_a_step_is_measured(capsys, monkeypatch) -> None:
     for one in found["compositions"].values():
         assert one["batches"] == 500 // 8 and 0 < one["look_up_ms"] + one["draw_ms"] <= 80.001 * found["share_of_step"]
         assert 0 < one["processor_ms"] <= 100.001 * found["processor_share"]
-    assert call("bench", "train", "--images", "100") != 0 and call("bench", "train", "--shards", "--models", "vse") != 0
-    assert "of a VSE++ step of 8 pairs, 80 ms" in train_shards.show(found)
+    assert "of a VSE++ step of 8 pairs, 80 ms" in benched.show(found)

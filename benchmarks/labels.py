@@ -21,12 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.benchmarks.scale import write_captions
 from capgrade.benchmarks.timing import Round
 from capgrade.benchmarks.train import of_model, random_batch
 from capgrade.labels.batches import BatchPlan, Neighbours
-from capgrade.schemas.captions import SCHEMA, Captions
-from capgrade.schemas.files import write_arrow
+from capgrade.schemas.captions import FILE, SCHEMA, Captions
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.memory import anonymous_mb, peak_mb
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name
@@ -114,7 +113,12 @@ def stand_in(folder: Path, images: int) -> int:
     """Write `captions` and `shards` below a folder; the pairs that are kept."""
     from capgrade.pipelines.shards import Source  # what opens them needs nothing that makes them
 
-    write_captions(_captions(images), folder / "captions")
+    captions = _captions(images)
+    schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": captions.tokenizer, "inputs": {}})
+    (folder / "captions").mkdir()
+    held = {FILE: write_arrow(folder / "captions" / FILE, schema, captions.table.cast(schema).to_batches())}
+    splits = {SPLIT: captions.n_captions}
+    write_manifest(folder / "captions", "captions", params={}, inputs={}, rows=held, images=images, splits=splits)
     source = Source.of(folder / "captions", PARAMS, MeasuresParams())
     (folder / "shards").mkdir()
     count = -(-source.size(images) // (PARAMS.target_mb * 2**20))
