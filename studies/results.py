@@ -121,13 +121,13 @@ def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, runs
             key = preset, comparison.sets
             if key not in done:
                 done[key] = [result(data, params_file, runs, *key, seed) for seed in range(seeds)]
-            cells = [_cell(name, [run[name] for run in done[key]]) if name in done[key][0] else "" for name in COLUMNS]
+            cells = [cell(name, [run[name] for run in done[key]]) if name in done[key][0] else "" for name in COLUMNS]
             lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 
 
-def _cell(name: str, values: Sequence[float]) -> str:
+def cell(name: str, values: Sequence[float]) -> str:
     percent = np.array(values) * (1 if name in SUMS else 100)
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 

@@ -11,17 +11,16 @@ from capgrade.losses import Terms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
 from capgrade.trainer.models import kind_of
-from studies import results
+from studies import looked_up, results
 
 
 def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
-    compared = {preset for comparison in results.COMPARISONS for preset in comparison.presets}
-    for comparison in results.COMPARISONS:
-        for preset in comparison.presets:
-            sets = [f"train.{one}" for one in (f"preset={preset}", *comparison.sets)]
-            train = load_params(results.PRESETS, sets).train
-            assert kind_of(train.model.name)
-            Terms(train.loss)
+    chosen = [(preset, comparison.sets) for comparison in results.COMPARISONS for preset in comparison.presets]
+    compared = {preset for preset, _ in chosen} | set(looked_up.LOSSES)
+    for preset, sets in [*chosen, *((loss, ()) for loss in looked_up.LOSSES)]:
+        train = load_params(results.PRESETS, [f"train.{one}" for one in (f"preset={preset}", *sets)]).train
+        assert kind_of(train.model.name)
+        Terms(train.loss)
     assert yaml.safe_load(results.PRESETS.read_text())["presets"].keys() == compared
 
 

@@ -1,0 +1,136 @@
+"""What training from sampled labels costs against exact ones, on scenes, where the true relevance is known.
+
+    python -m capgrade.benchmarks.looked_up --captions DIR --regions DIR --runs DIR --out looked_up.md
+
+Shards of several shares of the pairs are made with the runs, and a model is trained on each, `--seeds` times. With
+the same `--runs` a stopped command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capgrade.benchmarks.results import PRESETS, cell, scored
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.captions import read_captions
+from capgrade.schemas.files import write_text
+from capgrade.schemas.output import refuse_file, starting
+from capgrade.schemas.params import RelevanceParams, load_params
+from capgrade.schemas.relevance import read_relevance
+from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.train import train
+from capgrade.unsampled import UNKNOWN
+
+HEAD = "| loss | labels | of | kept | "  # how the table begins
+COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
+LOSSES = ("looked_up_soft", "looked_up_sam", "looked_up_daa", "looked_up_teran")
+BETWEEN = 50  # captions that the plan of shards keeps of 5,000: 16 at the top, 16 uniformly, one for each window
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Where a run's labels come from: exact, permuted, or shards that hold a share of the pairs."""
+
+    unknown: str  # exact, permuted, mask, estimate, bound
+    share: float = 1.0
+    measure: str | None = None  # another than the preset's
+
+
+SOURCES = (
+    Labels("exact"),
+    *(Labels(unknown, 0.04) for unknown in ("mask", "estimate", "bound")),
+    *(Labels("estimate", share) for share in (0.01, 0.16)),
+)
+OTHERS = tuple(Labels("estimate", 0.04, measure) for measure in ("meteor", "cider", "people_shared"))
+ROWS = (
+    *((loss, labels) for loss in LOSSES for labels in SOURCES),
+    ("looked_up_sam", Labels("permuted")),
+    *(("looked_up_soft", labels) for labels in OTHERS),
+)
+
+
+def made(captions: Path, folder: Path, labels: Labels, measure: str) -> Path:
+    """Shards of about a share of the pairs of `train`, made once."""
+    scale = labels.share * read_captions(captions, "train").n_captions / BETWEEN
+    kept = {"top": 16 * scale, "uniform": 16 * scale, "windows.per_window": max(1.0, scale)}
+    sets = [f"shards.measures=[{measure}]", "shards.split=train", *(f"shards.{k}={round(v)}" for k, v in kept.items())]
+    params = load_params(None, sets)
+    out = folder / f"shards-{measure}-{labels.share:g}"
+    shards(captions, out, params.shards, params.measures)
+    return out
+
+
+def permuted(captions: Path, folder: Path, measure: str) -> Path:
+    """Dense labels called `<measure>_permuted`: those of an image's own captions are exact, and those of all others
+    are in random order."""
+    name, params = f"{measure}_permuted", load_params(None, [])
+    exact, file, out = folder / f"exact-{measure}", folder / f"{name}.npy", folder / name
+    relevance(captions, exact, RelevanceParams(split="train", measures=(measure,)), params.measures)
+    values = read_relevance(exact / f"{measure}.arrow").matrix().copy()
+    rng, owner = np.random.default_rng(0), read_captions(captions, "train").owner
+    for image, row in enumerate(values):
+        row[owner != image] = rng.permutation(row[owner != image])
+    np.save(file, values)
+    given = params.measures.model_copy(update={"imported": {name: str(file)}})
+    relevance(captions, out, RelevanceParams(split="train", measures=(name,)), given)
+    return out
+
+
+def result(data: Data, loss: str, labels: Labels, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
+    """Train and score one run, a folder of `runs`: see `results.scored`."""
+    overrides = [f"train.{each}" for each in (f"preset={loss}", f"seed={seed}", *sets)]
+    measure = labels.measure or load_params(PRESETS, overrides).train.measure
+    made_of = None
+    if labels.unknown != "exact":
+        made_of = (
+            permuted(data.captions, runs, measure)
+            if labels.unknown == "permuted"
+            else made(data.captions, runs, labels, measure)
+        )
+        overrides += ["train.relevance=shards"]
+    if labels.unknown in UNKNOWN:
+        overrides += [f"train.unknown={labels.unknown}"]
+    overrides += [f"train.measure={measure}{'_permuted' if labels.unknown == 'permuted' else ''}"]
+    params = load_params(PRESETS, overrides)
+    run = runs / "-".join([loss, measure, labels.unknown, f"{labels.share:g}", *sets, f"seed={seed}"])
+    train(Data(data.captions, data.regions, made_of), run, params.train, params.measures)
+    return scored(data, run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--captions", type=Path, required=True)
+    parser.add_argument("--regions", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, required=True, help="keep labels and runs here, or go on with them")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help="rows that begin so, such as: looked_up_soft estimate")
+    parser.add_argument("--set", action="append", default=[], help="of all runs, such as epochs=2")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.out:
+        refuse_file(given.out, "table of results", starting(HEAD.encode()))
+    lines = [HEAD + " | ".join(COLUMNS) + " |", "|---|---|---|---:|" + "---:|" * len(COLUMNS)]
+    given.runs.mkdir(parents=True, exist_ok=True)
+    for loss, labels in ROWS:
+        if not f"{loss} {labels.unknown} {labels.share:g} {labels.measure}".startswith(given.only):
+            continue
+        found = [
+            result(Data(given.captions, given.regions), loss, labels, given.set, given.runs, seed)
+            for seed in range(given.seeds)
+        ]
+        cells = [cell(name, [run[name] for run in found]) for name in COLUMNS]
+        head = f"| {loss} | {labels.unknown} | {labels.measure or ''} | {labels.share:.0%} | "
+        lines.append(head + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    if given.out:
+        write_text(given.out, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
