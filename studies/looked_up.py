@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.benchmarks.results import PRESETS, cell, scored
+from capgrade.labels.unsampled import UNKNOWN
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
@@ -25,7 +26,6 @@ from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.unsampled import UNKNOWN
 
 HEAD = "| loss | labels | of | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
@@ -42,16 +42,14 @@ class Labels:
     measure: str | None = None  # another than the preset's
 
 
-SOURCES = (
-    Labels("exact"),
-    *(Labels(unknown, 0.04) for unknown in ("mask", "estimate", "bound")),
-    *(Labels("estimate", share) for share in (0.01, 0.16)),
-)
+FULL = Labels("exact"), *(Labels(unknown, 0.04) for unknown in ("mask", "estimate", "bound"))
+SHARES = tuple(Labels("estimate", share) for share in (0.01, 0.16))
 OTHERS = tuple(Labels("estimate", 0.04, measure) for measure in ("meteor", "cider", "people_shared"))
 ROWS = (
-    *((loss, labels) for loss in LOSSES for labels in SOURCES),
-    ("looked_up_sam", Labels("permuted")),
-    *(("looked_up_soft", labels) for labels in OTHERS),
+    *(("looked_up_soft", labels) for labels in (*FULL, *SHARES, *OTHERS)),
+    *(("looked_up_sam", labels) for labels in (*FULL, Labels("permuted"), *SHARES)),
+    *(("looked_up_daa", labels) for labels in FULL),
+    *(("looked_up_teran", labels) for labels in FULL),
 )
 
 
