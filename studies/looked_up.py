@@ -1,6 +1,6 @@
 """What training from sampled labels costs against exact ones, on scenes, where the true relevance is known.
 
-    python -m capgrade.benchmarks.looked_up --captions DIR --regions DIR --runs DIR --out looked_up.md
+    python -m studies.looked_up --captions DIR --regions DIR --runs DIR --out looked_up.md
 
 Shards of several shares of the pairs are made with the runs, and a model is trained on each, `--seeds` times. With
 the same `--runs` a stopped command goes on where it was.
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.benchmarks.results import PRESETS, cell, scored
 from capgrade.labels.unsampled import UNKNOWN
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
@@ -26,6 +25,7 @@ from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
+from studies.results import PRESETS, cell, scored
 
 HEAD = "| loss | labels | of | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")

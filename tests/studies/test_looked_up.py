@@ -1,4 +1,4 @@
-"""The labels of benchmarks/looked_up.py: shards of the share that its table tells, and permuted ones."""
+"""The labels of studies/looked_up.py: shards of the share that its table tells, and permuted ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.benchmarks.looked_up import Labels, made, permuted
 from capgrade.pipelines.captions import captions
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
+from studies.looked_up import Labels, made, permuted
 
 
 @pytest.fixture(scope="module")
