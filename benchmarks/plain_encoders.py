@@ -9,8 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capgrade.trainer.models.base import Images, Texts
 from capgrade.trainer.models.cvse import SHARPNESS, Consensus, Cvse
-from capgrade.trainer.models.pooling import GeneralPooling, places
-from capgrade.trainer.models.vse_infinity import VseInfinity
+from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity, places
 from capgrade.trainer.models.vsrn import Vsrn
 
 AUTHORS_STEPS = 59  # of VSRN's captioner, however long the captions are

@@ -27,7 +27,7 @@ from capgrade.schemas.files import (
     parse_manifest,
 )
 from capgrade.schemas.lock import LOCK, holder
-from capgrade.trainer.fit.names import CONFIG, MODEL, STATE, SUMMARY, VOCABULARY
+from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, VOCABULARY
 
 EVALUATION = "metrics.json"
 NAMES = {

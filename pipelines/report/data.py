@@ -20,7 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import Relevance, read_relevance
-from capgrade.trainer.fit.names import CONFIG, EPOCHS
+from capgrade.trainer.fit import CONFIG, EPOCHS
 
 CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"

@@ -10,7 +10,7 @@ from capgrade.pipelines.report.data import RUNS, ReportData, columns
 from capgrade.pipelines.report.metric_names import axis, said
 from capgrade.pipelines.report.parts import Chart, Missing, PageSection
 from capgrade.trainer.evaluation.tables import scale
-from capgrade.trainer.fit.names import EPOCHS, STEPS
+from capgrade.trainer.fit import EPOCHS, STEPS
 
 ACTIVE = "active_"  # shares of hinges in training
 POINTS = 100  # of a run's loss: each the mean of so many steps

@@ -27,8 +27,8 @@ from capgrade.trainer.alignment.pointing_game import (
     read_phrases,
 )
 from capgrade.trainer.data.pairs import Pairs
+from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
-from capgrade.trainer.fit.names import VOCABULARY
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces

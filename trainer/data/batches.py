@@ -1,13 +1,20 @@
-"""Which pairs of a split make a batch, in what company."""
+"""Which pairs of a split are learnt from, which make a batch, in what company; and batches made ahead of the loop."""
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from capgrade.labels import batches
 from capgrade.labels.batches import Neighbours
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
@@ -39,3 +46,58 @@ def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
         problem = "no caption is sampled as relevant to another image"
         raise InputError(problem, file=labels.folder, remedy="raise shards.top, or train.composition=random")
     return found
+
+
+@dataclass(frozen=True)
+class DataShare:
+    """How much of a split is learnt from: a share of its images, and so many captions of each (None: all).
+
+    Chosen by a hash of the seed and the id: a smaller share is part of every larger one, on any machine.
+    """
+
+    images: float = 1.0
+    captions_per_image: int | None = None
+    seed: int = 0
+
+    def rows(self, captions: Captions) -> np.ndarray:
+        """The caption rows that stay, int64, rising."""
+        n = max(1, round(self.images * captions.n_images))
+        chosen = np.argsort(self._keys(captions.image_ids), kind="stable")[:n]
+        rows = np.flatnonzero(np.isin(captions.owner, chosen))
+        if self.captions_per_image is None:
+            return rows
+        keys = self._keys([captions.caption_ids[r] for r in rows])
+        order = np.lexsort((keys, captions.owner[rows]))
+        owners = captions.owner[rows][order]
+        place = np.arange(len(rows)) - np.searchsorted(owners, owners)  # rank within the image
+        return np.sort(rows[order[place < self.captions_per_image]])
+
+    def _keys(self, ids: Sequence[str]) -> np.ndarray:
+        texts = (f"{self.seed} {i}".encode() for i in ids)
+        return np.frombuffer(b"".join(hashlib.blake2b(t, digest_size=8).digest() for t in texts), np.uint64)
+
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def prefetched(make: Callable[[_In], _Out], items: Iterable[_In], workers: int = 1) -> Iterator[_Out]:
+    """`make` of each item, in order, by `workers` threads, one more made ahead than there are threads; without
+    workers, when asked.
+
+    An error comes out at its item's turn. Closing the iterator leaves what has not been begun undone.
+    """
+    if not workers:
+        yield from map(make, items)
+        return
+    rest, waiting = iter(items), deque[Future[_Out]]()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            waiting.extend(pool.submit(make, item) for item in islice(rest, workers + 1))
+            while waiting:
+                made = waiting.popleft().result()
+                waiting.extend(pool.submit(make, item) for item in islice(rest, 1))
+                yield made
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,4 +1,4 @@
-"""Stage: a similarity matrix, captions and labels in; every metric, with intervals and curves, out."""
+"""Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for `dvc plots`, out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
 from capgrade.metrics.evaluation import evaluate as of_arrays
+from capgrade.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import Ties
 from capgrade.metrics.uncertainty import PairedTest, paired_test
 from capgrade.schemas.errors import InputError
@@ -19,7 +21,6 @@ from capgrade.schemas.files import atomic, read_manifest, write_json, write_mani
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
-from capgrade.trainer.evaluation.curves import curves
 from capgrade.trainer.evaluation.task import Task
 
 
@@ -167,3 +168,50 @@ def compare(a: Path, b: Path, *, method: str = "permutation", samples: int = 10_
     runs = [np.load(folder / "per_query.npz") for folder in (a, b)]
     shared = [name for name in runs[0].files if name in runs[1].files]
     return {name: paired_test(runs[0][name], runs[1][name], method=method, samples=samples) for name in shared}
+
+
+CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
+
+
+def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str, Any]]]:
+    """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined positives."""
+    cuts = [k for k in CURVE if k <= len(task.similarity)]
+    names = [f"{base}@{k}" for base in ("recall", "r") for k in cuts]
+    sizes = [m for m in CURVE if m < len(task.similarity)] if task.relevance else []
+    graded = [f"{base}@{k}" for base in ("ncs", "ndcg") for k in cuts] if task.relevance else []
+    graded += [f"sr@{k}(m={m})" for k in ks for m in sizes]
+    first = next(iter(task.relevance), "")
+    metrics = [metric(name) for name in names] + [metric(name, first) for name in graded]
+    by_k: list[dict[str, Any]] = []
+    by_m: list[dict[str, Any]] = []
+    for way, queries in task.directions(ties).items():
+        values = {name: float(np.nanmean(found)) for name, found in score_all(queries, metrics).items()}
+        bases = ("recall", "r", "ncs", "ndcg") if task.relevance else ("recall", "r")
+        by_k += [{"direction": way, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
+        by_m += [{"direction": way, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
+    return {"k": by_k, "m": by_m, "mined": _mined(task)}
+
+
+def _mined(task: Task) -> list[dict[str, Any]]:
+    """Precision of mined pairs against human positives, original pairs aside, for every measure and for classes."""
+    images, rows = np.arange(len(task.similarity)), []
+    for name, (lists, _) in task.human.items():
+        found = {
+            measure: mined_precision(matrix, lists, query_group=images, candidate_group=task.owner)
+            for measure, matrix in task.relevance.items()
+        }
+        if task.codes is not None:
+            found["classes"] = mined_precision_classes(
+                task.codes, task.codes[task.owner], lists, query_group=images, candidate_group=task.owner
+            )
+        rows += [row for measure, curve in found.items() for row in _curve_rows(name, measure, curve)]
+    return rows
+
+
+def _curve_rows(human: str, measure: str, curve: MinedCurve) -> list[dict[str, Any]]:
+    columns = zip(curve.thresholds, curve.mined, curve.overlap, curve.precision, curve.recall, strict=True)
+    keys = ("threshold", "mined", "overlap", "precision", "recall")
+    return [
+        {"human": human, "measure": measure, **{key: value.item() for key, value in zip(keys, row, strict=True)}}
+        for row in columns
+    ]

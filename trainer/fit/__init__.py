@@ -1,1 +1,5 @@
-"""A training run."""
+"""A training run, and what its files are called."""
+
+MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
+STATE, SUMMARY = "state.pt", "summary.json"
+STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"

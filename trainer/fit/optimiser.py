@@ -1,12 +1,17 @@
-"""Adam and its learning rate, as the field's trainers have them."""
+"""Adam and its learning rates: over time as the field's trainers have them, and from layer to layer."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
-from capgrade.trainer.fit.layer_rates import by_layer
 from capgrade.trainer.models.base import RetrievalModel
 
 
@@ -28,3 +33,51 @@ def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int
         return rise * 0.1 ** sum(step >= epoch * steps_an_epoch for epoch in params.decay_after)
 
     return LambdaLR(optimiser, factor)
+
+
+PRETRAINED = "pretrained"  # of a group of parameters: it is a pretrained encoder's
+_LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")
+_BELOW = re.compile(r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)")  # transformers' name of CLIP's first norm
+
+
+def by_layer(
+    groups: Sequence[Mapping[str, Any]], named: Mapping[str, nn.Parameter], decay: float | None
+) -> list[dict[str, Any]]:
+    """Groups for an optimiser in which the layers of a pretrained encoder learn at rates of their own.
+
+    The top layer, and what is above it, has the encoder's rate, each layer below `decay` times that of the next (Sun
+    et al. 2019, "How to Fine-Tune BERT", eq. 4), embeddings that of a layer below the first. None: one rate for all.
+    InputError where no group is a pretrained encoder's, or its layers are not named as those of transformers.
+    """
+    split: list[dict[str, Any]] = []
+    for group in groups:
+        rest = {key: value for key, value in group.items() if key != PRETRAINED}
+        own = {id(p) for p in group["params"]}
+        names = [name for name, p in named.items() if id(p) in own]
+        depth = depths(names) if decay is not None and group.get(PRETRAINED) else dict.fromkeys(names, 0)
+        for level in sorted(set(depth.values())):
+            some = [named[name] for name in names if depth[name] == level]
+            split.append({**rest, "params": some, "lr": group["lr"] * (decay or 1) ** level})
+    if decay is not None and not any(group.get(PRETRAINED) for group in groups):
+        problem = "train.layer_decay is of a pretrained encoder that learns, and this model has none"
+        raise InputError(problem, remedy="leave it out, or give the model a text_model")
+    return split
+
+
+def depths(names: Sequence[str]) -> dict[str, int]:
+    """How many layers below the top of its tower each parameter of an encoder is; 0 above the layers too."""
+    layer = {name: found for name in names if (found := _LAYER.match(name))}
+    if not layer:
+        raise InputError(f"train.layer_decay: no layers among {names[0]}, ...", remedy="leave it out")
+    top: dict[str, int] = {}
+    for found in layer.values():
+        top[found["tower"]] = max(top.get(found["tower"], 0), int(found["number"]))
+    return {name: _depth(name, layer.get(name), top) for name in names}
+
+
+def _depth(name: str, found: re.Match[str] | None, top: Mapping[str, int]) -> int:
+    if found is not None:
+        return top[found["tower"]] - int(found["number"])
+    below = _BELOW.match(name)
+    over = [number for tower, number in top.items() if below and tower.startswith(below["part"])]
+    return max(over) + 1 if over else 0

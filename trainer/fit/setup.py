@@ -21,14 +21,13 @@ from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.batches import BatchPlan, DataShare
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
-from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Tokens, Words
-from capgrade.trainer.fit.initial import start_from, vocabulary_of
-from capgrade.trainer.fit.names import MODEL, VOCABULARY
+from capgrade.trainer.fit import MODEL, VOCABULARY
+from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
 from capgrade.trainer.fit.validation import first_images, require_fold
 from capgrade.trainer.models import Config, build, configure, make_tokens
 from capgrade.trainer.models.base import RetrievalModel

@@ -1,15 +1,22 @@
-"""A batch through the model, with every label its losses ask for."""
+"""A batch through the model, with every label its losses ask for; and what is kept of one whose loss is no number."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from capgrade.losses import ScoredBatch, gather
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_text
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
+from capgrade.trainer.fit import UNFIT
+from capgrade.trainer.fit.history import History
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
@@ -56,3 +63,17 @@ def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: 
     elif "vectors" in needs:
         found.update(images=images.vector, captions=captions.vector)
     return found
+
+
+def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:
+    """InputError when the loss is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
+    if loss.isfinite():
+        return
+    rows = batch.caption_rows.tolist()
+    ids = {"captions": [captions.caption_ids[r] for r in rows]}
+    ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
+    found = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
+    write_text(out / UNFIT, json.dumps(found, indent=2) + "\n")
+    problem = f"the loss is {loss.item()} at step {found['step']}, epoch {found['epoch']}"
+    remedy = "lower train.lr or the weight of a loss; the batch is in this file"
+    raise InputError(problem, file=out / UNFIT, remedy=remedy)

@@ -24,8 +24,9 @@ from capgrade.schemas.files import remove_temporaries
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
+from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.data.prefetch import prefetched
+from capgrade.trainer.fit import MODEL
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
     also,
@@ -37,13 +38,10 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     save_model,
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
-from capgrade.trainer.fit.history import History
-from capgrade.trainer.fit.names import MODEL
-from capgrade.trainer.fit.not_finite import stop_at_nan
+from capgrade.trainer.fit.history import History, write_epoch
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
-from capgrade.trainer.fit.step import scored_batch
-from capgrade.trainer.fit.tensorboard import write_epoch
+from capgrade.trainer.fit.step import scored_batch, stop_at_nan
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
 

@@ -6,17 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from capgrade.metrics.evaluation import SUMMED
+from capgrade.metrics.evaluation import RECALL, SUMMED, Evaluation, evaluate
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import learnt_from
-from capgrade.trainer.evaluation.evaluate import Settings, score
-from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
 
-RECALL = ("recall@1", "recall@5", "recall@10")
 GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
 ASKED = {
@@ -37,12 +34,13 @@ def validate(
     """
     if pairs is None:
         return {}
-    training = model.training
-    tasks = list(_folds(model.eval(), pairs, relevance, fold or pairs.captions.n_images))
-    model.train(training)
     asked = [] if relevance is None else [name for name in ASKED if name in best_by]
     graded = () if relevance is None else GRADED
-    found = [_scored(task, graded, asked) for task in tasks]
+    names = [*RECALL, *graded, *(name for one in asked for name in ASKED[one])]
+    training = model.training
+    folds = list(_folds(model.eval(), pairs, relevance, names, fold or pairs.captions.n_images))
+    model.train(training)
+    found = [_summed(one, graded, asked) for one in folds]
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
 
@@ -60,23 +58,23 @@ def require_fold(images: int, fold: int | None) -> None:
         raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
 
 
-def _folds(model: RetrievalModel, pairs: Pairs, relevance: np.ndarray | None, size: int) -> Iterator[Task]:
+def _folds(
+    model: RetrievalModel, pairs: Pairs, relevance: np.ndarray | None, names: Sequence[str], size: int
+) -> Iterator[Evaluation]:
     images = encode_images(model, pairs.image_batches(SIZE))
     captions = encode_captions(model, pairs.caption_batches(SIZE))
     owner = pairs.captions.owner
     for first in range(0, pairs.captions.n_images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         matrix = scores(model, rows(images, first, first + size), taken(captions, columns))
-        known = {} if relevance is None else {"relevance": relevance[first : first + size, columns]}
-        yield Task(matrix, owner[columns] - first, known)
+        known = None if relevance is None else relevance[first : first + size, columns]
+        yield evaluate(matrix, known, names, owner=owner[columns] - first, samples=0)
 
 
-def _scored(task: Task, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
-    names = (*RECALL, *graded, *(name for one in asked for name in ASKED[one]))
-    found = score(task, Settings(samples=0, metrics=names))
+def _summed(found: Evaluation, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
     ways = [scored.mean for scored in found.scored.values()]
     means = {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
     for one in asked:
         values = [way[name] for way in ways for name in ASKED[one]]
         means[one] = float(np.mean(values)) if len(ASKED[one]) == 1 else 100 * float(np.sum(values))
-    return {"rsum": found.sums["rsum"], **means}
+    return {"rsum": found.rsum, **means}

@@ -11,13 +11,76 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import leaky_relu, normalize, pad
 
+from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import FIRST
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.concepts import ConceptGraph, adjacency, choose_concepts, said
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, cosines, linear, upcast
-from capgrade.trainer.models.word_vectors import word_vectors
+from capgrade.trainer.models.text_encoder import STOP_WORDS
+
+BASE, CENTRE, THRESHOLD, SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
+
+
+class ConceptGraph(nn.Module):
+    """Word vectors [K, word] as concept vectors [K, D] of unit length: two graph convolutions A leaky_relu(A X U) W."""
+
+    edges: Tensor
+
+    def __init__(self, concepts: int, word: int, embed: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(n, m, bias=False) for n, m in ((word, embed // 2), (embed // 2, embed)))
+        for layer in (self.first, self.second):  # by the numbers it gives, not by those it takes (C_GCN.py 32-34)
+            nn.init.uniform_(layer.weight, -(layer.out_features**-0.5), layer.out_features**-0.5)
+        self.register_buffer("edges", torch.eye(concepts))
+
+    def forward(self, words: Tensor) -> Tensor:
+        hidden = leaky_relu(self.edges @ self.first(words), 0.2)
+        return normalize(upcast(self.edges @ self.second(hidden)), dim=-1)
+
+
+def choose_concepts(words: Sequence[str], concepts: int) -> np.ndarray:
+    """Token numbers int64 [concepts] of the most frequent words that are no stop words; `words` by falling frequency.
+
+    The authors' list is a file of lemmas, objects, motions and properties in shares of 7, 2 and 1. Raises InputError
+    where captions say too few words.
+    """
+    stop = set(STOP_WORDS.read_text(encoding="utf-8").split())
+    numbers = [FIRST + k for k, word in enumerate(words) if word.isalpha() and word not in stop]
+    if len(numbers) < concepts:
+        problem = f"{concepts} concepts are asked for, and captions say {len(numbers)} words that can be one"
+        raise InputError(problem, remedy="lower train.model.options.concepts or train.min_count")
+    return np.array(numbers[:concepts], np.int64)
+
+
+def said(tokens: Sequence[np.ndarray], chosen: np.ndarray) -> np.ndarray:
+    """bool [captions, K]: the caption says the concept."""
+    place = np.full(max(int(chosen.max()), max(int(row.max()) for row in tokens)) + 1, -1)
+    place[chosen] = np.arange(len(chosen))
+    found = np.zeros((len(tokens), len(chosen)), np.bool_)
+    for k, row in enumerate(tokens):
+        numbers = place[row]
+        found[k, numbers[numbers >= 0]] = True
+    return found
+
+
+def adjacency(said: np.ndarray) -> np.ndarray:
+    """Normalised edges float32 [K, K] of captions that say concepts, bool [captions, K].
+
+    P_ij = share of the captions with i that have j too; 5^(P - 0.02) - 5^-0.02 (eq. 2), 1 where that is 0.3 or more
+    and else 0 (eq. 3); a column's edges share 0.25, and 1 to itself; then (A D^-1/2)' D^-1/2 with the row sums D.
+    Source: Wang et al. 2020; util_C_GCN.py gen_A_concept "Complex", gen_adj.
+    """
+    counts = said.astype(np.float32)
+    together = (counts.T @ counts).astype(np.float64)
+    number = np.diag(together).copy()
+    np.fill_diagonal(together, 0)
+    likely = together / np.maximum(number, 1)[:, None]
+    edges = (BASE ** (likely - CENTRE) - BASE**-CENTRE >= THRESHOLD).astype(np.float64)
+    edges = edges * SHARE / (edges.sum(0, keepdims=True) + 1e-6) + np.eye(len(edges))
+    scale = edges.sum(1) ** -0.5
+    return ((edges * scale).T * scale).astype(np.float32)
+
 
 XAVIER = "xavier"
 SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
@@ -144,3 +207,45 @@ class Cvse(RetrievalModel):
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         assert images.vector is not None and captions.vector is not None
         return cosines(images.vector, captions.vector)
+
+
+def word_vectors(path: Path, words: Sequence[str], size: int) -> dict[int, np.ndarray]:
+    """float32 [size] by place in `words`, of those that the file has; a word that it lacks is looked up without - . and
+    ', and up to its first / (model_CVSE.py 171-180 of BruceW91/CVSE).
+
+    Raises InputError for no such file, for a vector of another length, and for a file with none of the words.
+    """
+    if not path.is_file():
+        raise InputError("no such file of word vectors", file=path, remedy="give GloVe's, or words: xavier")
+    known = _read(path, {form for word in words for form in (word, _plain(word))}, size)
+    found = {k: known.get(word, known.get(_plain(word))) for k, word in enumerate(words)}
+    if not known:
+        raise InputError(f"none of the {len(words)} words of the captions", file=path, remedy="give GloVe's vectors")
+    return {k: vector for k, vector in found.items() if vector is not None}
+
+
+def _plain(word: str) -> str:
+    return word.replace("-", "").replace(".", "").replace("'", "").split("/")[0]
+
+
+def _read(path: Path, wanted: set[str], size: int) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    with path.open("rb") as file:
+        for row, line in enumerate(file, 1):
+            word, *numbers = line.decode("utf-8", "replace").rstrip("\r\n ").split(" ")  # a word may hold other spaces
+            if word in wanted:
+                found[word] = _vector(numbers, size, f"'{word}'", path, row)
+    return found
+
+
+def _vector(numbers: list[str], size: int, of: str, path: Path, row: int) -> np.ndarray:
+    if len(numbers) != size:
+        problem = f"{len(numbers)} numbers of {of}, the model's words have {size}"
+        raise InputError(problem, file=path, row=row, remedy="set train.model.options.word, or give another file")
+    try:
+        vector = np.array(numbers, np.float32)
+    except ValueError:
+        vector = np.full(size, np.nan, np.float32)
+    if not np.isfinite(vector).all():
+        raise InputError(f"what follows {of} is not all numbers", file=path, row=row, remedy="give GloVe's vectors")
+    return vector

@@ -24,13 +24,22 @@ from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
+from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
-from capgrade.trainer.fit.names import MODEL, VOCABULARY
 from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
 from capgrade.trainer.models.dual_encoder import DualEncoder
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
-from capgrade.trainer.search.prefilter import likely
-from capgrade.trainer.search.tensors import PARTS, create, fill, shapes_of
+from capgrade.trainer.search.encode import (
+    PARTS,
+    SIZE,
+    create,
+    encode_captions,
+    encode_images,
+    fill,
+    rows,
+    scores,
+    shapes_of,
+    taken,
+)
 
 KIND = "embeddings"
 ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
@@ -262,3 +271,23 @@ def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
     vectors = sentence_vectors(texts, EMBEDDED)
     ends = np.cumsum([len(query), *map(len, sets)])
     return [float((vectors[: len(query)] @ vectors[a:b].T).max()) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+BLOCK = 512  # rows or columns looked at together
+
+
+def likely(coarse: np.ndarray, top: int) -> np.ndarray:
+    """bool [n_images, n_captions]: the `top` best captions of each image and the `top` best images of each caption by
+    the coarse similarity; among equal scores the first."""
+    found = np.zeros(coarse.shape, np.bool_)
+    images, captions = coarse.shape
+    for at in range(0, images, BLOCK):
+        block = np.asarray(coarse[at : at + BLOCK])
+        best = np.argsort(-block, axis=1, kind="stable")[:, :top]
+        np.put_along_axis(found[at : at + BLOCK], best, True, axis=1)
+    for at in range(0, captions, BLOCK):
+        block = np.asarray(coarse[:, at : at + BLOCK])
+        best = np.argsort(-block, axis=0, kind="stable")[:top]
+        some = found[:, at : at + BLOCK]
+        np.put_along_axis(some, best, True, axis=0)
+    return found

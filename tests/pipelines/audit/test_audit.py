@@ -398,8 +398,7 @@ def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
 def test_evaluate_takes_the_positives(world: Path, tmp_path: Path) -> None:
     """A model that ranks by the measure finds an accepted caption first, for every image."""
     from capgrade.schemas.relevance import read_relevance
-    from capgrade.trainer.evaluation.curves import curves
-    from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+    from capgrade.trainer.evaluation.evaluate import Settings, curves, evaluate
     from capgrade.trainer.evaluation.task import load_task
 
     given = {"calibration": world / "calibration.json", "measure": "rouge_l"}

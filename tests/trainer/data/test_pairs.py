@@ -20,11 +20,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.data.batches import BatchPlan
+from capgrade.trainer.data.batches import BatchPlan, DataShare, prefetched
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.data.prefetch import prefetched
 from capgrade.trainer.data.relevance import LookedUp
-from capgrade.trainer.data.subset import DataShare
 from capgrade.trainer.data.text import Words
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 

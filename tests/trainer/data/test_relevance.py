@@ -16,9 +16,8 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import Shards, read_shards
-from capgrade.trainer.data.intra_modal import against_captions
-from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, learnt_from, own_spread
-from capgrade.trainer.data.subset import DataShare
+from capgrade.trainer.data.batches import DataShare
+from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))

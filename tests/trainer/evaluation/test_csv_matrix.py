@@ -7,8 +7,7 @@ import pytest
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.csv_matrix import read_csv
-from capgrade.trainer.evaluation.inputs import read_similarity, similarity_of
+from capgrade.trainer.evaluation.inputs import read_csv, read_similarity, similarity_of
 from tests.trainer.evaluation.test_evaluate import IMAGES, OWNER, SIMILARITY, captions_folder
 
 

@@ -9,7 +9,7 @@ import torch
 from capgrade.losses import Terms
 from capgrade.schemas.devices import autocast
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.prefetch import prefetched
+from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Images, Texts
 from tests.trainer.fit.runs import column, run

@@ -9,8 +9,8 @@ import pytest
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import load_tokens
+from capgrade.trainer.fit import CONFIG, MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config
-from capgrade.trainer.fit.names import CONFIG, MODEL, VOCABULARY
 from capgrade.trainer.search.index import embed
 
 NAMES = [("teran", "text_model"), ("vse_infinity", "text_model"), ("clip", "pretrained")]

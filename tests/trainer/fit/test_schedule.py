@@ -247,8 +247,8 @@ def test_a_text_encoder_learns_at_its_own_rate(small, host: str, frozen: bool) -
 
 def test_frequencies_of_reduced_data_are_its_own(small) -> None:
     """CIDEr-D of a share of the images is that of a corpus which has nothing else."""
+    from capgrade.trainer.data.batches import DataShare
     from capgrade.trainer.data.relevance import learnt_from
-    from capgrade.trainer.data.subset import DataShare
 
     asked = params("train.preset=sam", "train.images=0.5")
     setup = prepare(small.data, asked, MeasuresParams())

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from capgrade.trainer.models.cache import UNTOLD, last_level_cache
-from capgrade.trainer.models.squared_difference import block_numbers
+from capgrade.trainer.models.squared_difference import UNTOLD, block_numbers, last_level_cache
 
 
 def test_the_largest_cache_that_is_told(tmp_path: Path) -> None:

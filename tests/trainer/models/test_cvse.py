@@ -11,9 +11,7 @@ from torch import Tensor
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
-from capgrade.trainer.models.concepts import adjacency, choose_concepts, said
-from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig
-from capgrade.trainer.models.word_vectors import word_vectors
+from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig, adjacency, choose_concepts, said, word_vectors
 
 from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, same_in_bfloat16, texts
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from capgrade.benchmarks.caption_loop import sgr_loop
-from capgrade.trainer.models import few_pairs
-from capgrade.trainer.models.few_pairs import FEW
-from capgrade.trainer.models.sgraf import Sgr, SgrafConfig
+from capgrade.trainer.models import sgraf
+from capgrade.trainer.models.sgraf import FEW, Sgr, SgrafConfig
 
 from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, encoded
 
@@ -74,12 +73,12 @@ def test_gradcheck_of_either_way(monkeypatch) -> None:
     v, w = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
 
     def scores(v: Tensor, w: Tensor) -> Tensor:
-        return few_pairs.few_pairs(
+        return sgraf.few_pairs(
             lambda v, w: (v @ w.T).sin(), lambda rows, columns, v, w: (v[rows] * w[columns]).sum(1).sin(), [], v, w
         )
 
     for most in (0.0, 1.0):
-        monkeypatch.setattr(few_pairs, "FEW", most)
+        monkeypatch.setattr(sgraf, "FEW", most)
         assert torch.autograd.gradcheck(scores, (v, w))
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from capgrade.trainer.models import vse_infinity
 from capgrade.trainer.models.base import Texts
-from capgrade.trainer.models.pooling import GeneralPooling
-from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
+from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity, VseInfinityConfig
 
 from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, gradients, images, prefix, same_in_bfloat16, texts
 

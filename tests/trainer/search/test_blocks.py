@@ -21,7 +21,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search import index
 from capgrade.trainer.search.encode import encode_captions, encode_images, scores
-from capgrade.trainer.search.prefilter import likely
+from capgrade.trainer.search.index import likely
 
 SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity: 8}"}
 

@@ -1,5 +1,0 @@
-"""What the files of a run are called."""
-
-MODEL, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.json"
-STATE, SUMMARY = "state.pt", "summary.json"
-STEPS, EPOCHS, UNFIT = "steps.csv", "epochs.csv", "unfit_batch.json"
