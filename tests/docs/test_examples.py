@@ -167,8 +167,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "results.md": {"make": ELSEWHERE, "python": "hours"},
     "scale.md": {
-        "capgrade bench corpus --captions coco5k": "3.3 million captions; performance.md makes fewer",
-        "capgrade shards --captions one --measures rouge_l --out OUT --measures cider,sbert": "of the captions before",
         "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
     "scene_graph.md": {"python": "a minute of COCO"},
