@@ -1,4 +1,4 @@
-"""docs/reference.md from schemas/params.py: `python -m tests.tools.reference` writes it."""
+"""docs/reference.md, which `python -m tests.tools.reference` writes: every key of schemas/params.py."""
 
 from __future__ import annotations
 
