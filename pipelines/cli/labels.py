@@ -195,7 +195,7 @@ def agree(
     reviews: Annotated[
         Path | None, typer.Option(help="Instead: a review, how far its raters agree, and models in --judgements.")
     ] = None,
-    measures: Measures = "cider,rouge_l,sbert",
+    measures: Measures = None,
     split: Split = None,
     folds: Annotated[
         int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
@@ -228,7 +228,7 @@ def agree(
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
         raise InputError("several --judgements without --reviews", remedy="give one file")
-    loaded, names = load(params, sets, measures), names_of(measures)
+    loaded, names = load(params, sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
     require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
