@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
+from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
 from capgrade.pipelines.measures.scores.cider import cider_scores
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
@@ -113,7 +113,8 @@ class Bleu:
         corpus = Corpus(_given(gts, res), NO_TOKENIZER)
         numbers, _ = number_grams(corpus.words.ptr, corpus.words.word, self._n)
         grams = count_grams(corpus.words.ptr, numbers)
-        counts = bleu_statistics(grams, corpus.given.owner, corpus.given.ref_ptr)
+        pairs, sentences = corpus.given, grams.sentences
+        counts = statistics_of_pairs(*pairs.pairs, sentences, sentences, pairs.ref_ptr, pairs.refs)
         total = counts.sum(axis=0)
         if verbose:
             words_, closest, *rest = (int(value) for value in total)
@@ -176,8 +177,7 @@ class Spice:
         """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
         corpus = Corpus(_given(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
-        owner, n = corpus.given.owner, len(corpus.given.texts)
-        values = fitted.regrouped(corpus.given.ref_ptr, np.arange(len(owner), n)).pairs(owner, np.arange(len(owner)))
+        values = fitted.regrouped(corpus.given.ref_ptr, corpus.given.refs).pairs(*corpus.given.pairs)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
     def method(self) -> str:

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -74,6 +74,11 @@ class ArrayState(ABC):
             values[asked] = self.score(block, rows)[np.searchsorted(block, images[asked]), column]
         return values
 
+    def rectangle(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """Pairs of these images with these captions, float32 [len(images), len(captions)]."""
+        every = np.repeat(images, len(captions)), np.tile(captions, len(images))
+        return self.pairs(*every).reshape(len(images), len(captions))
+
     def save(self, folder: Path) -> None:
         """Write each array as `.npy` and the other fields as `scalars.json`."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,6 +140,15 @@ def put_own(
         return
     for row, caption, value in zip(rows, own, values, strict=True):
         out[row, captions == caption] = value
+
+
+def put_left_out(fitted: Any, images: np.ndarray, first: int, out: np.ndarray) -> None:
+    """Where a fitted measure leaves a caption out of its own references, put the values of own pairs into out float32
+    [len(images), captions], of caption rows from `first` on."""
+    if fitted.leave_out:
+        rows, own = own_pairs(fitted.ref_ptr, fitted.refs, images)
+        here = (own >= first) & (own < first + out.shape[1])
+        out[rows[here], own[here] - first] = fitted.pairs(images[rows[here]], own[here])
 
 
 def leaves_out(self_reference: str, captions: Captions) -> bool:

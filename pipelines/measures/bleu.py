@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures import bleu_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
-from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.bleu_pairs import SMALL, bleu_of, statistics_of_pairs
+from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import BleuParams
@@ -33,7 +34,7 @@ class FittedBleu(ArrayState):
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # int64 [n_captions + 1]
+    start: np.ndarray  # int64 [n_captions * k + 1]: of each order's n-grams of each caption
     gram: np.ndarray  # int32 [nonzeros]
     count: np.ndarray  # int32 [nonzeros]
     order: np.ndarray  # int8 [n_grams]
@@ -52,16 +53,19 @@ class FittedBleu(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """BLEU-k, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        folded = self.fold(images)
-        if captions is None:
-            out = np.empty((len(images), len(self.words)), np.float32)
-            for first in range(0, len(self.words), CHUNK):
-                self._score_chunk(folded, first, out[:, first : first + CHUNK])
-        else:
-            out = np.empty((len(images), len(captions)), np.float32)
-            kernel.score_some(images, captions, *folded, *self._rows, self.order, self.length_class, self.k, out)
-        self.leave_out_self(images, captions, out)
+        if captions is not None:
+            return self.rectangle(images, captions)
+        folded, out = self.fold(images), np.empty((len(images), len(self.words)), np.float32)
+        for first in range(0, len(self.words), CHUNK):
+            self._score_chunk(folded, first, out[:, first : first + CHUNK])
+        put_left_out(self, images, 0, out)
         return out
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        mine = sentences_of(self.start, self.gram, self.count, self.words)
+        counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
+        return bleu_of(counts)[:, -1].astype(np.float32)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; references are folded once for all chunks."""
@@ -69,12 +73,12 @@ class FittedBleu(ArrayState):
         for first in range(start, stop, CHUNK):
             rows = np.arange(first, min(first + CHUNK, stop))
             self._score_chunk(folded, first, out[:, : len(rows)])
-            self.leave_out_self(images, rows, out)
+            put_left_out(self, images, first, out[:, : len(rows)])
             yield
 
     def fold(self, images: np.ndarray) -> Folded:
         """Start, number, ids and largest counts of the n-grams of each image's references; factors by length."""
-        start = kernel.room(images, self.ref_ptr, self.refs, self.ptr)
+        start = kernel.room(images, *self._references[:3])
         used, factor = np.empty(len(images), np.int64), np.empty((len(images), len(self.lengths)))
         grams, most = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
         kernel.fold_references(images, start, *self._references, used, grams, most, factor)
@@ -86,22 +90,10 @@ class FittedBleu(ArrayState):
             self.dense_row, self.dense, self.k, out,
         )  # fmt: skip
 
-    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
-        """Overwrite own pairs in a block whose columns are `captions`, None for all, where they are left out."""
-        if self.leave_out:
-            rows, own = own_pairs(self.ref_ptr, self.refs, images)
-            values = np.empty(len(own), np.float32)
-            rest = (self.order, self.length_class, self.k)
-            kernel.leave_out_self(images[rows], own, *self._references, *rest, values)
-            put_own(out, rows, own, values, captions)
-
-    @property
-    def _rows(self) -> tuple[np.ndarray, ...]:
-        return self.ptr, self.gram, self.count
-
     @property
     def _references(self) -> tuple[np.ndarray, ...]:
-        return self.ref_ptr, self.refs, *self._rows, self.words, self.lengths, self.precision
+        rows = np.ascontiguousarray(self.start[:: self.k]), self.gram, self.count
+        return self.ref_ptr, self.refs, *rows, self.words, self.lengths, self.precision
 
 
 class Bleu:
@@ -127,11 +119,11 @@ class Bleu:
             problem = f"caption '{captions.caption_ids[longest]}' has {ngrams.words[longest]} tokens"
             raise InputError(problem, remedy=f"shorten it to {MOST_WORDS}")
         lengths, length_class = np.unique(ngrams.words, return_inverse=True)
-        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + kernel.SMALL
+        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
         return FittedBleu(
             ref_ptr=captions.ref_ptr,
             refs=captions.refs,
-            ptr=ngrams.ptr,
+            start=ngrams.runs(k),
             gram=ngrams.gram,
             count=ngrams.count,
             order=ngrams.order,

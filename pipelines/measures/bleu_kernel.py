@@ -1,4 +1,4 @@
-"""Kernels of BLEU: folding an image's references, walking the postings of a chunk of captions, single pairs.
+"""Kernels of BLEU: folding an image's references, walking the postings of a chunk of captions.
 
 The arrays are those of `FittedBleu`.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
+from capgrade.pipelines.measures.bleu_pairs import SMALL, TINY
 from capgrade.schemas.compiled import njit
 
-TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -26,15 +26,14 @@ def room(images, ref_ptr, refs, ptr):
 
 
 @njit(cache=True)
-def _fold(refs, skip, ptr, gram, count, words, lengths, precision, grams, most, factor):
-    """The n-grams of references other than `skip`, ascending, with their largest counts: how many. And by class of
+def _fold(refs, ptr, gram, count, words, lengths, precision, grams, most, factor):
+    """The n-grams of references, ascending, with their largest counts: how many. And by class of
     length what a caption's matches are multiplied by: its own counts and the brevity penalty."""
     total = 0
     for r in refs:
-        if r != skip:
-            grams[total : total + ptr[r + 1] - ptr[r]] = gram[ptr[r] : ptr[r + 1]]
-            most[total : total + ptr[r + 1] - ptr[r]] = count[ptr[r] : ptr[r + 1]]
-            total += ptr[r + 1] - ptr[r]
+        grams[total : total + ptr[r + 1] - ptr[r]] = gram[ptr[r] : ptr[r + 1]]
+        most[total : total + ptr[r + 1] - ptr[r]] = count[ptr[r] : ptr[r + 1]]
+        total += ptr[r + 1] - ptr[r]
     by_gram = np.argsort(grams[:total])
     sorted_grams, sorted_counts = grams[:total][by_gram], most[:total][by_gram]
     used = 0
@@ -47,10 +46,9 @@ def _fold(refs, skip, ptr, gram, count, words, lengths, precision, grams, most, 
     for d in range(lengths.shape[0]):
         closest = np.int64(-1)
         for r in refs:
-            if r != skip:
-                nearer, near = abs(words[r] - lengths[d]), abs(closest - lengths[d])
-                if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
-                    closest = words[r]
+            nearer, near = abs(words[r] - lengths[d]), abs(closest - lengths[d])
+            if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
+                closest = words[r]
         ratio = (lengths[d] + TINY) / (closest + SMALL)
         factor[d] = precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
     return used
@@ -64,7 +62,7 @@ def fold_references(
     factors by length."""
     for b in prange(images.shape[0]):
         own, room = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(start[b], start[b + 1])
-        used[b] = _fold(own, -1, ptr, gram, count, words, lengths, precision, grams[room], most[room], factor[b])
+        used[b] = _fold(own, ptr, gram, count, words, lengths, precision, grams[room], most[room], factor[b])
 
 
 @njit(cache=True, forceinline=True)
@@ -104,51 +102,3 @@ def score_chunk(
             for n in range(k):
                 product *= correct[n, j] + TINY
             out[b, j] = _root(product, k) * factor[b, length_class[first + j]]
-
-
-@njit(cache=True, forceinline=True)
-def finish(correct, k):
-    """The mean of the matches of each order, int64 [k]; a caption's factor makes BLEU of it."""
-    product = 1.0
-    for n in range(k):
-        product *= correct[n] + TINY
-    return _root(product, k)
-
-
-@njit(cache=True)
-def _score_pair(c, grams, most, factor, ptr, gram, count, order, length_class, k):
-    """One caption with folded references, from the two ascending rows of n-grams."""
-    correct = np.zeros(k, np.int64)
-    x = 0
-    for p in range(ptr[c], ptr[c + 1]):
-        x += np.searchsorted(grams[x:], gram[p])
-        if x < grams.shape[0] and grams[x] == gram[p]:
-            correct[order[gram[p]]] += min(count[p], most[x])
-    return finish(correct, k) * factor[length_class[c]]
-
-
-@njit(parallel=True, cache=True)
-def score_some(images, captions, start, used, grams, most, factor, ptr, gram, count, order, length_class, k, out):
-    """All pairs of some images and some captions."""
-    for b in prange(images.shape[0]):
-        room = slice(start[b], start[b] + used[b])
-        for column in range(captions.shape[0]):
-            args = (ptr, gram, count, order, length_class, k)
-            out[b, column] = _score_pair(captions[column], grams[room], most[room], factor[b], *args)
-
-
-@njit(cache=True)
-def leave_out_self(
-    images, own, ref_ptr, refs, ptr, gram, count, words, lengths, precision, order, length_class, k, out
-):
-    """Captions with the other references of their images, into out float32 [pairs]."""
-    factor = np.empty(lengths.shape[0])
-    for x in range(images.shape[0]):
-        references = refs[ref_ptr[images[x]] : ref_ptr[images[x] + 1]]
-        total = 0
-        for r in references:
-            total += ptr[r + 1] - ptr[r]
-        grams, most = np.empty(total, np.int32), np.empty(total, np.int32)
-        used = _fold(references, own[x], ptr, gram, count, words, lengths, precision, grams, most, factor)
-        args = (ptr, gram, count, order, length_class, k)
-        out[x] = _score_pair(own[x], grams[:used], most[:used], factor, *args)

@@ -20,16 +20,17 @@ from functools import cached_property
 import numpy as np
 
 from capgrade.pipelines.measures import cider_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
-from capgrade.pipelines.measures.cider_kernel import Folded, Found, Postings, Ranked, Rows
-from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, inverse_norms, length_penalty, postings
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.cider_kernel import Folded, Postings, Ranked, Rows
+from capgrade.pipelines.measures.cider_pairs import Form, Weighted, inverse_norms, score_pairs
+from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, length_penalty, postings
 from capgrade.pipelines.measures.ngrams import (
-    MAX_ORDER,
     DocumentFrequencies,
     Ngrams,
     count_ngrams,
     document_frequencies,
     read_document_frequencies,
+    sentences_of,
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -43,12 +44,13 @@ class FittedCider(ArrayState):
 
     ref_ptr: np.ndarray
     refs: np.ndarray
-    ptr: np.ndarray
+    start: np.ndarray  # int64 [n_captions * orders + 1]: of each order's n-grams of each caption
     gram: np.ndarray
     count: np.ndarray  # `counts` of the rows
     gain: np.ndarray
     order: np.ndarray
-    inv_norm: np.ndarray
+    inv_norm: np.ndarray  # float64 [n_captions, orders]: `Weighted.inverse`
+    words: np.ndarray  # int64 [n_captions]
     length_class: np.ndarray
     penalty: np.ndarray
     term_ptr: np.ndarray
@@ -62,29 +64,40 @@ class FittedCider(ArrayState):
     class_of_rank: np.ndarray
     norm_of_rank: np.ndarray
     clip: bool
+    sigma: float
     scale: float
     leave_out: bool
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Relevance, 0..scale times orders, float32 [len(images), n_captions or len(captions)]."""
-        out = np.empty((len(images), len(self.rank) if captions is None else len(captions)), np.float32)
-        if captions is None:
-            score_chunk = self._walk(images, 0)
-            for first in range(0, len(self.rank), CHUNK):
-                score_chunk(first, first, out)
-        else:
-            kernel.score_some(images, captions, self._sorted_ngrams(captions), self.rows, out)
-        if self.leave_out:
-            self.leave_out_self(images, captions, out)
+        if captions is not None:
+            return self.rectangle(images, captions)
+        out, score_chunk = np.empty((len(images), len(self.rank)), np.float32), self._walk(images, 0)
+        for first in range(0, len(self.rank), CHUNK):
+            score_chunk(first, first, out)
+        put_left_out(self, images, 0, out)
         return out
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.scores(images, captions, self.sentences, self.leave_out).astype(np.float32)
+
+    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False) -> np.ndarray:
+        """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
+        form = Form(leave_out, self.clip, self.sigma, self.scale)
+        return score_pairs(images, rows, captions, self.sentences, self.ref_ptr, self.refs, self.gain, form)
+
+    @property
+    def sentences(self) -> Weighted:
+        """The captions as `score_pairs` takes them."""
+        return Weighted(sentences_of(self.start, self.gram, self.count, self.words), self.inv_norm)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`; references are folded once for all chunks."""
         score_chunk = self._walk(images, start)
         for first in range(start, stop, CHUNK):
             score_chunk(first, 0, out)
-            if self.leave_out:
-                self.leave_out_self(images, np.arange(first, min(first + CHUNK, stop)), out)
+            put_left_out(self, images, first, out[:, : min(CHUNK, stop - first)])
             yield
 
     def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
@@ -111,11 +124,11 @@ class FittedCider(ArrayState):
         """What a caption has with itself, if it has n-grams of all orders."""
         return float(self.scale * (1 + self.order.max(initial=0)))
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         return Rows(
-            self.ref_ptr, self.refs, self.ptr, self.gram, self.count, self.gain, self.order, self.inv_norm,
-            self.length_class, self.penalty, self.clip, self.scale, self.full,
+            self.ref_ptr, self.refs, np.ascontiguousarray(self.start[:: self.inv_norm.shape[1]]), self.gram, self.count,
+            self.gain, self.order, self.inv_norm, self.length_class, self.penalty, self.clip, self.scale,
         )  # fmt: skip
 
     @property
@@ -123,30 +136,6 @@ class FittedCider(ArrayState):
         return Postings(
             self.term_ptr, self.term_count, self.post_ptr, self.post_rank, self.dense_row, self.dense
         )  # fmt: skip
-
-    def _sorted_ngrams(self, captions: np.ndarray) -> Found:
-        sizes = self.ptr[captions + 1] - self.ptr[captions]
-        column = np.repeat(np.arange(len(captions)), sizes)
-        at = np.arange(len(column)) - np.repeat(np.cumsum(sizes) - sizes - self.ptr[captions], sizes)
-        by_gram = np.argsort(self.gram[at], kind="stable")
-        return Found(self.gram[at][by_gram], column[by_gram], self.count[at][by_gram])
-
-    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
-        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
-        rows, own = own_pairs(self.ref_ptr, self.refs, images)
-        values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(images[rows], own, self.rows, values)
-        put_own(out, rows, own, values, captions)
-
-
-@dataclass(frozen=True)
-class Form:
-    """Which tf-idf cosine: see `FittedCider`; sigma of the length penalty, None for none."""
-
-    leave_out: bool
-    clip: bool
-    sigma: float | None
-    scale: float = 10.0 / MAX_ORDER
 
 
 class Cider:
@@ -181,7 +170,7 @@ class CiderPlain:
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        return _index_by(self.params.document_frequency, captions, Form(leave_out, clip=False, sigma=None))
+        return _index_by(self.params.document_frequency, captions, Form(leave_out, clip=False, sigma=np.inf))
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> DocumentFrequencies:
@@ -198,19 +187,13 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def numbered(captions: Captions, source: str | None) -> Ngrams:
-    """The n-grams of the captions, with the numbers that `FittedCider` knows them by: alphabetical ones where the
-    frequencies come from `source`."""
-    return count_ngrams(captions, alphabetical=source is not None)
-
-
 def _index_by(source: str | None, captions: Captions, form: Form) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`.
 
-    Given frequencies make a pair's value, to the last bit, one of its texts alone: n-grams are summed up in
-    alphabetical order, and which of them are dense rows is for the frequencies to say, not for the captions.
+    Given frequencies make a pair's value one of its texts alone, to the last bit: which n-grams are dense rows is for
+    the frequencies to say, not for the captions.
     """
-    ngrams = numbered(captions, source)
+    ngrams = count_ngrams(captions)
     frequencies = corpus_frequencies(captions, ngrams, source)
     df = frequencies.of(ngrams.text)
     idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))
@@ -223,10 +206,11 @@ def index(
 ) -> FittedCider:
     """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored. `dense` int64: the n-grams
     that are a dense row where a caption has them once; None: all terms that many of the captions have."""
-    row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
-    inv_norm = inverse_norms(ngrams, row, idf, captions.n_captions)
-    length_class, penalty = length_penalty(ngrams.words, form.sigma)
     chunk = np.arange(captions.n_captions) // CHUNK
+    row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
+    start, gain = ngrams.runs(int(ngrams.order.max(initial=0)) + 1), idf**2
+    inv_norm = inverse_norms(sentences_of(start, ngrams.gram, ngrams.count, ngrams.words), gain)
+    length_class, penalty = length_penalty(ngrams.words, form.sigma)
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
@@ -235,12 +219,13 @@ def index(
     return FittedCider(
         ref_ptr=captions.ref_ptr,
         refs=captions.refs,
-        ptr=ngrams.ptr,
+        start=start,
         gram=ngrams.gram,
         count=ngrams.count,
-        gain=idf**2,
+        gain=gain,
         order=ngrams.order,
         inv_norm=inv_norm,
+        words=ngrams.words,
         length_class=length_class.astype(np.int32),
         penalty=penalty,
         class_start=class_start,
@@ -248,6 +233,7 @@ def index(
         class_of_rank=length_class[by_length].astype(np.uint8 if len(penalty) <= 256 else np.int32),
         norm_of_rank=np.ascontiguousarray(inv_norm[by_length].T.astype(np.float32)),
         clip=form.clip,
+        sigma=form.sigma,
         scale=form.scale,
         leave_out=form.leave_out,
         **postings(ngrams, row, rank, inv_norm, len(idf), dense),

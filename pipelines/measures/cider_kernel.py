@@ -1,4 +1,4 @@
-"""Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions, single pairs.
+"""Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions.
 
 Tables come in named tuples. Loops over images have a first and a last one, for `in_threads`.
 """
@@ -28,7 +28,6 @@ class Rows(NamedTuple):
     penalty: np.ndarray  # float32 [classes, classes]
     clip: bool  # a caption's count counts at most as often as in the reference
     scale: float  # the value of equal captions, divided by the orders
-    full: float  # the value of equal captions
 
 
 class Postings(NamedTuple):
@@ -60,14 +59,6 @@ class Folded(NamedTuple):
     ending: np.ndarray  # int64 [terms]: where its postings end
     order: np.ndarray  # int8 [terms]
     table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
-
-
-class Found(NamedTuple):
-    """The n-grams of some captions, sorted by n-gram."""
-
-    gram: np.ndarray  # int32 [nonzeros]
-    column: np.ndarray  # int64 [nonzeros]: which of the captions
-    counts: np.ndarray  # int32 [nonzeros]
 
 
 @njit(cache=True, forceinline=True)
@@ -233,75 +224,7 @@ def score_chunk(
 ) -> None:  # fmt: skip
     """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache. Each
-    sum is rounded as it is written here, on any processor: `tops` computes single captions to the same bits.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
     """
     args = (folded, cursor, following, postings, ranked, full, first, last, column, out)
     in_threads(_score_images, len(folded.used), *args)
-
-
-@njit(cache=True)
-def _without_self(h, i, rows):
-    """One caption with the other references of its image, from the two sorted rows of n-grams."""
-    ptr, gram, count, inv_norm, length_class = rows.ptr, rows.gram, rows.counts, rows.inv_norm, rows.length_class
-    total, used = 0.0, 0
-    for r in rows.refs[rows.ref_ptr[i] : rows.ref_ptr[i + 1]]:
-        if r == h:
-            continue
-        used += 1
-        a, b, value = ptr[h], ptr[r], 0.0
-        while a < ptr[h + 1] and b < ptr[r + 1]:
-            g = gram[a]
-            if g == gram[b]:
-                o = rows.order[g]
-                value += _shared(count[a], count[b], rows.clip) * rows.gain[g] * inv_norm[h, o] * inv_norm[r, o]
-                a += 1
-                b += 1
-            elif g < gram[b]:
-                a += 1
-            else:
-                b += 1
-        total += value * rows.penalty[length_class[r], length_class[h]]
-    return rows.scale * total / used
-
-
-@njit(nogil=True, cache=True)
-def _some_of_images(begin, end, images, captions, found, rows, out):
-    ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
-    order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
-    clip, scale, full = rows.clip, rows.scale, rows.full
-    found_gram, found_column, found_count = found.gram, found.column, found.counts
-    n_found = found_gram.shape[0]
-    total, one = np.zeros(captions.shape[0]), np.empty(captions.shape[0])
-    for b in range(begin, end):
-        i = images[b]
-        total[:] = 0
-        for q in range(ref_ptr[i], ref_ptr[i + 1]):
-            r = refs[q]
-            one[:] = 0
-            for p in range(ptr[r], ptr[r + 1]):
-                g = gram[p]
-                o = order[g]
-                k = first_from(found_gram, 0, n_found, g)
-                while k < n_found and found_gram[k] == g:
-                    column = found_column[k]
-                    norms = inv_norm[captions[column], o] * inv_norm[r, o]
-                    one[column] += _shared(found_count[k], count[p], clip) * gain[g] * norms
-                    k += 1
-            for column in range(captions.shape[0]):
-                total[column] += one[column] * penalty[length_class[r], length_class[captions[column]]]
-        for column in range(captions.shape[0]):
-            out[b, column] = whole(scale * total[column] / (ref_ptr[i + 1] - ref_ptr[i]), full)
-
-
-def score_some(images: np.ndarray, captions: np.ndarray, found: Found, rows: Rows, out: np.ndarray) -> None:
-    """All pairs of some images and some captions, whose n-grams come sorted: each n-gram of a reference is looked up
-    once for all captions."""
-    in_threads(_some_of_images, len(images), images, captions, found, rows, out)
-
-
-@njit(cache=True)
-def leave_out_self(images, captions, rows, out):
-    """Captions with the other references of their images, into out float32 [pairs]."""
-    for k in range(captions.shape[0]):
-        out[k] = whole(_without_self(captions[k], images[k], rows), rows.full)

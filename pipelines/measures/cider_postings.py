@@ -1,4 +1,4 @@
-"""What a corpus of n-grams is to CIDEr-D: norms, penalties of lengths, and an inverted index over terms."""
+"""What a corpus of n-grams is to CIDEr-D: penalties of lengths, and an inverted index over terms."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures.ngrams import MAX_ORDER, Ngrams
+from capgrade.pipelines.measures.ngrams import Ngrams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 LARGEST = 2**63 - 1  # whole number that postings are sorted by
 
 
-def length_penalty(words: np.ndarray, sigma: float | None) -> tuple[np.ndarray, np.ndarray]:
+def length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
     """Class of each caption's length, and what a difference costs, float32 [classes, classes]."""
-    if sigma is None:
+    if sigma == np.inf:
         return np.zeros(len(words), np.int64), np.ones((1, 1), np.float32)
     bigrams = np.maximum(words - 1, 0)  # the reference code's "length"
     lengths, length_class = np.unique(bigrams, return_inverse=True)
     difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
     return length_class, np.exp(-(difference**2) / (2 * sigma**2)).astype(np.float32)
-
-
-def inverse_norms(ngrams: Ngrams, row: np.ndarray, idf: np.ndarray, n_captions: int) -> np.ndarray:
-    """float64 [n_captions, 4]; a norm of 0 gives 0, as the reference code then leaves the product 0."""
-    squares = (ngrams.count * idf[ngrams.gram]) ** 2
-    cell = row * MAX_ORDER + ngrams.order[ngrams.gram]
-    norm = np.sqrt(np.bincount(cell, squares, n_captions * MAX_ORDER)).reshape(-1, MAX_ORDER)
-    return np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
 
 
 def postings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,16 @@ FREQUENCIES = "document_frequencies"
 FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
 
+class Sentences(NamedTuple):
+    """Rows of n-grams, each order's in a run of its own."""
+
+    start: np.ndarray  # int64 [sentences, orders]: of a run, whose n-grams ascend
+    stop: np.ndarray  # int64 [sentences, orders]
+    gram: np.ndarray  # int32
+    counts: np.ndarray  # int32: how often, beside `gram`
+    words: np.ndarray  # int64 [sentences]
+
+
 @dataclass(frozen=True)
 class Ngrams:
     """Counts of n-grams (n = 1..4) by caption: compressed rows, ids ascending within a row.
@@ -36,12 +47,24 @@ class Ngrams:
     text: pa.Array
     words: np.ndarray
 
+    def runs(self, orders: int = MAX_ORDER) -> np.ndarray:
+        """int64 [n_captions * orders + 1]: where the n-grams of each order of each caption start, and the last end."""
+        row = np.repeat(np.arange(len(self.words)), np.diff(self.ptr))
+        sizes = np.bincount(row * orders + self.order[self.gram], minlength=orders * len(self.words))
+        return np.append(0, np.cumsum(sizes))
 
-def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool = False) -> Ngrams:
+
+def sentences_of(runs: np.ndarray, gram: np.ndarray, count: np.ndarray, words: np.ndarray) -> Sentences:
+    """From `Ngrams.runs` and the fields of `Ngrams`."""
+    shape = len(words), -1
+    return Sentences(runs[:-1].reshape(shape), runs[1:].reshape(shape), gram, count, words)
+
+
+def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
     """Count the n-grams of every caption's words (`words_of`), n = 1..most, as pycocoevalcap's `precook`.
 
-    Words are numbered as they come, or in alphabetical order: then of two n-grams the same one has the lower id in any
-    table of captions that has both.
+    Words are numbered in alphabetical order, and n-grams by their number of words and then by these: of two n-grams the
+    same one has the lower id in any table of captions that has both, so that sums over n-grams have one order.
     """
     found = split_at_white_space(tokens_of(captions))
     words = found.sizes
@@ -49,9 +72,8 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER, alphabetical: bool =
     left = found.ptr[row + 1] - np.arange(len(row))  # words from here to the caption's end
     word_text = pa.array(found.vocabulary, pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
     word = found.word.astype(np.int64)
-    if alphabetical:
-        order = pc.sort_indices(word_text).to_numpy()
-        word_text, word = word_text.take(pa.array(order)), np.argsort(order)[word]
+    order = pc.sort_indices(word_text).to_numpy()
+    word_text, word = word_text.take(pa.array(order)), np.argsort(order)[word]
     prefix, texts, cells, orders, base = word.copy(), word_text, [], [], 0
     order_texts = []
     for n in range(1, most + 1):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs
+from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs, put_left_out
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
@@ -68,8 +68,7 @@ class _OnDevice(ABC):
         for first in range(start, stop, CHUNK):
             last = min(first + CHUNK, stop)
             out[:, : last - first] = self._values(prepared, first, last).cpu().numpy()
-            if self.fitted.leave_out:
-                self.fitted.leave_out_self(images, np.arange(first, last), out)
+            put_left_out(self.fitted, images, first, out[:, : last - first])
             yield
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
 from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_sentences
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
@@ -269,54 +270,6 @@ def _longest(captions, ptr):
     return most
 
 
-@njit(cache=True)
-def lcs(a, b):
-    """Longest common subsequence by the textbook table; for the few pairs that leave a reference out."""
-    row = np.zeros(b.shape[0] + 1, np.int64)
-    for x in a:
-        diagonal = 0
-        for j in range(b.shape[0]):
-            above = row[j + 1]
-            row[j + 1] = diagonal + 1 if x == b[j] else max(above, row[j])
-            diagonal = above
-    return row[-1]
-
-
-@njit(cache=True)
-def _one(hypothesis, image, without, ref_ptr, refs, ptr, word, beta2, mean):
-    """F of one caption with an image's references, caption row `without` left out."""
-    precision, recall, total, used = 0.0, 0.0, 0.0, 0
-    for q in range(ref_ptr[image], ref_ptr[image + 1]):
-        r = refs[q]
-        if r != without:
-            used += 1
-            reference = word[ptr[r] : ptr[r + 1]]
-            longest = lcs(hypothesis, reference)
-            precision = max(precision, longest / len(hypothesis))
-            recall = max(recall, longest / len(reference))
-            total += (1 + beta2) * longest / (len(hypothesis) + beta2 * len(reference))
-    if mean:
-        return total / used
-    below = recall + beta2 * precision
-    return (1 + beta2) * precision * recall / below if below > 0 else 0.0
-
-
-@njit(cache=True)
-def _leave_out_self(rows, own, images, ref_ptr, refs, ptr, word, beta2, mean, out):
-    for k in range(rows.shape[0]):
-        c = own[k]
-        hypothesis = word[ptr[c] : ptr[c + 1]]
-        out[k] = _one(hypothesis, images[rows[k]], c, ref_ptr, refs, ptr, word, beta2, mean)
-
-
-@njit(cache=True)
-def score_caption(hypothesis, ref_ptr, refs, ptr, word, beta2, mean, out):
-    """One caption's word numbers, int32, with every image's references, into out float32 [n_images]; -1 is a word that
-    no reference has."""
-    for i in range(out.shape[0]):
-        out[i] = _one(hypothesis, i, -1, ref_ptr, refs, ptr, word, beta2, mean)
-
-
 @dataclass(frozen=True)
 class FittedRougeL(ArrayState):
     """Captions as word numbers."""
@@ -332,15 +285,34 @@ class FittedRougeL(ArrayState):
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """ROUGE-L, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        columns = np.arange(len(self.ptr) - 1) if captions is None else captions
-        out = np.empty((len(images), len(columns)), np.float32)
-        self._into(images, columns, out)
+        if captions is not None:
+            return self.rectangle(images, captions)
+        out = np.empty((len(images), len(self.ptr) - 1), np.float32)
+        self._into(images, np.arange(len(self.ptr) - 1), out)
+        put_left_out(self, images, 0, out)
         return out
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.scores(images, captions, self.sentences, self.leave_out).astype(np.float32)
+
+    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Sentences, leave_out: bool = False) -> np.ndarray:
+        """float64 [pairs] of rows of any captions, with words numbered as here."""
+        return score_pairs(
+            images, rows, captions, self.sentences, self.ref_ptr, self.refs, self.beta, self.mean, leave_out
+        )
+
+    @property
+    def sentences(self) -> Sentences:
+        """The captions as `score_pairs` takes them."""
+        return Sentences(self.ptr, self.word)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`."""
         for at in range(start, stop, CHUNK):
-            self._into(images, np.arange(at, min(at + CHUNK, stop)), out)
+            rows = np.arange(at, min(at + CHUNK, stop))
+            self._into(images, rows, out)
+            put_left_out(self, images, at, out[:, : len(rows)])
             yield
 
     def _into(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
@@ -352,16 +324,6 @@ class FittedRougeL(ArrayState):
                 images, captions, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
                 np.float32(self.beta**2), self.mean, width, slots, out,
             )  # fmt: skip
-        if self.leave_out:
-            self.leave_out_self(images, captions, out)
-
-    def leave_out_self(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
-        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
-        rows, own = own_pairs(self.ref_ptr, self.refs, images)
-        values = np.empty(len(own), np.float32)
-        own_args = (self.ref_ptr, self.refs, self.ptr, self.word, self.beta**2, self.mean)
-        _leave_out_self(rows, own, images, *own_args, values)
-        put_own(out, rows, own, values, captions)
 
 
 class RougeL:

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.measures.base import leaves_out
-from capgrade.pipelines.measures.cider import FittedCider, Form, index
+from capgrade.pipelines.measures.cider import FittedCider, index
+from capgrade.pipelines.measures.cider_pairs import Form
 from capgrade.pipelines.measures.language import warn_of_scripts
 from capgrade.pipelines.measures.ngrams import Ngrams
 from capgrade.pipelines.measures.tokens import word_unigram
@@ -34,7 +35,7 @@ class TfidfCosine:
         words = count_words(captions.texts)
         df = np.bincount(words.gram, minlength=len(words.order))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
-        return index(captions, words, idf, Form(leave_out, clip=False, sigma=None, scale=1.0))
+        return index(captions, words, idf, Form(leave_out, clip=False, sigma=np.inf, scale=1.0))
 
 
 def count_words(texts: list[str]) -> Ngrams:

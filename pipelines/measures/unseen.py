@@ -13,11 +13,13 @@ from collections.abc import Callable
 import numpy as np
 
 from capgrade.pipelines.measures.base import Fitted, Measure
-from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies, numbered
+from capgrade.pipelines.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
+from capgrade.pipelines.measures.cider_pairs import Weighted
 from capgrade.pipelines.measures.embeddings import encode, load_encoder
 from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
-from capgrade.pipelines.measures.ngrams import MAX_ORDER
-from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, score_caption
+from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
+from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL
+from capgrade.pipelines.measures.rouge_pairs import Sentences
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
 from capgrade.pipelines.measures.scores.words import tokens_of, words_of
 from capgrade.pipelines.measures.tokens import tokenize
@@ -62,54 +64,32 @@ def _tokens(text: str, tokenizer: str) -> list[str]:
 
 
 class UnseenCider:
-    """CIDEr-D or CIDEr by an index from each n-gram to the captions that have it; double precision throughout.
-
-    An n-gram that no image has counts as one that one image has, as in `Cider.fit`.
-    """
+    """CIDEr-D or CIDEr. An n-gram that no image has counts as one that one image has, as in `Cider.fit`."""
 
     def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
-        ngrams = numbered(captions, measure.params.document_frequency)
+        ngrams = count_ngrams(captions)
         frequencies = corpus_frequencies(captions, ngrams, measure.params.document_frequency)
         self.fitted, self.tokenizer = fitted, captions.tokenizer
-        self.sigma = measure.params.sigma if isinstance(measure, Cider) else None
-        self.owner, self.words = captions.owner, ngrams.words
         self._number = {text: k for k, text in enumerate(ngrams.text.to_pylist())}
         self._log_images = math.log(frequencies.n_images)
         elsewhere = measure.params.document_frequency is not None
         counted = zip(frequencies.ngram.to_pylist(), frequencies.images.tolist(), strict=True) if elsewhere else ()
         self._images_with = dict(counted)  # of n-grams that the fitted captions may not have
-        by_gram = np.argsort(ngrams.gram, kind="stable")
-        self._start = np.searchsorted(ngrams.gram[by_gram], np.arange(len(ngrams.text) + 1))
-        self._row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))[by_gram].astype(np.int32)
-        self._count = ngrams.count[by_gram]
 
     def __call__(self, text: str) -> np.ndarray:
         words = words_of(_tokens(text, self.tokenizer))
         counts = Counter(" ".join(words[a : a + n]) for n in range(1, MAX_ORDER + 1) for a in range(len(words) - n + 1))
-        inverse = self._inverse_norms(counts)
-        total = np.zeros(len(self.words))
-        for gram, count in counts.items():
-            if gram in self._number:
-                self._add(self._number[gram], count, inverse, total)
-        if self.sigma is not None:
-            longer = np.maximum(self.words - 1, 0) - max(len(words) - 1, 0)
-            total *= np.exp(-(longer.astype(np.float64) ** 2) / (2 * self.sigma**2))
-        of_image = np.bincount(self.owner, total, len(self.fitted.ref_ptr) - 1)
-        return (self.fitted.scale * of_image / np.diff(self.fitted.ref_ptr)).astype(np.float32)
-
-    def _add(self, gram: int, count: int, inverse: np.ndarray, total: np.ndarray) -> None:
-        """What one n-gram of the caption adds to each caption that has it."""
-        found = slice(self._start[gram], self._start[gram + 1])
-        row, times, order = self._row[found], self._count[found], self.fitted.order[gram]
-        gain = self.fitted.gain[gram] * inverse[order]
-        shared = np.minimum(times, count) if self.fitted.clip else count
-        total[row] += shared * times * gain * self.fitted.inv_norm[row, order]
-
-    def _inverse_norms(self, counts: Counter[str]) -> np.ndarray:
-        squares = np.zeros(MAX_ORDER)
+        squares, found = np.zeros(MAX_ORDER), []
         for gram, count in counts.items():
             squares[gram.count(" ")] += count**2 * self._gain(gram)
-        return np.divide(1, np.sqrt(squares), out=np.zeros(MAX_ORDER), where=squares > 0)
+            if gram in self._number:
+                found.append((self._number[gram], count))
+        grams, times = np.array(sorted(found), np.int32).reshape(-1, 2).T.copy()
+        runs = np.append(0, np.cumsum(np.bincount(self.fitted.order[grams], minlength=MAX_ORDER)))
+        inverse = np.divide(1, np.sqrt(squares), out=np.zeros(MAX_ORDER), where=squares > 0)
+        caption = Weighted(sentences_of(runs, grams, times, np.array([len(words)])), inverse[None])
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
 
     def _gain(self, gram: str) -> float:
         if gram in self._number:
@@ -118,21 +98,17 @@ class UnseenCider:
 
 
 class UnseenRougeL:
-    """ROUGE-L, one subsequence after the other: few as they are, bit-parallel lanes would not pay."""
+    """ROUGE-L; a word that no caption has matches nothing."""
 
     def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
         self._number = {word: k for k, word in enumerate(tokens_of(captions).vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
 
     def __call__(self, text: str) -> np.ndarray:
-        fitted = self.fitted
-        numbers = [self._number.get(token, -1) for token in _tokens(text, self.tokenizer)]
-        out = np.empty(len(fitted.ref_ptr) - 1, np.float32)
-        score_caption(
-            np.array(numbers, np.int32), fitted.ref_ptr, fitted.refs, fitted.ptr, fitted.word, fitted.beta**2,
-            fitted.mean, out,
-        )  # fmt: skip
-        return out
+        numbers = np.array([self._number.get(token, -1) for token in _tokens(text, self.tokenizer)], np.int32)
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        caption = Sentences(np.array([0, len(numbers)]), numbers)
+        return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
 
 
 class UnseenSbert:

@@ -27,6 +27,16 @@ class Given:
     ref_ptr: np.ndarray
 
     @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Image and row of each candidate."""
+        return self.owner, np.arange(len(self.owner))
+
+    @property
+    def refs(self) -> np.ndarray:
+        """Rows of the references."""
+        return np.arange(len(self.owner), len(self.texts))
+
+    @property
     def n_images(self) -> int:
         return len(self.ref_ptr) - 1
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
+from capgrade.pipelines.measures.ngrams import MAX_ORDER, Sentences
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.threads import get_num_threads
 
-MAX_ORDER = 4
 SMALL = 100_000  # n-grams that one thread has counted before others have started
 FEW = 64  # n-grams of a sentence that are sorted one by one
 ALONE = 1 << 62  # in place of a beginning, for the first word
@@ -40,6 +40,13 @@ class Grams(NamedTuple):
     @property
     def most(self) -> int:
         return self.used.shape[1]
+
+    @property
+    def sentences(self) -> Sentences:
+        """As the definitions of measures take them."""
+        words = np.diff(self.ptr)
+        start = self.ptr[:-1, None] * self.most + np.arange(self.most) * words[:, None]
+        return Sentences(start, start + self.used, self.gram, self.count, words)
 
 
 @njit(cache=True, forceinline=True)

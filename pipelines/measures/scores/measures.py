@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState
+from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
+from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
 from capgrade.pipelines.measures.sbert import Sbert
 from capgrade.pipelines.measures.scene_graph import SceneGraph
-from capgrade.pipelines.measures.scores.bleu import bleu_of, bleu_statistics
 from capgrade.pipelines.measures.scores.cider import cider_scores
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.meteor import added_up, meteor_of, meteor_statistics
-from capgrade.pipelines.measures.scores.rouge import rouge_scores
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
 
@@ -49,7 +49,8 @@ def averaged(values: np.ndarray) -> Scored:
 
 def bleu(corpus: Corpus) -> dict[str, Scored]:
     """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
-    counts = bleu_statistics(corpus.grams, corpus.given.owner, corpus.given.ref_ptr)
+    given, sentences = corpus.given, corpus.grams.sentences
+    counts = statistics_of_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs)
     values = bleu_of(counts)
     return {
         f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
@@ -64,7 +65,8 @@ def cider(corpus: Corpus) -> dict[str, Scored]:
 
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:
     """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
-    return {"rouge_l": averaged(rouge_scores(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr))}
+    given, sentences = corpus.given, Sentences(corpus.tokens.ptr, corpus.tokens.word)
+    return {"rouge_l": averaged(score_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs))}
 
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
@@ -86,9 +88,7 @@ def sbert(corpus: Corpus) -> dict[str, Scored]:
 
 def _own_pairs(fitted: ArrayState, corpus: Corpus) -> Scored:
     """A fitted measure of each candidate with its own references."""
-    owner = corpus.given.owner
-    refs = np.arange(len(owner), len(corpus.given.texts))
-    return averaged(fitted.regrouped(corpus.given.ref_ptr, refs).pairs(owner, np.arange(len(owner))))
+    return averaged(fitted.regrouped(corpus.given.ref_ptr, corpus.given.refs).pairs(*corpus.given.pairs))
 
 
 MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {
