@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -15,30 +15,45 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
-BLOCK = 64  # single pairs of an image that are worth a call of their own
 
 
 class Fitted(Protocol):
-    """A measure fitted on captions: everything a worker needs, as plain arrays."""
+    """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Relevance of captions to images' reference sets: float32 [len(images), n_captions or len(captions)].
+    `pairs` is its definition. `chunks` are the same of rectangles, as fast as can be and in float32, so the last bits
+    may differ. Images are int64 image numbers of the fitted captions, captions int64 caption rows.
+    """
 
-        `images` are int64 image numbers of the fitted captions; `captions` int64 caption rows, None for all.
-        """
-        ...
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """How many captions it was fitted on."""
 
+    @abstractmethod
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """The same of single pairs, float32 [n], from image numbers and caption rows int64 [n]."""
-        ...
+        """Relevance of captions to images' reference sets, pair by pair: float32 [n], from int64 [n] and [n]."""
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """The same of caption rows start..stop, CHUNK after CHUNK, each into the first columns of `out`, float32
+        """Relevance of caption rows start..stop, CHUNK after CHUNK, each into the first columns of `out`, float32
         [len(images), CHUNK], when it is asked for.
 
         `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
         """
-        ...
+        for at in range(start, stop, CHUNK):
+            rows = np.arange(at, min(at + CHUNK, stop))
+            out[:, : len(rows)] = self.score(images, rows)
+            yield
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """Relevance of these captions, or of all by `chunks`: float32 [len(images), len(captions) or columns]."""
+        if captions is not None:
+            every = np.repeat(images, len(captions)), np.tile(captions, len(images))
+            return self.pairs(*every).reshape(len(images), len(captions))
+        out, part = np.empty((len(images), self.columns), np.float32), np.empty((len(images), CHUNK), np.float32)
+        starts = range(0, self.columns, CHUNK)
+        for at, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
+            out[:, at : at + CHUNK] = part[:, : self.columns - at]
+        return out
 
 
 class Measure(Protocol):
@@ -52,32 +67,11 @@ class Measure(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrayState(ABC):
+class ArrayState(Fitted):
     """A frozen dataclass of arrays and numbers that any number of workers can open from one folder.
 
     Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
     """
-
-    @abstractmethod
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`."""
-
-    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`, for measures that score any rows: a few images at a time with all captions of theirs, the
-        more images the fewer pairs each has."""
-        some, ptr, order = by_image(images)
-        values, together = np.empty(len(captions), np.float32), max(1, BLOCK * len(some) // max(len(captions), 1))
-        for at in range(0, len(some), together):
-            block = some[at : at + together]
-            asked = order[ptr[at] : ptr[at + len(block)]]
-            rows, column = np.unique(captions[asked], return_inverse=True)
-            values[asked] = self.score(block, rows)[np.searchsorted(block, images[asked]), column]
-        return values
-
-    def rectangle(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """Pairs of these images with these captions, float32 [len(images), len(captions)]."""
-        every = np.repeat(images, len(captions)), np.tile(captions, len(images))
-        return self.pairs(*every).reshape(len(images), len(captions))
 
     def save(self, folder: Path) -> None:
         """Write each array as `.npy` and the other fields as `scalars.json`."""
@@ -88,13 +82,6 @@ class ArrayState(ABC):
                 np.save(folder / f"{name}.npy", value, allow_pickle=False)
         scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
-
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`, for measures that score any rows equally fast."""
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            out[:, : len(rows)] = self.score(images, rows)
-            yield
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """The same captions under other reference sets, a caption among them counted."""
@@ -125,21 +112,6 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
     return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
-
-
-def put_own(
-    out: np.ndarray, rows: np.ndarray, own: np.ndarray, values: np.ndarray, captions: np.ndarray | None
-) -> None:
-    """Overwrite own pairs in a block whose columns are all captions (None) or the given caption rows."""
-    if captions is None:
-        out[rows, own] = values
-        return
-    if len(captions) and (np.diff(captions) == 1).all():  # a run of rows, as chunks ask for
-        inside = (own >= captions[0]) & (own <= captions[-1])
-        out[rows[inside], own[inside] - captions[0]] = values[inside]
-        return
-    for row, caption, value in zip(rows, own, values, strict=True):
-        out[row, captions == caption] = value
 
 
 def put_left_out(fitted: Any, images: np.ndarray, first: int, out: np.ndarray) -> None:

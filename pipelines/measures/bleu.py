@@ -51,15 +51,10 @@ class FittedBleu(ArrayState):
     k: int
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """BLEU-k, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        if captions is not None:
-            return self.rectangle(images, captions)
-        folded, out = self.fold(images), np.empty((len(images), len(self.words)), np.float32)
-        for first in range(0, len(self.words), CHUNK):
-            self._score_chunk(folded, first, out[:, first : first + CHUNK])
-        put_left_out(self, images, 0, out)
-        return out
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.words)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""

@@ -68,15 +68,10 @@ class FittedCider(ArrayState):
     scale: float
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Relevance, 0..scale times orders, float32 [len(images), n_captions or len(captions)]."""
-        if captions is not None:
-            return self.rectangle(images, captions)
-        out, score_chunk = np.empty((len(images), len(self.rank)), np.float32), self._walk(images, 0)
-        for first in range(0, len(self.rank), CHUNK):
-            score_chunk(first, first, out)
-        put_left_out(self, images, 0, out)
-        return out
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.rank)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -96,20 +91,20 @@ class FittedCider(ArrayState):
         """As `Fitted.chunks`; references are folded once for all chunks."""
         score_chunk = self._walk(images, start)
         for first in range(start, stop, CHUNK):
-            score_chunk(first, 0, out)
+            score_chunk(first, out)
             put_left_out(self, images, first, out[:, : min(CHUNK, stop - first)])
             yield
 
-    def _walk(self, images: np.ndarray, first: int) -> Callable[[int, int, np.ndarray], None]:
-        """What scores the chunk that starts at a caption into out[:, column:]; to be called chunk after chunk from
+    def _walk(self, images: np.ndarray, first: int) -> Callable[[int, np.ndarray], None]:
+        """What scores the chunk that starts at a caption into out; to be called chunk after chunk from
         `first` on, as it goes through the postings once."""
         postings = self.postings
         folded, cursor, following = kernel.fold_references(images, first, self.rows, postings)
 
-        def score_chunk(first: int, column: int, out: np.ndarray) -> None:
+        def score_chunk(first: int, out: np.ndarray) -> None:
             last = min(first + CHUNK, len(self.rank))
             ranked = Ranked(self.class_start[first // CHUNK], self.rank, self.class_of_rank, self.norm_of_rank)
-            kernel.score_chunk(folded, cursor, following, postings, ranked, self.full, first, last, column, out)
+            kernel.score_chunk(folded, cursor, following, postings, ranked, self.full, first, last, out)
 
         return score_chunk
 

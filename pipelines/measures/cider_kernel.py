@@ -175,7 +175,7 @@ def whole(value, full):
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})  # fused, in the order that is written
-def _score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, column, out):
+def _score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, out):
     start, used = folded.start, folded.used
     term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table
     post_rank, dense_row, dense = postings.rank, postings.dense_row, postings.dense
@@ -215,16 +215,16 @@ def _score_images(begin, end, folded, cursor, following, postings, ranked, full,
                     acc[j - first] += a0 * d0[j]
                 x += 1
         for c in range(first, last):
-            out[b, column + c - first] = whole(acc[rank[c] - first], full)
+            out[b, c - first] = whole(acc[rank[c] - first], full)
 
 
 def score_chunk(
     folded: Folded, cursor: np.ndarray, following: np.ndarray, postings: Postings, ranked: Ranked, full: float,
-    first: int, last: int, column: int, out: np.ndarray,
+    first: int, last: int, out: np.ndarray,
 ) -> None:  # fmt: skip
-    """Captions first..last, which have these ranks too, into out[:, column:]; cursors move on behind them.
+    """Captions first..last, which have these ranks too, into out; cursors move on behind them.
 
     A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
     """
-    args = (folded, cursor, following, postings, ranked, full, first, last, column, out)
+    args = (folded, cursor, following, postings, ranked, full, first, last, out)
     in_threads(_score_images, len(folded.used), *args)

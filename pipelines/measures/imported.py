@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, by_image
 from capgrade.pipelines.measures.judged import FittedJudged, fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -41,12 +41,19 @@ class FittedImported(ArrayState):
     n_captions: int
     layout: str
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Values of the file, float32 [len(images), n_captions or len(captions)]. InputError for a value that is
-        not finite, or not yet computed in TERAN's file."""
-        every = np.arange(self.n_captions) if captions is None else captions
-        cells = self._opened()
-        return self._checked(cells(images, slice(None) if captions is None else captions), images, every)
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return self.n_captions
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in TERAN's file."""
+        cells, out = self._opened(), np.empty(len(captions), np.float32)
+        some, ptr, order = by_image(images)
+        for k in range(len(some)):
+            one, asked = some[k : k + 1], order[ptr[k] : ptr[k + 1]]
+            out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
+        return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`: of the file, these cells and no others."""

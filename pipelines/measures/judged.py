@@ -26,14 +26,13 @@ class FittedJudged(ArrayState):
     codes: np.ndarray
     values: np.ndarray
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """float32 [len(images), n_captions or len(captions)]. InputError for a pair that nobody judged."""
-        every = np.arange(self.n_captions) if captions is None else captions
-        image, caption = np.repeat(images, len(every)), np.tile(every, len(images))
-        return self.pairs(image, caption).reshape(len(images), len(every))
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return self.n_captions
 
     def pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        """float32 [n] of single pairs, int64 [n]. InputError as `score`."""
+        """As `Fitted.pairs`. InputError for a pair that nobody judged."""
         wanted = image * self.n_captions + caption
         at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
         missing = np.flatnonzero(self.codes[at] != wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,28 +18,23 @@ _PARTS = "mixture.json"
 
 
 @dataclass(frozen=True)
-class FittedMixture:
+class FittedMixture(Fitted):
     """Fitted measures and their weights."""
 
     parts: Mapping[str, Fitted]
     weights: Mapping[str, float]
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Weighted sum of the parts, float32 [len(images), n_captions or len(captions)]."""
-        return self.summed(part.score(images, captions) for part in self.parts.values())
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return next(iter(self.parts.values())).columns
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
-        return self.summed(part.pairs(images, captions) for part in self.parts.values())
-
-    def summed(self, values: Iterable[np.ndarray]) -> np.ndarray:
-        """Weighted sum, float32, of float32 arrays of one shape, one for each part in their order: `chunks` multiplies
-        and adds, and so rounds, in the same order."""
-        products = (np.float32(self.weights[name]) * one for name, one in zip(self.parts, values, strict=True))
-        out = next(products)
-        for one in products:
-            out += one
-        return out
+        """As `Fitted.pairs`: the weighted sum of those of the parts."""
+        values = (
+            self.weights[name] * part.pairs(images, captions).astype(np.float64) for name, part in self.parts.items()
+        )
+        return np.sum(list(values), axis=0).astype(np.float32)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`."""

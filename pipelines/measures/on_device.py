@@ -7,7 +7,7 @@ measures, single captions and captions left out of their own references stay wit
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,21 +46,15 @@ def _moved(fitted: Fitted, device: torch.device) -> Fitted:
     return fitted
 
 
-class _OnDevice(ABC):
+class _OnDevice(Fitted):
     """A fitted measure and a device; a form says what it prepares for images, and its values for a chunk."""
 
     fitted: FittedCider | FittedRougeL | FittedSbert
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`."""
-        if captions is not None:
-            return self.fitted.score(images, captions)
-        n_captions = len(self.fitted.refs)
-        out = np.empty((len(images), n_captions), np.float32)
-        part = np.empty((len(images), CHUNK), np.float32)
-        for at, _ in zip(range(0, n_captions, CHUNK), self.chunks(images, 0, n_captions, part), strict=True):
-            out[:, at : at + CHUNK] = part[:, : n_captions - at]
-        return out
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return self.fitted.columns
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`."""

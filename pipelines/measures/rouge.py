@@ -283,14 +283,10 @@ class FittedRougeL(ArrayState):
     mean: bool
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """ROUGE-L, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        if captions is not None:
-            return self.rectangle(images, captions)
-        out = np.empty((len(images), len(self.ptr) - 1), np.float32)
-        self._into(images, np.arange(len(self.ptr) - 1), out)
-        put_left_out(self, images, 0, out)
-        return out
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.ptr) - 1
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""

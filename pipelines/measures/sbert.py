@@ -12,14 +12,45 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.products import ONE, grouped, largest
 from capgrade.pipelines.measures.tiles import ROWS
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import SbertParams
 from capgrade.schemas.threads import in_threads
+
+REFERENCES = ("max", "mean", "first")
+MAX, FIRST = 0, 2  # of REFERENCES
+
+
+@njit(cache=True)
+def _dot(a, b):
+    """In double precision, where products of float32 are exact; four sums, in the same order on any processor."""
+    s, t, u, v, whole = 0.0, 0.0, 0.0, 0.0, a.shape[0] // 4 * 4
+    for k in range(0, whole, 4):
+        s += np.float64(a[k]) * np.float64(b[k])
+        t += np.float64(a[k + 1]) * np.float64(b[k + 1])
+        u += np.float64(a[k + 2]) * np.float64(b[k + 2])
+        v += np.float64(a[k + 3]) * np.float64(b[k + 3])
+    for k in range(whole, a.shape[0]):
+        s += np.float64(a[k]) * np.float64(b[k])
+    return (s + t) + (u + v)
+
+
+@njit(nogil=True, cache=True)
+def _score(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
+    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
+    for k in range(begin, end):
+        largest, total, used = -np.inf, 0.0, 0
+        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+            if (leave_out and r == rows[k]) or (folding == FIRST and used):
+                continue
+            cosine = _dot(vectors[rows[k]], embeddings[r])
+            largest, total, used = max(largest, cosine), total + cosine, used + 1
+        out[k] = np.nan if not used else largest if folding == MAX else total / used
 
 
 def cosine_range(values: np.ndarray) -> np.ndarray:
@@ -38,14 +69,28 @@ class FittedSbert(ArrayState):
     references: str
     leave_out: bool
 
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.embeddings)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.scores(images, captions, self.embeddings, self.leave_out)
+
+    def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:
+        """float32 [pairs] of rows of unit vectors float32 [any, d]."""
+        out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
+        args = vectors, self.embeddings, self.ref_ptr, self.refs, folding, leave_out, out
+        in_threads(_score, len(out), images, rows, *args)
+        return cosine_range(out.astype(np.float32))
+
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Cosine, -1..1, float32 [len(images), n_captions or len(captions)]."""
-        targets = self.embeddings if captions is None else self.embeddings[captions]
-        queries, start = self.queries(images)
-        out = np.empty((len(images), len(targets)), np.float32)
-        in_threads(largest, len(targets), grouped(queries, ROWS), start, targets, out)
-        if self.leave_out:
-            self.leave_out_self(images, captions, out)
+        """As `Fitted.score`; of some captions a product too, as batches of training ask for."""
+        if captions is None or self.leave_out:
+            return super().score(images, captions)
+        out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
+        in_threads(largest, len(captions), grouped(queries, ROWS), start, self.embeddings[captions], out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
@@ -55,14 +100,8 @@ class FittedSbert(ArrayState):
         for at in range(start, stop, CHUNK):
             rows = np.arange(at, min(at + CHUNK, stop))
             in_threads(largest, len(rows), together, first, self.embeddings[at : at + len(rows)], out)
-            if self.leave_out:
-                self.leave_out_self(images, rows, out[:, : len(rows)])
+            put_left_out(self, images, at, out[:, : len(rows)])
             yield
-
-    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
-        """Put own pairs, without the caption among its references, into a block whose columns are these captions."""
-        rows, own = own_pairs(self.ref_ptr, self.refs, images)
-        put_own(out, rows, own, cosine_range(self._without_self(images, rows, own)), captions)
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
@@ -70,22 +109,11 @@ class FittedSbert(ArrayState):
         if self.references == "max":
             start = np.concatenate([[0], np.cumsum([len(s) for s in sets])])
             return self.embeddings[np.concatenate(sets)], start
-        vectors = [self._one_query(self.embeddings[s]) for s in sets]
-        return np.stack(vectors), np.arange(len(images) + 1)
-
-    def _one_query(self, vectors: np.ndarray) -> np.ndarray:
         # The mean of cosines is the cosine-product with the mean vector, which is not renormalised.
-        return vectors[0] if self.references == "first" else vectors.mean(axis=0)
-
-    def _without_self(self, images: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
-        values = np.empty(len(own), np.float32)
-        for k, (i, c) in enumerate(zip(images[rows], own, strict=True)):
-            others = self.refs[self.ref_ptr[i] : self.ref_ptr[i + 1]]
-            vectors = self.embeddings[others[others != c]]
-            if self.references != "max":
-                vectors = self._one_query(vectors)[None]
-            values[k] = (vectors @ self.embeddings[c]).max()
-        return values
+        vectors = [
+            self.embeddings[s[0]] if self.references == "first" else self.embeddings[s].mean(axis=0) for s in sets
+        ]
+        return np.stack(vectors), np.arange(len(images) + 1)
 
 
 class Sbert:

@@ -46,14 +46,13 @@ class FittedSpice(ArrayState):
     batch: int
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """SPICE, 0..1, float32 [len(images), n_captions or len(captions)]. InputError when the scorer fails."""
-        columns = np.arange(len(self.lines)) if captions is None else captions
-        pairs = np.repeat(images, len(columns)), np.tile(columns, len(images))
-        return self.pairs(*pairs).reshape(len(images), len(columns))
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.lines)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """SPICE of pairs, float32 [len(images)], of image and caption numbers of the same length."""
+        """As `Fitted.pairs`. InputError when the scorer fails."""
         out = np.empty(len(images), np.float32)
         for at in range(0, len(images), self.batch):
             part = slice(at, at + self.batch)

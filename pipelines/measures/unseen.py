@@ -20,7 +20,7 @@ from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
 from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL
 from capgrade.pipelines.measures.rouge_pairs import Sentences
-from capgrade.pipelines.measures.sbert import FittedSbert, Sbert, cosine_range
+from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
 from capgrade.pipelines.measures.scores.words import tokens_of, words_of
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.captions import Captions
@@ -116,16 +116,9 @@ class UnseenSbert:
 
     def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
         self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
-        firsts = fitted.refs[fitted.ref_ptr[:-1]]
-        self._vectors = fitted.embeddings[firsts if fitted.references == "first" else fitted.refs]
 
     def __call__(self, text: str) -> np.ndarray:
         if not text.strip():
             raise InputError("no word in this caption", remedy="type a caption of one word or more")
-        cosine = self._vectors @ encode(self._encoder, [text])[0]
-        start = self.fitted.ref_ptr[:-1]
-        if self.fitted.references == "max":
-            cosine = np.maximum.reduceat(cosine, start)
-        elif self.fitted.references == "mean":
-            cosine = (np.add.reduceat(cosine, start) / np.diff(self.fitted.ref_ptr)).astype(np.float32)
-        return cosine_range(cosine)
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        return self.fitted.scores(images, np.zeros_like(images), encode(self._encoder, [text]))

@@ -40,10 +40,9 @@ def called(out: Path, *arguments: str) -> set[str]:
 
 @pytest.mark.parametrize("command", ["relevance", "shards"])
 def test_no_kernel_that_is_not_needed(command: str, captions: Path, tmp_path: Path) -> None:
-    """Neither those of exact tops, which shares of the captions alone need, nor that of some captions."""
+    """Not those of the best captions, which shares of the captions alone need."""
     given = ("--captions", str(captions), "--measures", "cider,rouge_l", "--set", f"{command}.split=test")
     found = called(tmp_path / "out", command, *given)
     assert {"measures.cider_kernel._score_images", "measures.rouge._score_blocks"} <= found
     assert ("sampling.offering._offer_images" in found) == (command == "shards")
     assert not [name for name in found if name.startswith(("measures.tops.", "sampling.among"))], found
-    assert "measures.cider_kernel._some_of_images" not in found

@@ -49,18 +49,16 @@ class FittedMeteor(ArrayState):
     match_rank: np.ndarray
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """METEOR, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        columns = np.arange(len(self.ptr) - 1) if captions is None else captions
-        out = np.empty((len(images), len(columns)), np.float32)
-        kernel.score(images, columns, *self.arrays, out)
-        return out
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.ptr) - 1
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
         some, ptr, order = by_image(images)
         values = np.empty(len(captions), np.float32)
-        kernel.score_listed(some, ptr, captions[order], *self.arrays, values)
+        kernel.score(some, ptr, captions[order], *self.arrays, values)
         out = np.empty_like(values)
         out[order] = values
         return out

@@ -279,16 +279,7 @@ def _score_image(refs, captions, leave_out, index, longest, local, out):
 
 
 @njit(parallel=True, cache=True)
-def score(images, captions, ref_ptr, refs, leave_out, index, longest, out):
-    """METEOR of every caption with every image's reference set, into out float32 [images, captions]."""
-    for b in prange(images.shape[0]):
-        local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
-        own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
-        _score_image(own, captions, leave_out, index, longest, local, out[b])
-
-
-@njit(parallel=True, cache=True)
-def score_listed(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
+def score(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
     """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], into out float32 [len(rows)]."""
     for b in prange(images.shape[0]):
         local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, own_pairs, put_own
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.scene_graph import kernel
 from capgrade.pipelines.measures.scene_graph.concepts import Concepts
@@ -22,6 +22,7 @@ from capgrade.pipelines.measures.scene_graph.parse import parse
 from capgrade.pipelines.measures.scene_graph.tuples import Reader
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
+from capgrade.schemas.threads import in_threads
 
 
 @dataclass(frozen=True)
@@ -40,30 +41,26 @@ class FittedSceneGraph(ArrayState):
     beta: float
     leave_out: bool
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """F-score, 0..1, float32 [len(images), n_captions or len(captions)]."""
-        out = np.empty((len(images), len(self.total) if captions is None else len(captions)), np.float32)
-        if captions is None:
-            for first in range(0, len(self.total), CHUNK):
-                self._run(images, first, min(first + CHUNK, len(self.total)), first, out)
-        else:
-            kernel.score_some(images, captions, *self.rows, self.beta2, out)
-        if self.leave_out:
-            self.leave_out_self(images, captions, out)
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.total)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        out = np.empty(len(captions), np.float32)
+        order = np.argsort(images, kind="stable")
+        in_threads(kernel.score_pairs, len(out), order, images, captions, *self.rows, self.beta2, self.leave_out, out)
         return out
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`."""
+        postings = (self.post_ptr, self.post_caption, self.post_weight)
         for first in range(start, stop, CHUNK):
             last = min(first + CHUNK, stop)
-            self._run(images, first, last, 0, out)
-            if self.leave_out:
-                self.leave_out_self(images, np.arange(first, last), out)
+            kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, out)
+            put_left_out(self, images, first, out[:, : last - first])
             yield
-
-    def _run(self, images: np.ndarray, first: int, last: int, column: int, out: np.ndarray) -> None:
-        postings = (self.post_ptr, self.post_caption, self.post_weight)
-        kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, column, out)
 
     @property
     def rows(self) -> tuple[np.ndarray, ...]:
@@ -74,13 +71,6 @@ class FittedSceneGraph(ArrayState):
     def beta2(self) -> float:
         """Of recall against precision."""
         return self.beta**2
-
-    def leave_out_self(self, images: np.ndarray, captions: np.ndarray | None, out: np.ndarray) -> None:
-        """Put own pairs, each caption with the others, into a block whose columns are `captions`, None for all."""
-        rows, own = own_pairs(self.ref_ptr, self.refs, images)
-        values = np.empty(len(own), np.float32)
-        kernel.leave_out_self(rows, own, images, *self.rows, self.beta2, values)
-        put_own(out, rows, own, values, captions)
 
 
 class SceneGraph:

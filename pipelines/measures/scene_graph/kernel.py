@@ -63,10 +63,9 @@ def score_run(
     post_caption,
     post_weight,
     beta2,
-    column,
     out,
 ):
-    """Captions first..last into out[:, column:]: each tuple of an image's graph adds to the captions that have it."""
+    """Captions first..last into out: each tuple of an image's graph adds to the captions that have it."""
     for b in prange(images.shape[0]):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
         merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
@@ -79,7 +78,7 @@ def score_run(
                 found[c] += best[u]
                 p += 1
         for c in range(last - first):
-            out[b, column + c] = f_score(matched[c], found[c], total[first + c], image_total, beta2)
+            out[b, c] = f_score(matched[c], found[c], total[first + c], image_total, beta2)
 
 
 @njit(cache=True)
@@ -96,19 +95,21 @@ def _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
     return f_score(matched, found, total[c], image_total, beta2)
 
 
-@njit(parallel=True, cache=True)
-def score_some(images, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
-    """All pairs of some images and some captions."""
-    for b in prange(images.shape[0]):
-        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
-        for column in range(captions.shape[0]):
-            c = captions[column]
-            out[b, column] = _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
-
-
-@njit(cache=True)
-def leave_out_self(rows, own, images, ref_ptr, refs, ptr, tuples, weight, total, beta2, out):
-    """Own pairs, each caption with the other references of its image."""
-    for k in range(rows.shape[0]):
-        merged, best, image_total = merge(images[rows[k]], own[k], ref_ptr, refs, ptr, tuples, weight)
-        out[k] = _score_pair(own[k], merged, best, image_total, ptr, tuples, weight, total, beta2)
+@njit(nogil=True, cache=True)
+def score_pairs(
+    begin, end, order, images, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, leave_out, out
+):  # fmt: skip
+    """Pairs order[begin:end], in which those of an image follow each other, into out float32 [pairs]."""
+    image, without = np.int64(-1), np.int64(-1)
+    merged, best, image_total = np.empty(0, np.int32), np.empty(0, np.float32), np.float32(0)
+    for k in order[begin:end]:
+        c = captions[k]
+        left = np.int64(-1)
+        if leave_out:
+            for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+                if r == c:
+                    left = c
+        if images[k] != image or left != without:
+            image, without = images[k], left
+            merged, best, image_total = merge(image, without, ref_ptr, refs, ptr, tuples, weight)
+        out[k] = _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
