@@ -1,5 +1,5 @@
-"""The table of a block of images under `shards` with windows of a share of the captions: tops exactly, then values of
-what was drawn."""
+"""The table of a block of images under `shards` with windows of a share of the captions: tops exactly, then the pairs
+of what was drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from capgrade.pipelines.execution.sampled import Sampled
 from capgrade.pipelines.execution.tables import Batches, Opened
 from capgrade.pipelines.measures.tops import find_tops
-from capgrade.pipelines.sampling.among import TOP, Listed, SomeSamples
+from capgrade.pipelines.sampling.among import SomeSamples
 
 SCORED = "scored"  # the table that counts pairs: a column a measure, a row
 
@@ -27,16 +27,9 @@ class Nearest(Sampled):
         tops = [find_tops(measure, images, self.plan.top, ties) for measure in fitted]
         listed = samples.listed(keys, np.stack([one.rows for one in tops]))
         values, image = np.empty((len(fitted), len(listed.rows)), np.float32), np.repeat(images, np.diff(listed.ptr))
-        for m, (measure, one) in enumerate(zip(fitted, tops, strict=True)):
+        for m, measure in enumerate(fitted):
             values[m] = measure.pairs(image, listed.rows)
-            _put(listed, m, one.rows, one.values, values[m])
         samples.offer_listed(keys, listed, values)
         scored = {name: int(one.pairs.sum()) + len(listed.rows) for name, one in zip(self.measures, tops, strict=True)}
         table = self.table(images, opened.folder, samples.kept_of(keys))
         return {**table, SCORED: pa.RecordBatch.from_pydict({name: [count] for name, count in scored.items()})}
-
-
-def _put(found: Listed, m: int, rows: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
-    """The values of tops int64 and float32 [images, k], as all pairs have them, among those of what is listed."""
-    by_row = np.argsort(rows, axis=1)
-    out[found.marks & (TOP << m) > 0] = np.take_along_axis(values, by_row, 1).ravel()

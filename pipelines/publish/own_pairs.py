@@ -9,7 +9,7 @@ import numpy as np
 from capgrade.labels.named import as_named
 from capgrade.labels.published import imported, measures_block
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.left_out import own_left_out
+from capgrade.pipelines.measures.own_pairs import own_left_out
 from capgrade.pipelines.measures.reads import require_read
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams, validated

@@ -23,8 +23,8 @@ from capgrade import coco as ours
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.left_out import own_left_out
 from capgrade.pipelines.measures.ngrams import DocumentFrequencies, document_frequencies
+from capgrade.pipelines.measures.own_pairs import own_left_out
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.measures.unseen import scorer_of_unseen
 from capgrade.pipelines.relevance import relevance
