@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
-from capgrade.pipelines.measures.scores.cider import cider_scores
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Given, given
 from capgrade.pipelines.measures.scores.grams import count_grams, number_grams
-from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, meteor, rouge_l
+from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, cider_scores, meteor, rouge_l
 from capgrade.pipelines.measures.scores.words import NO_TOKENIZER, tokenized
 from capgrade.pipelines.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError

@@ -9,9 +9,8 @@ from capgrade.pipelines.measures.base import ArrayState, Fitted, Measure
 from capgrade.pipelines.measures.bleu import Bleu
 from capgrade.pipelines.measures.cider import Cider, CiderPlain
 from capgrade.pipelines.measures.imported import Imported
-from capgrade.pipelines.measures.kinds import KINDS
 from capgrade.pipelines.measures.meteor import Meteor
-from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
+from capgrade.pipelines.measures.mixture import KINDS, FittedMixture, Mixture
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.measures.sbert import Sbert
 from capgrade.pipelines.measures.sbert_shared import SbertShared

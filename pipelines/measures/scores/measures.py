@@ -9,11 +9,14 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState
 from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
-from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
+from capgrade.pipelines.measures.cider_pairs import Form, Weighted, inverse_norms
+from capgrade.pipelines.measures.cider_pairs import score_pairs as cider_pairs
+from capgrade.pipelines.measures.rouge_pairs import Sentences
+from capgrade.pipelines.measures.rouge_pairs import score_pairs as rouge_pairs
 from capgrade.pipelines.measures.sbert import Sbert
 from capgrade.pipelines.measures.scene_graph import SceneGraph
-from capgrade.pipelines.measures.scores.cider import cider_scores
 from capgrade.pipelines.measures.scores.corpus import Corpus
+from capgrade.pipelines.measures.scores.grams import Grams
 from capgrade.pipelines.measures.scores.meteor import added_up, meteor_of, meteor_statistics
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
@@ -58,6 +61,17 @@ def bleu(corpus: Corpus) -> dict[str, Scored]:
     }
 
 
+def cider_scores(grams: Grams, owner: np.ndarray, ref_ptr: np.ndarray, idf: np.ndarray, sigma: float) -> np.ndarray:
+    """CIDEr-D, 0..10, float64 [candidates]; `idf` float64, of each n-gram by its number.
+
+    Candidates are the first sentences, `owner` int64 has the image of each; references follow, split by `ref_ptr`.
+    """
+    gain, n = idf**2, len(owner)
+    weighted = Weighted(grams.sentences, inverse_norms(grams.sentences, gain))
+    refs, form = np.arange(n, len(weighted.inverse)), Form(leave_out=False, clip=True, sigma=sigma)
+    return cider_pairs(owner, np.arange(n), weighted, weighted, ref_ptr, refs, gain, form)
+
+
 def cider(corpus: Corpus) -> dict[str, Scored]:
     """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
     return {"cider": averaged(cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, SIGMA))}
@@ -66,7 +80,7 @@ def cider(corpus: Corpus) -> dict[str, Scored]:
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:
     """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
     given, sentences = corpus.given, Sentences(corpus.tokens.ptr, corpus.tokens.word)
-    return {"rouge_l": averaged(score_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs))}
+    return {"rouge_l": averaged(rouge_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs))}
 
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
