@@ -218,7 +218,8 @@ class MeasuresParams(Block):
         if name in self.all_mixtures:
             weights = self.all_mixtures[name]
             return {"weights": weights, "measures": self.used(list(weights))}
-        return getattr(self, name).model_dump()
+        block = getattr(self, name, None)  # a measure may have no parameters
+        return block.model_dump() if block is not None else {}
 
 
 class RelevanceParams(Block):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from capgrade.pipelines.measures.base import ArrayState, Fitted, Measure
+from capgrade.pipelines.measures.base import Fitted, Measure, State
 from capgrade.pipelines.measures.bleu import Bleu
 from capgrade.pipelines.measures.cider import Cider, CiderPlain
 from capgrade.pipelines.measures.imported import Imported
 from capgrade.pipelines.measures.meteor import Meteor
-from capgrade.pipelines.measures.mixture import KINDS, FittedMixture, Mixture
+from capgrade.pipelines.measures.mixture import Mixture
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.measures.sbert import Sbert
 from capgrade.pipelines.measures.sbert_shared import SbertShared
@@ -41,7 +41,7 @@ TAKEN = frozenset(
     ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight")
     + ("score", "binary", "mixture", "human")
 )
-FITTED: dict[str, type[ArrayState] | type[FittedMixture]] = {**KINDS, FittedMixture.__name__: FittedMixture}
+FITTED = State.kinds
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:

@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -66,9 +66,28 @@ class Measure(Protocol):
         """Prepare the captions of a split. InputError when they do not suit the measure or its parameters."""
 
 
+class State(Fitted):
+    """A fitted measure that any number of workers can open from one folder."""
+
+    kinds: ClassVar[dict[str, type[State]]] = {}  # each by its name, which is written beside what it saves
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        State.kinds[cls.__name__] = cls
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write all that `load` needs."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Self:
+        """What `save` wrote."""
+
+
 @dataclasses.dataclass(frozen=True)
-class ArrayState(Fitted):
-    """A frozen dataclass of arrays and numbers that any number of workers can open from one folder.
+class ArrayState(State):
+    """A frozen dataclass of arrays and numbers.
 
     Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
     """

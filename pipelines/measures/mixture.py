@@ -10,38 +10,14 @@ from typing import Self
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, Fitted, Measure
-from capgrade.pipelines.measures.bleu import FittedBleu
-from capgrade.pipelines.measures.cider import FittedCider
-from capgrade.pipelines.measures.imported import FittedImported
-from capgrade.pipelines.measures.judged import FittedJudged
-from capgrade.pipelines.measures.meteor import FittedMeteor
-from capgrade.pipelines.measures.rouge import FittedRougeL
-from capgrade.pipelines.measures.sbert import FittedSbert
-from capgrade.pipelines.measures.scene_graph import FittedSceneGraph
-from capgrade.pipelines.measures.spice import FittedSpice
+from capgrade.pipelines.measures.base import CHUNK, Fitted, Measure, State
 from capgrade.schemas.captions import Captions
 
 _PARTS = "mixture.json"
-# The fitted forms that a worker opens, by the name of their class
-KINDS: dict[str, type[ArrayState]] = {
-    kind.__name__: kind
-    for kind in (
-        FittedBleu,
-        FittedCider,
-        FittedImported,
-        FittedJudged,
-        FittedMeteor,
-        FittedRougeL,
-        FittedSbert,
-        FittedSceneGraph,
-        FittedSpice,
-    )
-}
 
 
 @dataclass(frozen=True)
-class FittedMixture(Fitted):
+class FittedMixture(State):
     """Fitted measures and their weights."""
 
     parts: Mapping[str, Fitted]
@@ -97,7 +73,9 @@ class FittedMixture(Fitted):
     def load(cls, folder: Path) -> Self:
         """What `save` wrote."""
         saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
-        return cls({name: KINDS[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"])
+        return cls(
+            {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"]
+        )
 
 
 class Mixture:
