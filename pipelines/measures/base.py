@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from capgrade.schemas.errors import InputError
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
+Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
+
 
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    `pairs` is its definition. `chunks` are the same of rectangles, as fast as can be and in float32, so the last bits
-    may differ. Images are int64 image numbers of the fitted captions, captions int64 caption rows.
+    `pairs` is its definition. `chunks` are the same of rectangles in float32, by a `filler` that is faster than pairs
+    where a measure has one, so the last bits may differ. Images are int64 image numbers of the fitted captions,
+    captions int64 caption rows.
     """
 
     @property
@@ -33,16 +36,34 @@ class Fitted(Protocol):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """Relevance of captions to images' reference sets, pair by pair: float32 [n], from int64 [n] and [n]."""
 
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """What fills rectangles of these images: called for one chunk after the other, from caption row `start` on."""
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            out[:, : last - first] = self.score(images, np.arange(first, last))
+
+        return fill
+
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """Relevance of caption rows start..stop, CHUNK after CHUNK, each into the first columns of `out`, float32
         [len(images), CHUNK], when it is asked for.
 
         `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
         """
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            out[:, : len(rows)] = self.score(images, rows)
+        fill = self.filler(images, start)
+        for first in range(start, stop, CHUNK):
+            last = min(first + CHUNK, stop)
+            fill(first, last, out)
+            self._put_left_out(images, first, out[:, : last - first])
             yield
+
+    def _put_left_out(self, images: np.ndarray, first: int, out: np.ndarray) -> None:
+        """Where a caption is left out of its own references, put the values of own pairs into out float32
+        [len(images), captions], of caption rows from `first` on."""
+        if getattr(self, "leave_out", False):
+            rows, own = own_pairs(self.ref_ptr, self.refs, images)  # type: ignore[attr-defined]
+            here = (own >= first) & (own < first + out.shape[1])
+            out[rows[here], own[here] - first] = self.pairs(images[rows[here]], own[here])
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Relevance of these captions, or of all by `chunks`: float32 [len(images), len(captions) or columns]."""
@@ -131,15 +152,6 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
     return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
-
-
-def put_left_out(fitted: Any, images: np.ndarray, first: int, out: np.ndarray) -> None:
-    """Where a fitted measure leaves a caption out of its own references, put the values of own pairs into out float32
-    [len(images), captions], of caption rows from `first` on."""
-    if fitted.leave_out:
-        rows, own = own_pairs(fitted.ref_ptr, fitted.refs, images)
-        here = (own >= first) & (own < first + out.shape[1])
-        out[rows[here], own[here] - first] = fitted.pairs(images[rows[here]], own[here])
 
 
 def leaves_out(self_reference: str, captions: Captions) -> bool:

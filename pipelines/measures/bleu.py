@@ -9,13 +9,12 @@ captions have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from capgrade.pipelines.measures import bleu_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.bleu_pairs import SMALL, bleu_of, statistics_of_pairs
 from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
@@ -62,14 +61,14 @@ class FittedBleu(ArrayState):
         counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
         return bleu_of(counts)[:, -1].astype(np.float32)
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`; references are folded once for all chunks."""
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`; references are folded once for all chunks."""
         folded = self.fold(images)
-        for first in range(start, stop, CHUNK):
-            rows = np.arange(first, min(first + CHUNK, stop))
-            self._score_chunk(folded, first, out[:, : len(rows)])
-            put_left_out(self, images, first, out[:, : len(rows)])
-            yield
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            self._score_chunk(folded, first, out[:, : last - first])
+
+        return fill
 
     def fold(self, images: np.ndarray) -> Folded:
         """Start, number, ids and largest counts of the n-grams of each image's references; factors by length."""

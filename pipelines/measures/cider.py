@@ -13,14 +13,13 @@ captions there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from capgrade.pipelines.measures import cider_kernel as kernel
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.base import CHUNK, ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.cider_kernel import Folded, Postings, Ranked, Rows
 from capgrade.pipelines.measures.cider_pairs import Form, Weighted, inverse_norms, score_pairs
 from capgrade.pipelines.measures.cider_postings import DENSE_SHARE, length_penalty, postings
@@ -87,26 +86,16 @@ class FittedCider(ArrayState):
         """The captions as `score_pairs` takes them."""
         return Weighted(sentences_of(self.start, self.gram, self.count, self.words), self.inv_norm)
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`; references are folded once for all chunks."""
-        score_chunk = self._walk(images, start)
-        for first in range(start, stop, CHUNK):
-            score_chunk(first, out)
-            put_left_out(self, images, first, out[:, : min(CHUNK, stop - first)])
-            yield
-
-    def _walk(self, images: np.ndarray, first: int) -> Callable[[int, np.ndarray], None]:
-        """What scores the chunk that starts at a caption into out; to be called chunk after chunk from
-        `first` on, as it goes through the postings once."""
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`; references are folded once, and the postings walked once, for all chunks."""
         postings = self.postings
-        folded, cursor, following = kernel.fold_references(images, first, self.rows, postings)
+        folded, cursor, following = kernel.fold_references(images, start, self.rows, postings)
 
-        def score_chunk(first: int, out: np.ndarray) -> None:
-            last = min(first + CHUNK, len(self.rank))
+        def fill(first: int, last: int, out: np.ndarray) -> None:
             ranked = Ranked(self.class_start[first // CHUNK], self.rank, self.class_of_rank, self.norm_of_rank)
             kernel.score_chunk(folded, cursor, following, postings, ranked, self.full, first, last, out)
 
-        return score_chunk
+        return fill
 
     def fold(self, images: np.ndarray, first: int) -> Folded:
         """The terms of these images' references that captions from row `first` on have, and what a caption gains by

@@ -9,13 +9,13 @@ of captions x images with -1 where nothing has been computed (compute_relevance.
 from __future__ import annotations
 
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, by_image
+from capgrade.pipelines.measures.base import ArrayState, Fill, by_image
 from capgrade.pipelines.measures.judged import FittedJudged, fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -55,13 +55,15 @@ class FittedImported(ArrayState):
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
         return out
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`: of the file, these cells and no others."""
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`: of the file, these cells and no others."""
         cells = self._opened()
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            out[:, : len(rows)] = self._checked(cells(images, slice(at, at + len(rows))), images, rows)
-            yield
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            values = cells(images, slice(first, last))
+            out[:, : last - first] = self._checked(values, images, np.arange(first, last))
+
+        return fill
 
     def _checked(self, values: np.ndarray, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         bad = ~np.isfinite(values)

@@ -8,14 +8,13 @@ measures, single captions and captions left out of their own references stay wit
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.measures.base import CHUNK, Fitted, own_pairs, put_left_out
+from capgrade.pipelines.measures.base import CHUNK, Fill, Fitted, own_pairs
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
@@ -56,14 +55,26 @@ class _OnDevice(Fitted):
         """As `Fitted.columns`."""
         return self.fitted.columns
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`."""
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
         prepared = self._prepare(images)
-        for first in range(start, stop, CHUNK):
-            last = min(first + CHUNK, stop)
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
             out[:, : last - first] = self._values(prepared, first, last).cpu().numpy()
-            put_left_out(self.fitted, images, first, out[:, : last - first])
-            yield
+
+        return fill
+
+    @property
+    def leave_out(self) -> bool:
+        return self.fitted.leave_out
+
+    @property
+    def ref_ptr(self) -> np.ndarray:
+        return self.fitted.ref_ptr
+
+    @property
+    def refs(self) -> np.ndarray:
+        return self.fitted.refs
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -80,10 +91,10 @@ class _OnDevice(Fitted):
         if found is None:
             return every_pair(self, images, k, ties)
         if f.leave_out:
-            self._put_left_out(images, *found, ties)
+            self._replace_own(images, *found, ties)
         return sorted_tops(images, *found, np.full(len(images), n), k, ties)
 
-    def _put_left_out(self, images: np.ndarray, rows: np.ndarray, values: np.ndarray, ties: Ties) -> None:
+    def _replace_own(self, images: np.ndarray, rows: np.ndarray, values: np.ndarray, ties: Ties) -> None:
         """Own captions with their values without themselves, in place of those found and then of the worst found."""
         row, caption = own_pairs(self.fitted.ref_ptr, self.fitted.refs, images)
         left_out, hashes = self.fitted.pairs(images[row], caption), ties.of(images, rows)

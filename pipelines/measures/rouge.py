@@ -9,12 +9,11 @@ nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
 from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_sentences
 from capgrade.schemas.bits import ones
@@ -303,23 +302,17 @@ class FittedRougeL(ArrayState):
         """The captions as `score_pairs` takes them."""
         return Sentences(self.ptr, self.word)
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`."""
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            self._into(images, rows, out)
-            put_left_out(self, images, at, out[:, : len(rows)])
-            yield
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
+        slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
+        width = int(np.clip(MOST // slots, 1, IMAGES))
+        args = self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary, np.float32(self.beta**2), self.mean
 
-    def _into(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
-        if len(images):
-            slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max())
-            width = int(np.clip(MOST // slots, 1, IMAGES))
-            in_threads(
-                _score_blocks, -(-len(images) // width),
-                images, captions, self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary,
-                np.float32(self.beta**2), self.mean, width, slots, out,
-            )  # fmt: skip
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            rows = np.arange(first, last)
+            in_threads(_score_blocks, -(-len(images) // width), images, rows, *args, width, slots, out)
+
+        return fill
 
 
 class RougeL:

@@ -7,12 +7,12 @@ is within rounding of 1 is 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.products import ONE, grouped, largest
@@ -93,15 +93,15 @@ class FittedSbert(ArrayState):
         in_threads(largest, len(captions), grouped(queries, ROWS), start, self.embeddings[captions], out)
         return out
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`; no embedding is copied."""
-        queries, first = self.queries(images)
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`; no embedding is copied."""
+        queries, at = self.queries(images)
         together = grouped(queries, ROWS)
-        for at in range(start, stop, CHUNK):
-            rows = np.arange(at, min(at + CHUNK, stop))
-            in_threads(largest, len(rows), together, first, self.embeddings[at : at + len(rows)], out)
-            put_left_out(self, images, at, out[:, : len(rows)])
-            yield
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
+
+        return fill
 
     def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""

@@ -20,6 +20,7 @@ from tests.pipelines.measures.test_on_device import FORMS
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=str)
 def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks, with short, long and very long references."""
+    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
     monkeypatch.setattr(on_device, "CHUNK", 32)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
     captions = make_captions([*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
@@ -35,6 +36,7 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["cider", "rouge_l", "sbert"])
 def test_tops_are_selected_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor's captions where values are not near one another; on the fake device no other tensors are met."""
+    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
     monkeypatch.setattr(on_device, "CHUNK", 32)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
     captions = make_captions(random_sets(20, seed=8, least=2))

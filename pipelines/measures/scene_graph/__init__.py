@@ -8,12 +8,11 @@ our own. `docs/scene_graph.md` has the grammar and how well it agrees with peopl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, ArrayState, leaves_out, put_left_out
+from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.scene_graph import kernel
 from capgrade.pipelines.measures.scene_graph.concepts import Concepts
@@ -53,14 +52,14 @@ class FittedSceneGraph(ArrayState):
         in_threads(kernel.score_pairs, len(out), order, images, captions, *self.rows, self.beta2, self.leave_out, out)
         return out
 
-    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`."""
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
         postings = (self.post_ptr, self.post_caption, self.post_weight)
-        for first in range(start, stop, CHUNK):
-            last = min(first + CHUNK, stop)
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
             kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, out)
-            put_left_out(self, images, first, out[:, : last - first])
-            yield
+
+        return fill
 
     @property
     def rows(self) -> tuple[np.ndarray, ...]:

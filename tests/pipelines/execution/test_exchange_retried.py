@@ -46,7 +46,6 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "capgrade.pipelines.execution.job",
         "capgrade.pipelines.execution.sampled",
         "capgrade.pipelines.measures.base",
-        "capgrade.pipelines.measures.rouge",
     ):
         monkeypatch.setattr(f"{module}.CHUNK", CHUNK)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -183,10 +182,10 @@ def test_a_killed_run_goes_on(captions_dir: Path, tmp_path: Path, grouped: Shard
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from capgrade.pipelines.execution import exchange as remote, job, sampled\n"
-        "from capgrade.pipelines.measures import base, rouge\n"
+        "from capgrade.pipelines.measures import base\n"
         "from capgrade.pipelines import shards as stage\n"
         "from capgrade.schemas.params import *\n"
-        f"for one in (base, rouge, job, sampled): one.CHUNK = {CHUNK}\n"
+        f"for one in (base, job, sampled): one.CHUNK = {CHUNK}\n"
         "do, left = remote.Remote._do, [12]\n"
         "def dying(*given, **options):\n"
         "    left[0] -= '/parts/' in str(given)\n"

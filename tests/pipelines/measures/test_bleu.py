@@ -63,7 +63,7 @@ def test_odd_captions(sets: list[list[str]], k: int) -> None:
 def test_postings_dense_rows_and_chunks(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever share of n-grams is dense, and wherever chunks end."""
     monkeypatch.setattr(measure, "DENSE_SHARE", share)
-    monkeypatch.setattr(measure, "CHUNK", 7)
+    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 7)
     sets = random_sets(12, seed=3)
     captions = make_captions(sets)
     fitted, expected = Bleu(BleuParams()).fit(captions), slow_matrix(sets, 4)

@@ -22,7 +22,7 @@ LAYOUTS = ["images x captions", "captions x images", "teran", "arrow"]
 
 @pytest.fixture
 def captions(monkeypatch: pytest.MonkeyPatch) -> Captions:
-    monkeypatch.setattr(imported, "CHUNK", CHUNK)
+    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", CHUNK)
     return make_captions(random_sets(30, seed=1, least=4))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from capgrade.pipelines.cli import app
-from capgrade.pipelines.measures import base, scene_graph
+from capgrade.pipelines.measures import base
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph, SceneGraph
 from capgrade.pipelines.measures.scene_graph.concepts import Concepts
 from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
@@ -177,7 +177,6 @@ def test_chunks_and_blocks_do_not_change_a_value(self_reference: str, monkeypatc
     fitted = SceneGraph(SceneGraphParams(self_reference=self_reference)).fit(captions)
     whole, images = fitted.score(np.arange(40)), np.array([39, 2, 20])
     monkeypatch.setattr(base, "CHUNK", 32)
-    monkeypatch.setattr(scene_graph, "CHUNK", 32)
     assert np.array_equal(fitted.score(images), whole[images])
     out, parts = np.empty((3, 32), np.float32), []
     n = captions.n_captions

@@ -59,6 +59,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 @pytest.mark.parametrize("left_out", ["included", "left_out"])
 @pytest.mark.parametrize("name", ["cider", "rouge_l", "sbert"])
 def test_equals_all_pairs_of_its_form(name: str, left_out: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 16)
     monkeypatch.setattr(on_device, "CHUNK", 16)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 16)
     monkeypatch.setattr("capgrade.pipelines.measures.tops.CHUNK", 16)
