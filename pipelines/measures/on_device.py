@@ -14,16 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.measures.base import CHUNK, Fill, Fitted, own_pairs
+from capgrade.pipelines.measures.base import Fill, Fitted
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
 from capgrade.pipelines.measures.sbert import ONE as SBERT_ONE
 from capgrade.pipelines.measures.sbert import FittedSbert
-from capgrade.pipelines.measures.selected import select
-from capgrade.pipelines.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.devices import device_of
-from capgrade.schemas.ties import Ties
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 
@@ -79,30 +76,6 @@ class _OnDevice(Fitted):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
         return self.fitted.pairs(images, captions)
-
-    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
-        """As `Searches.tops`: the best alone leave the device."""
-        f, n = self.fitted, len(self.fitted.refs)
-        own = int(np.diff(f.ref_ptr)[images].max(initial=0)) * f.leave_out
-        room = min(n, k + own)  # the best `k` are among them, whatever own captions have without themselves
-        prepared = self._prepare(images)
-        chunks = (self._values(prepared, at, min(at + CHUNK, n)) for at in range(0, n, CHUNK))
-        found = select(chunks, room, ties.images[images], ties.captions)
-        if found is None:
-            return every_pair(self, images, k, ties)
-        if f.leave_out:
-            self._replace_own(images, *found, ties)
-        return sorted_tops(images, *found, np.full(len(images), n), k, ties)
-
-    def _replace_own(self, images: np.ndarray, rows: np.ndarray, values: np.ndarray, ties: Ties) -> None:
-        """Own captions with their values without themselves, in place of those found and then of the worst found."""
-        row, caption = own_pairs(self.fitted.ref_ptr, self.fitted.refs, images)
-        left_out, hashes = self.fitted.pairs(images[row], caption), ties.of(images, rows)
-        for b in range(len(images)):
-            own = caption[row == b]
-            values[b, np.isin(rows[b], own)] = -np.inf
-            worst = np.lexsort((-rows[b], ~hashes[b], values[b]))[: len(own)]
-            rows[b, worst], values[b, worst] = own, left_out[row == b]
 
     @abstractmethod
     def _prepare(self, images: np.ndarray) -> tuple: ...
@@ -268,7 +241,8 @@ class RougeOnDevice(_OnDevice):
         others = np.setdiff1d(np.arange(len(images)), few)
         out = torch.empty(len(images), last - first, device=self.device)
         out[torch.as_tensor(few, device=self.device)] = f.T
-        values = self.fitted.score(images[others], np.arange(first, last))
+        values = np.empty((len(others), last - first), np.float32)
+        self.fitted.filler(images[others], first)(first, last, values)
         out[torch.as_tensor(others, device=self.device)] = torch.as_tensor(values, device=self.device)
         return out
 

@@ -24,7 +24,7 @@ class Tops(NamedTuple):
 
 @runtime_checkable
 class Searches(Protocol):
-    """A fitted measure that finds its best captions itself: by an upper bound, or on a GPU where their values are."""
+    """A fitted measure that finds its best captions itself, by an upper bound."""
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
         """The `k` captions of highest relevance to each image, as `every_pair` has them to the last bit."""

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.measures import choose, embeddings, on_device
-from capgrade.pipelines.measures.tops import find_tops
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
-from tests.pipelines.measures.same import ties
 from tests.pipelines.measures.test_on_device import FORMS
 
 
@@ -21,7 +19,6 @@ from tests.pipelines.measures.test_on_device import FORMS
 def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks, with short, long and very long references."""
     monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
-    monkeypatch.setattr(on_device, "CHUNK", 32)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
     captions = make_captions([*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
     fitted = choose([name], MeasuresParams(**{name: block}))[name].fit(captions)
@@ -31,21 +28,6 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
         assert type(moved) is not type(fitted)
         found = moved.score(images)
     assert np.abs(found - fitted.score(images)).max() < 1e-5
-
-
-@pytest.mark.parametrize("name", ["cider", "rouge_l", "sbert"])
-def test_tops_are_selected_on_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processor's captions where values are not near one another; on the fake device no other tensors are met."""
-    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
-    monkeypatch.setattr(on_device, "CHUNK", 32)
-    monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
-    captions = make_captions(random_sets(20, seed=8, least=2))
-    fitted, images = choose([name], MeasuresParams())[name].fit(captions), np.arange(20)
-    with FakeGpu():
-        found = find_tops(on_device.on_device(fitted, DEVICE), images, 6, ties(captions.n_captions))
-    values = fitted.score(images)
-    assert np.abs(found.values - np.sort(values, axis=1)[:, :-7:-1]).max() < 1e-5
-    assert np.abs(np.take_along_axis(values, found.rows, 1) - found.values).max() < 1e-5
 
 
 def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ def largest_difference(captions: Captions, name: str, block: dict, device: str, 
 def test_equals_the_kernels(name: str, block: dict, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks; with short, long and very long references, empty captions, images in any order."""
     monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
-    monkeypatch.setattr(on_device, "CHUNK", 32)
     monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
     sets = random_sets(14, seed=5, least=2) + [
         ["a dog " * 20, "cat"],
