@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade import Labels, evaluate, losses
@@ -23,10 +23,8 @@ from capgrade.metrics.evaluation import DIRECTIONS
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import LookedUp
-from capgrade.trainer.evaluation.evaluate import Settings, as_json, score
-from capgrade.trainer.evaluation.task import Task
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
-from tests.trainer.evaluation.test_evaluate import captions_folder, relevance_folder
+from tests.trainer.evaluation.test_evaluate import relevance_folder
 
 from .test_losses import FUNCTIONS, GRADED
 
@@ -206,42 +204,9 @@ def shared_names(k: int, m: int) -> list[str]:
     ]
 
 
-def matrices_of(seed: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores and relevance with many ties, relevance below 0 too, and one to four captions an image."""
-    rng = np.random.default_rng(seed)
-    owner = rng.permutation(np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(0, 3 * images))]))
-    scores = np.round(rng.uniform(-1, 1, (images, len(owner))), int(rng.integers(1, 4)))
-    relevance = np.round(rng.uniform(-0.6, 1, scores.shape), int(rng.integers(1, 4)))
-    return scores.astype(np.float32), relevance.astype(np.float32), owner
-
-
 def same(ours: dict[str, float], theirs: dict[str, float | None], within: float = 1e-12) -> None:
     expected = {name: np.nan if theirs[name] is None else theirs[name] for name in ours}
     assert ours == pytest.approx(expected, abs=within, nan_ok=True)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), images=st.integers(2, 8), k=st.integers(1, 6), m=st.integers(1, 5))
-def test_evaluate_of_matrices_is_that_of_the_command(seed, images, k, m):
-    scores, relevance, owner = matrices_of(seed, images)
-    names, own = shared_names(k, m), owner[None, :] == np.arange(images)[:, None]
-    task = Task(scores, owner, {"judged": relevance})
-    theirs = as_json([score(task, Settings(samples=0, metrics=tuple(names)))])
-    ours = evaluate(scores, relevance, names, own=own)
-    same(ours.i2t.mean, theirs["i2t"])
-    same(ours.t2i.mean, theirs["t2i"])
-    same(evaluate(scores.T, relevance.T, names, own=own.T).i2t.mean, theirs["t2i"])
-
-
-@settings(max_examples=6, phases=[Phase.generate], **ONES)
-@given(seed=st.integers(0, 10**6), images=st.integers(2, 8))
-def test_evaluate_of_dense_labels_is_what_the_command_writes(tmp_path_factory, seed, images):
-    scores, relevance, owner = matrices_of(seed, images)
-    folder, order = tmp_path_factory.mktemp("files"), np.argsort(owner, kind="stable")
-    scores, relevance, owner = scores[:, order], relevance[:, order], owner[order]
-    np.save(folder / "scores.npy", scores)
-    captions, dense = captions_folder(folder / "captions", owner), relevance_folder(folder, ["judged"], relevance)
-    check_command(folder, scores, captions, dense, Labels.load(dense, captions=captions))
 
 
 @pytest.mark.parametrize("seed", range(2))

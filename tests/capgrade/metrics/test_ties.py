@@ -1,15 +1,19 @@
-"""The tie rule: every metric is the mean over all orders of tied candidates, found here by listing them."""
+"""The tie rule: every metric is the mean over all orders of tied candidates, found here by listing them; infinities are
+levels like any other."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capgrade.metrics import (
     Positives,
     asp,
     coherent_score,
     first_rank,
+    kendall_tau,
     map_at_r,
     ncs,
     ndcg,
@@ -22,12 +26,16 @@ from capgrade.metrics import (
 
 from . import slow
 
-N = 6
-CASES = [(levels, seed) for levels in (1, 2, 3, 5) for seed in range(4)]
+N = 5
+LEVELS = [-np.inf, -1.0, 0.0, -0.0, 1.0, np.inf]
+ROWS = st.lists(st.sampled_from(LEVELS), min_size=N, max_size=N)
+LABELS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=N, max_size=N)
+OWN = st.sets(st.integers(0, N - 1), min_size=1, max_size=N - 2).map(sorted)
+DTYPES = st.sampled_from([np.float32, np.float64])
 
 
 def task(levels, seed, dtype=np.float32):
-    """One query, six candidates: similarity and relevance of few levels, one to four positives."""
+    """One query, five candidates: similarity and relevance of few levels, one to four positives."""
     random = np.random.default_rng(100 * levels + seed)
     scores = random.integers(0, levels, (1, N)).astype(dtype)
     relevance = random.integers(0, 4, (1, N)).astype(dtype)
@@ -38,40 +46,61 @@ def close(value, reference):
     assert value == pytest.approx(reference, abs=1e-12), f"{value} against {reference}"
 
 
-@pytest.mark.parametrize(("levels", "seed"), CASES)
-@pytest.mark.parametrize("k", [1, 2, 4, 6, 9])
-def test_list_metrics_are_expectations(levels, seed, k):
-    scores, _, own = task(levels, seed)
-    positives = Positives.from_lists([own])
-    row = scores[0]
-    close(recall(scores, positives, k=k)[0], slow.expected(lambda o: slow.recall(o, own, k), row))
-    close(recall_share(scores, positives, k=k)[0], slow.expected(lambda o: slow.share(o, own, k), row))
+def exactly(values: np.ndarray, reference: float) -> None:
+    """The value of the only query."""
+    close(values[0], reference)
 
 
-@pytest.mark.parametrize(("levels", "seed"), CASES)
-def test_whole_list_metrics_are_expectations(levels, seed):
-    scores, _, own = task(levels, seed)
-    positives, row = Positives.from_lists([own]), scores[0]
-    close(first_rank(scores, positives)[0], slow.expected(lambda o: slow.first(o, own), row))
-    close(map_at_r(scores, positives)[0], slow.expected(lambda o: slow.average_precision(o, own), row))
-    close(r_precision(scores, positives)[0], slow.expected(lambda o: slow.share(o, own, len(own)), row))
+@given(ROWS, OWN, DTYPES, st.integers(1, N + 3))
+@settings(max_examples=60, deadline=None)
+def test_lists_of_positives(row: list[float], own: list[int], dtype: type, k: int) -> None:
+    scores, positives = np.array([row], dtype), Positives.from_lists([own])
+    exactly(recall(scores, positives, k=k), slow.expected(lambda o: slow.recall(o, own, k), row))
+    exactly(recall_share(scores, positives, k=k), slow.expected(lambda o: slow.share(o, own, k), row))
+    exactly(first_rank(scores, positives), slow.expected(lambda o: slow.first(o, own), row))
+    exactly(map_at_r(scores, positives), slow.expected(lambda o: slow.average_precision(o, own), row))
+    exactly(r_precision(scores, positives), slow.expected(lambda o: slow.share(o, own, len(own)), row))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("levels", "seed"), CASES)
-@pytest.mark.parametrize("k", [1, 3, 6])
-def test_gain_metrics_are_expectations(levels, seed, k, dtype):
-    scores, relevance, own = task(levels, seed, dtype)
-    row, labels = scores[0], relevance[0].tolist()
+@given(ROWS, LABELS, OWN, DTYPES, st.integers(1, N + 3))
+@settings(max_examples=60, deadline=None)
+def test_labels(row: list[float], labels: list[float], own: list[int], dtype: type, k: int) -> None:
+    scores, relevance = np.array([row], dtype), np.array([labels], dtype)
     groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
-    close(ndcg(scores, relevance, k=k)[0], slow.expected(lambda o: slow.ndcg(o, labels, k), row))
-    exponential = ndcg(scores, relevance, k=k, gain="exponential")[0]
-    close(exponential, slow.expected(lambda o: slow.ndcg(o, labels, k, True), row))
-    close(ncs(scores, relevance, k=k)[0], slow.expected(lambda o: slow.ncs(o, labels, k), row))
-    close(
-        ncs(scores, relevance, k=k, **groups)[0],
-        slow.expected(lambda o: slow.ncs(o, labels, k, own), row),
+    exactly(ndcg(scores, relevance, k=k), slow.expected(lambda o: slow.ndcg(o, labels, k), row))
+    exactly(
+        ndcg(scores, relevance, k=k, gain="exponential"), slow.expected(lambda o: slow.ndcg(o, labels, k, True), row)
     )
+    exactly(ncs(scores, relevance, k=k), slow.expected(lambda o: slow.ncs(o, labels, k), row))
+    removed = ncs(scores, relevance, k=k, **groups)
+    exactly(removed, slow.expected(lambda o: slow.ncs(o, labels, k, own), row))
+    if k > 1:
+        places = np.unique(row, return_inverse=True)[1].tolist()  # the order is all that it takes of the scores
+        exact = slow.expected(lambda o: slow.coherent_a(o, places, labels, k), row)
+        exactly(coherent_score(scores, relevance, k=k, variant="a"), exact)
+        exactly(kendall_tau(scores, relevance), slow.tau_a(places, labels))
+
+
+@given(ROWS, LABELS, st.integers(1, N), st.integers(1, N))
+@settings(max_examples=15, deadline=None)
+def test_two_rankings(row: list[float], labels: list[float], k: int, m: int) -> None:
+    scores, relevance = np.array([row]), np.array([labels])
+    exactly(asp(scores, relevance), slow.expected(slow.asp, row, labels))
+    exactly(
+        ncs(scores, relevance, k=k, form="eq5"), slow.expected(lambda o, r: slow.ncs_eq5(o, r, labels, k), row, labels)
+    )
+    for weight in ("hard", "soft"):
+        one = slow.expected(lambda o, r, s=weight == "soft": slow.semantic_recall(o, r, labels, k, m, s), row, labels)
+        exactly(semantic_recall(scores, relevance, k=k, m=m, weight=weight), one)
+
+
+@given(ROWS, st.integers(0, 100))
+@settings(max_examples=30, deadline=None)
+def test_classes(row: list[float], seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(0, 2, (N, 3))
+    codes[0], codes[1], query = 0, 1, np.ones(3, np.int64)
+    of = [slow.expected(lambda o, z=zeta: slow.r_precision_of_classes(o, query, codes, z), row) for zeta in (0, 1, 2)]
+    exactly(pmrp(np.array([row]), query[None], codes), sum(of) / 3)
 
 
 @pytest.mark.parametrize(("levels", "seed"), [(1, 0), (2, 1), (3, 2)])
@@ -92,16 +121,6 @@ def test_semantic_recall_is_an_expectation_over_both_rankings(levels, seed, k, m
     close(value, slow.expected(one, scores[0], relevance[0]))
 
 
-@pytest.mark.parametrize(("levels", "seed"), CASES[:8])
-def test_asp_and_eq5_are_expectations_over_both_rankings(levels, seed):
-    scores, relevance, _ = task(levels, seed)
-    close(asp(scores, relevance)[0], slow.expected(slow.asp, scores[0], relevance[0]))
-    close(
-        ncs(scores, relevance, k=2, form="eq5")[0],
-        slow.expected(lambda o, r: slow.ncs_eq5(o, r, relevance[0].tolist(), 2), scores[0], relevance[0]),
-    )
-
-
 def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
     """Groups above 32 take the closed form of the corners; here against the plain double sum."""
     random = np.random.default_rng(3)
@@ -115,29 +134,6 @@ def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
         r, s = np.meshgrid(*spans)
         total += (np.minimum(r, s) / np.maximum(r, s)).mean()
     close(asp(scores, relevance)[0], total / 400)
-
-
-@pytest.mark.parametrize(("levels", "seed"), CASES)
-@pytest.mark.parametrize("k", [2, 4, 6])
-def test_coherent_score_a_is_an_expectation(levels, seed, k):
-    scores, relevance, _ = task(levels, seed)
-    value = coherent_score(scores, relevance, k=k, variant="a")[0]
-    close(
-        value,
-        slow.expected(lambda o: slow.coherent_a(o, scores[0].tolist(), relevance[0].tolist(), k), scores[0]),
-    )
-
-
-@pytest.mark.parametrize(("levels", "seed"), CASES)
-def test_pmrp_is_an_expectation(levels, seed):
-    scores, _, _ = task(levels, seed)
-    codes = np.random.default_rng(seed).integers(0, 2, (N, 3))
-    codes[0], codes[1], query = 0, 1, np.ones(3, np.int64)
-    parts = [
-        slow.expected(lambda o, z=zeta: slow.r_precision_of_classes(o, query, codes, z), scores[0])
-        for zeta in (0, 1, 2)
-    ]
-    close(pmrp(scores, query[None], codes)[0], sum(parts) / 3)
 
 
 @pytest.mark.parametrize("levels", [1, 3, 50])
