@@ -147,8 +147,8 @@ def _captions(images: int) -> Captions:
 
 
 def _sampled(source: Source, first: int, end: int) -> Iterator[pa.RecordBatch]:
-    for at in range(first, end, source.block_images):
-        yield _block(source, np.arange(at, min(at + source.block_images, end)))
+    for at in range(first, end, source.params.block_images):
+        yield _block(source, np.arange(at, min(at + source.params.block_images, end)))
 
 
 def _block(source: Source, images: np.ndarray) -> pa.RecordBatch:

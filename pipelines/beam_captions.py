@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
-from capgrade.pipelines.execution.graph import SHARES
+from capgrade.pipelines.execution.runners import SHARES
 from capgrade.pipelines.measures.language import warn_of_scripts
 from capgrade.pipelines.measures.ngrams import (
     FREQUENCY_SCHEMA,

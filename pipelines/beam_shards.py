@@ -1,4 +1,4 @@
-"""Shards within somebody's own Beam pipeline: captions in, one record per image out."""
+"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.utils.shared import Shared
 
 from capgrade.pipelines.beam_captions import (
     WHERE,
@@ -26,20 +26,28 @@ from capgrade.pipelines.beam_captions import (
     with_frequencies,
     write_sorted,
 )
-from capgrade.pipelines.execution.fetched import fetch_folder
-from capgrade.pipelines.execution.graph import SHARES
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.runners import processes_here
-from capgrade.pipelines.execution.sampled import TABLE
-from capgrade.pipelines.execution.scoring import Scorer
-from capgrade.pipelines.execution.shared import as_worker, run_name, share
+from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
+from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
+from capgrade.pipelines.execution.sampled import SCORED, TABLE
 from capgrade.pipelines.execution.work import code_digest
+from capgrade.pipelines.execution.worker import run_name, share
 from capgrade.pipelines.shards import Source
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import canonical, open_arrow, package_version, write_arrow
+from capgrade.schemas.files import (
+    MANIFEST,
+    canonical,
+    digest,
+    manifest_of,
+    package_version,
+    parse_manifest,
+    write_arrow,
+    write_json,
+)
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
+from capgrade.schemas.shards import shard_name
 
-IDS = "caption_ids"
+KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 RUN, CAPTIONS, FREQUENCIES = "run", "captions", "frequencies"  # what one worker fits from
 
 
@@ -51,50 +59,67 @@ class Run:
     facts: Mapping[str, Any]  # for a manifest
 
 
+@dataclass(frozen=True)
+class Written:
+    """A file, for the manifest."""
+
+    name: str
+    entry: dict[str, Any]  # of the manifest
+    pairs: int
+    scored: dict[str, int]
+    run: Run | None  # with the first block
+
+
 @beam.typehints.with_input_types(Element)
 @beam.typehints.with_output_types(dict[str, Any])
-class SampledShards(beam.PTransform):
-    """PCollection of {image_id, caption_id, caption} -> PCollection of the rows of shards, a dict per image.
+class WriteShards(beam.PTransform):
+    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and last a manifest with
+    their digests; PCollection of one element, the manifest.
 
     An element is a mapping, a beam.Row or a NamedTuple; an id that is an integer becomes a text in decimal. Windows do
-    not matter: shards are of all captions of the PCollection, which has to be bounded. A row has the columns of
-    `shard_schema` and `caption_ids`, the kept captions by id; `captions` are their numbers when all are sorted by image
-    id and caption id, as texts. The rows are those of `capgrade shards` on captions in that order.
+    not matter: shards are of all captions of the PCollection, which has to be bounded. They are those of `capgrade
+    shards` on the captions sorted by image id and caption id, as texts.
     With `captions`, the URL of a folder that `capgrade captions` wrote, the transform begins a pipeline; order, tokens
     and split (`params.split`) are those of the folder.
+
+    `out` is any URL of fsspec. Workers write there; nothing passes through the machine that starts the pipeline. Arrow
+    files with their manifest are a folder of `capgrade shards`, to be copied and read as one; `format="parquet"` is the
+    same table for other programs. A block's file has its own name and always the same bytes, so one that is written
+    twice, or by a worker that was lost, does no harm; a folder without a manifest is not finished. Until then it holds
+    a file that says whose it is: shards of other captions or parameters are refused, also at the same time.
 
     The runner checks and tokenises captions, and counts CIDEr's document frequencies. One worker gets tables of all
     captions, fits the measures and puts them below `url`, a folder that every worker reaches (any URL of fsspec, or
     file:// on machines that share it); then blocks of images are scored wherever there is room. Threads of a process
     share the fitted measures, and the direct runner's worker processes divide the cores.
     Nothing is computed when the pipeline is built and no result is waited for, so it works in a template. The graph has
-    a fixed size. Elements may be delivered twice: the same files, the same rows. What is below `url`, in a folder of
-    this run, is yours to delete when the pipeline is done; each machine keeps a copy of it in its temporary folder.
-    Raises InputError for a tokenizer that there is not, for captions from both sides or none, and for an unbounded
-    PCollection; workers raise it for an element without one of the fields, for no captions, for captions that `capgrade
-    captions` refuses, for a folder that is not whole, and as `shards` does.
+    a fixed size. What is below `url`, in a folder of this run, is yours to delete when the pipeline is done; each
+    machine keeps a copy of it in its temporary folder.
+    Raises InputError for a tokenizer or a format that there is not, for captions from both sides or none, and for an
+    unbounded PCollection; workers raise it for an element without one of the fields, for no captions, for captions that
+    `capgrade captions` refuses, for a folder that is not whole, as `shards` does, and when `out` holds something else.
     """
 
     def __init__(
         self,
+        out: str,
         url: str,
         params: ShardsParams | None = None,
         measures: MeasuresParams | None = None,
         tokenizer: str = "ptb_py",
         captions: str | None = None,
+        format: Literal["arrow", "parquet"] = "arrow",
     ) -> None:
         super().__init__()
-        whole = {"group_captions": None, "exchange": None, **({} if captions else {"split": None})}
+        if format not in KINDS:
+            raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(KINDS)}")
+        whole = {"exchange": None, **({} if captions else {"split": None})}
         read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
         params = (params or ShardsParams()).model_copy(update=whole)
+        self.out, self.format = out.rstrip("/"), format
         self.fit = Fit(url, params, measures or MeasuresParams(), read, captions)
 
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
-        workers = processes_here(given.pipeline.options)
-        return blocks(self.runs(given)) | "Score" >> beam.ParDo(ScoreImages(workers))
-
-    def runs(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
-        """One element, the run."""
         if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
             remedy = "give captions=URL to a pipeline, or a PCollection of captions without it"
             raise InputError("captions from the pipeline and from a URL, or from neither", remedy=remedy)
@@ -102,7 +127,19 @@ class SampledShards(beam.PTransform):
         # Always there, so that no captions are an error; on Dask what follows a beginning has as many partitions.
         each = range(1 if captions else SHARES)
         always = given.pipeline | beam.Create(each) | "Run" >> beam.Map(lambda _: (0, uuid.uuid4().hex))
-        return {RUN: always, **captions} | "Together" >> beam.CoGroupByKey() | "Fit" >> beam.ParDo(self.fit)
+        return (
+            {RUN: always, **captions}
+            | "Together" >> beam.CoGroupByKey()
+            | "Fit" >> beam.ParDo(self.fit)
+            | "Claim" >> beam.ParDo(Claim(self.out, self.format))
+            | "Shares" >> beam.FlatMap(_shares)
+            | "Apart" >> beam.GroupByKey()  # Dask does not reshuffle
+            | "Blocks" >> beam.FlatMap(_blocks)
+            | "Spread" >> beam.Reshuffle()
+            | "Write" >> beam.ParDo(WriteBlock(self.out, self.format, processes_here(given.pipeline.options)))
+            | "All" >> beam.GroupByKey()
+            | "Manifest" >> beam.ParDo(Finish(self.out, self.format))
+        )
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
         """Tables of the captions, and of document frequencies if a measure takes them from the captions."""
@@ -110,36 +147,18 @@ class SampledShards(beam.PTransform):
             remedy = "give a bounded PCollection: shards are of all captions"
             raise InputError("captions from a source without an end", remedy=remedy)
         tokenizer = self.fit.read.tokenizer
-        shares = (
+        tables = (
             given
             | "All windows" >> beam.WindowInto(GlobalWindows())
             | "Check" >> beam.Map(keyed)
             | "Images" >> beam.GroupByKey()
             | "Tokens" >> beam.Map(tokenized, tokenizer)
         )
-        found = {CAPTIONS: shares | "Captions" >> beam.Map(lambda table: (0, table))}
+        found = {CAPTIONS: tables | "Captions" >> beam.Map(lambda table: (0, table))}
         if counts_frequencies(self.fit.params.measures, self.fit.measures):
-            frequencies = shares | "N-grams" >> beam.FlatMap(counted, tokenizer) | "Add" >> beam.CombinePerKey(added)
+            frequencies = tables | "N-grams" >> beam.FlatMap(counted, tokenizer) | "Add" >> beam.CombinePerKey(added)
             found[FREQUENCIES] = frequencies | "Frequencies" >> beam.MapTuple(lambda _, table: (0, table))
         return found
-
-
-def blocks(runs: beam.PCollection) -> beam.PCollection:
-    """(run, block) of all blocks, in many shares: Dask does not reshuffle."""
-    return (
-        runs
-        | "Shares" >> beam.FlatMap(lambda run: [(share, run) for share in range(min(SHARES, run.job.n_blocks))])
-        | "Apart" >> beam.GroupByKey()
-        | "Blocks" >> beam.FlatMap(_of_share)
-        | "Spread" >> beam.Reshuffle()
-    )
-
-
-def _of_share(element: tuple[int, Iterable[Run]]) -> Iterator[tuple[Run, int]]:
-    share, run = element[0], next(iter(element[1]))
-    n = run.job.n_blocks
-    of = min(SHARES, n)
-    return ((run, block) for block in range(share * n // of, (share + 1) * n // of))
 
 
 class Fit(beam.DoFn):
@@ -161,13 +180,9 @@ class Fit(beam.DoFn):
             source = Source.of(work / "captions", self.params, self.measures)
             if FREQUENCIES in parts:
                 source = replace(source, captions=with_frequencies(source.captions, parts[FREQUENCIES]))
-            (work / "keys").mkdir()
             job = source.job(work)
-            ids = source.captions.table["caption_id"].cast(pa.large_string()).combine_chunks()
-            batch = pa.record_batch({IDS: ids})
-            write_arrow(work / "keys" / f"{IDS}.arrow", batch.schema, [batch])
             key = hashlib.sha256(canonical([made_by(), source.made_with, source.inputs]).encode()).hexdigest()
-            job = replace(job, remote=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
+            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
             share(job)
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         yield Run(replace(job, work=Path()), facts)
@@ -178,24 +193,102 @@ def made_by() -> list[str]:
     return [package_version(), code_digest()]
 
 
-class Scoring(beam.DoFn):
-    """A worker, one of `workers` processes on its machine, whose threads share what one of them has opened."""
-
-    def __init__(self, workers: int = 1) -> None:
-        self.workers, self.shared = workers, Shared()
-
-    def scorer(self, job: Job) -> Scorer:
-        """Opened, from this machine's copy. Kept here too: `Shared` keeps what was asked for last alone."""
-        self.opened: Scorer = self.shared.acquire(lambda: Scorer(as_worker(job), self.workers), tag=job.remote)
-        return self.opened
+def _shares(run: Run) -> Iterator[tuple[int, tuple[Run, tuple[int, int]]]]:
+    return ((k, (run, share)) for k, share in enumerate(shares(range(run.job.n_blocks))))
 
 
-class ScoreImages(Scoring):
-    """A block -> its images' rows."""
+def _blocks(element: tuple[int, Iterable[tuple[Run, tuple[int, int]]]]) -> Iterator[tuple[Run, int]]:
+    run, share = next(iter(element[1]))
+    return ((run, block) for block in range(*share))
 
-    def process(self, element: tuple[Run, int]) -> Iterator[dict[str, Any]]:
+
+def file_name(run: Run, block: int, format: str) -> str:
+    """Of a block's file."""
+    return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{format}").name
+
+
+def claim_name(run: Run) -> str:
+    """Of the file that says whose an unfinished folder is: the same whenever these shards are made by this code."""
+    key = hashlib.sha256(canonical([made_by(), run.facts]).encode()).hexdigest()
+    return f".capgrade-{key[:32]}"
+
+
+class Claim(beam.DoFn):
+    """The run, if nothing but its own files is at the URL; they are its own from then on."""
+
+    def __init__(self, out: str, format: str) -> None:
+        self.out, self.format = out, format
+
+    def process(self, run: Run) -> Iterator[Run]:
+        remote, claim = Remote(self.out), claim_name(run)
+        if not self._is_of(run, remote):
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+                write_json(Path(folder) / claim, run.facts)
+                remote.put(Path(folder), [claim])
+            self._is_of(run, remote)  # again: of two that begin at once, one sees the other's claim
+        yield run
+
+    def _is_of(self, run: Run, remote: Remote) -> bool:
+        """Whether the folder is known to be this run's, or is empty. InputError when it is somebody else's."""
+        names, remedy = remote.names(), "give the URL of an empty folder"
+        own = {file_name(run, block, self.format) for block in range(run.job.n_blocks)}
+        known = names & {MANIFEST, claim_name(run)}
+        if other := sorted(names - known - own if known else names):
+            raise InputError(f"{remote}: holds {other[0]}, which is not of these shards", remedy=remedy)
+        if MANIFEST in names:
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+                remote.get(MANIFEST, Path(folder), whole_json)
+                found = parse_manifest(Path(folder) / MANIFEST)
+            made = {**run.facts, "package": package_version()}
+            if any(canonical(found.get(name)) != canonical(fact) for name, fact in made.items()):
+                problem = "holds shards of other captions or parameters, or of another version"
+                raise InputError(f"{remote}: {problem}", remedy=remedy)
+        return bool(known)
+
+
+class WriteBlock(Opening):
+    """A block -> its file at the URL."""
+
+    def __init__(self, out: str, format: str, workers: int = 1) -> None:
+        super().__init__(workers)
+        self.out, self.format = out, format
+
+    def process(self, element: tuple[Run, int]) -> Iterator[tuple[int, Written]]:
         run, block = element
-        scorer = self.scorer(run.job)
-        ids = open_arrow(scorer.job.work / "keys" / f"{IDS}.arrow").get_batch(0)[IDS]
-        for row in scorer.tables(block)[TABLE].to_pylist():
-            yield {**row, IDS: ids.take(pa.array(row["captions"], pa.int64())).to_pylist()}
+        tables, name = self.worker(run.job).tables(block), file_name(run, block, self.format)
+        batch = tables[TABLE]
+        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            file = Path(folder) / name
+            if self.format == "arrow":
+                write_arrow(file, batch.schema, [batch])
+            else:
+                pq.write_table(pa.Table.from_batches([batch]), file)
+            entry = {"rows": batch.num_rows, "bytes": file.stat().st_size, "sha256": digest(file)}
+            Remote(self.out).put(Path(folder), [name])
+        scored = tables[SCORED].to_pylist()[0]
+        yield 0, Written(name, entry, len(batch["captions"].flatten()), scored, None if block else run)
+
+
+class Finish(beam.DoFn):
+    """All files -> the manifest at the URL."""
+
+    def __init__(self, out: str, format: str) -> None:
+        self.out, self.format = out, format
+
+    def process(self, element: tuple[int, Iterable[Written]]) -> Iterator[dict[str, Any]]:
+        remote, written = Remote(self.out), dict[str, Written]()
+        for one in element[1]:
+            if written.setdefault(one.name, one).entry != one.entry:
+                problem = f"{one.name} was written twice, with other bytes"
+                raise InputError(f"{remote}: {problem}", remedy="give all workers the same versions of packages")
+        run = next(one.run for one in written.values() if one.run)
+        files = {name: one.entry for name, one in sorted(written.items())}
+        pairs = sum(one.pairs for one in written.values())
+        scored = {name: sum(one.scored[name] for one in written.values()) for name in run.job.kinds}
+        manifest = manifest_of(KINDS[self.format], files, pairs=pairs, scored=scored, **run.facts)
+        remote.drop_partial(files)
+        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            write_json(Path(folder) / MANIFEST, manifest)
+            remote.put(Path(folder), [MANIFEST])
+        remote.delete(claim_name(run))
+        yield manifest

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.blocks import joined, run_blocks
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.shared import fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.pipelines.execution.tables import Batches, Opened
+from capgrade.pipelines.execution.run import joined, run_blocks
 from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.execution.worker import Batches, Opened, fit_measures, forget, ids_of, run_url, save_ids
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.measures.reads import read_by
@@ -36,7 +35,7 @@ class _Dense:
 
     schemas: dict[str, pa.Schema]
 
-    def whole(self, images: np.ndarray, opened: Opened) -> Batches:
+    def make(self, images: np.ndarray, opened: Opened) -> Batches:
         ids, fitted = ids_of(images, opened.folder), opened.fitted
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
@@ -65,7 +64,7 @@ def relevance(
         require_device(params.device)
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(work / "parts"))
-        remote = run_url(params.exchange, work)
+        url = run_url(params.exchange, work)
         kinds = fit_measures(chosen, captions, work)
         metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
         schemas = {
@@ -79,7 +78,7 @@ def relevance(
         save_ids(captions.image_ids, work)
         job = Job(
             work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
-            block_images=params.block_images, n_captions=captions.n_captions, device=params.device, remote=remote,
+            block_images=params.block_images, n_captions=captions.n_captions, device=params.device, url=url,
         )  # fmt: skip
         run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}

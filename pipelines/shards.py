@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.execution.blocks import joined, run_blocks
-from capgrade.pipelines.execution.job import BLOCK, Job
-from capgrade.pipelines.execution.nearest import SCORED, Nearest
+from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
-from capgrade.pipelines.execution.sampled import TABLE, Sampled
-from capgrade.pipelines.execution.scoring import score_here
-from capgrade.pipelines.execution.shared import fit_measures, forget, run_url, save_ids
+from capgrade.pipelines.execution.run import joined, run_blocks
+from capgrade.pipelines.execution.sampled import SCORED, TABLE, Nearest, Sampled
 from capgrade.pipelines.execution.work import work_folder
+from capgrade.pipelines.execution.worker import fit_measures, forget, run_url, save_ids
 from capgrade.pipelines.measures import Measure, choose
 from capgrade.pipelines.measures.reads import read_by
 from capgrade.pipelines.sampling.keys import RULE
@@ -50,9 +48,8 @@ class Source:
 
     @property
     def made_with(self) -> dict[str, Any]:
-        how = {"group_captions", "exchange"}  # of no effect on what is written
         used = self.measures.used(self.params.measures)
-        shards = {**self.params.model_dump(exclude=how), "block_images": self.block_images}
+        shards = self.params.model_dump(exclude={"exchange"})
         return {"shards": shards, "measures": used, "sampler": RULE}
 
     @property
@@ -61,7 +58,7 @@ class Source:
 
     @property
     def key(self) -> list[Any]:
-        return [self.made_with, self.inputs, self.params.group_captions]
+        return [self.made_with, self.inputs]
 
     @property
     def schema(self) -> pa.Schema:
@@ -88,18 +85,14 @@ class Source:
 
     @property
     def n_blocks(self) -> int:
-        return -(-self.captions.n_images // self.block_images)
-
-    @property
-    def block_images(self) -> int:
-        return self.params.block_images or BLOCK
+        return -(-self.captions.n_images // self.params.block_images)
 
     def job(self, work: Path) -> Job:
         """For workers, who find the fitted measures and the keys in the work folder."""
         params, captions = self.params, self.captions
         require_device(params.device)
-        remote = run_url(params.exchange, work)
-        kinds = fit_measures(dict(self.chosen), captions, work)
+        url = run_url(params.exchange, work)
+        kinds = fit_measures(self.chosen, captions, work)
         save_ids(captions.image_ids, work)
         chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
         caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
@@ -108,8 +101,8 @@ class Source:
             np.save(work / "keys" / f"{name}.npy", array)
         return Job(
             work=work, kinds=kinds, tables=self.tables,
-            n_images=captions.n_images, block_images=self.block_images, n_captions=captions.n_captions,
-            group_captions=params.group_captions, device=params.device, remote=remote,
+            n_images=captions.n_images, block_images=self.params.block_images, n_captions=captions.n_captions,
+            device=params.device, url=url,
         )  # fmt: skip
 
     @property
@@ -128,9 +121,6 @@ class Source:
 
     def scored(self, job: Job, blocks: range) -> dict[str, int]:
         """By measure, how many pairs these blocks had values of."""
-        if self.params.windows.among == "all":
-            images = sum(len(job.images(block)) for block in blocks)
-            return dict.fromkeys(self.params.measures, images * self.captions.n_captions)
         counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
         return {name: sum(count[name] for count in counts) for name in self.params.measures}
 
@@ -188,14 +178,11 @@ def shards_part(
     folder, blocks = part.folder(out), part.blocks(source.n_blocks)
     rows, pairs = {}, 0
     with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
-        size = source.size(min(len(blocks) * source.block_images, source.captions.n_images))
+        size = source.size(min(len(blocks) * source.params.block_images, source.captions.n_images))
         require_space(folder, size, parts=size, done=size_of(work / "parts"))
         job = source.job(work)
         what = f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks"
-        if beam_options or job.remote:
-            run_blocks(job, what, beam_options, blocks)
-        else:
-            score_here(job, what, blocks)
+        run_blocks(job, what, beam_options, blocks)
         for block, batch in zip(blocks, joined(job, TABLE, blocks), strict=True):
             rows[block_name(block)] = write_arrow(folder / block_name(block), source.schema, [batch])
             pairs += _pairs(batch)

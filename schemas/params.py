@@ -229,7 +229,7 @@ class RelevanceParams(Block):
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     dtype: Literal["float32", "float16"] = "float32"
     device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
-    block_images: Positive = 64  # images a Beam element
+    block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
@@ -257,8 +257,7 @@ class ShardsParams(Block):
     seed: Natural = 0
     device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
     target_mb: Positive = 64  # size of a shard, about
-    block_images: Positive | None = None  # None: 64, or more with windows of a share
-    group_captions: Positive | None = None  # captions that a worker holds at a time; None: all
+    block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
     @model_validator(mode="after")
@@ -271,12 +270,6 @@ class ShardsParams(Block):
                 f"uniform 0 with {why} leaves pairs without a chance, and sums of weights fall short; "
                 "set shards.uniform to 1 or more, or windows that cover the range"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_share_needs_no_groups(self) -> ShardsParams:
-        if self.windows.among != "all" and self.group_captions is not None:
-            raise ValueError("windows.among is a share, whose captions are scored together: set group_captions to null")
         return self
 
 

@@ -120,7 +120,7 @@ def _shards(given: Given) -> Shown:
 
     asked, names = given.params.bench, given.names("cider,rouge_l,sbert")
     vectors = None if asked.embeddings is None else Path(asked.embeddings)
-    require_all("apache_beam", measures=() if vectors else names)
+    require_all(measures=() if vectors else names)
     found = bench(given.captions, names, asked.split, vectors, asked.compared, given.sets)
     return found, lambda: show(found)
 
@@ -129,7 +129,6 @@ def _start(given: Given) -> Shown:
     """What importing the stages takes, and what their first run compiles; give few captions."""
     from capgrade.benchmarks.start import bench, show
 
-    require_all("apache_beam")
     found = bench(given.captions, given.params.bench.split)
     return found, lambda: show(found)
 

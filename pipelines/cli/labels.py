@@ -125,12 +125,13 @@ def relevance(
     """
     loaded = load(params, sets, measures)
     names = names_of(measures, loaded.relevance.measures)
-    require_all("apache_beam", measures=names, params=loaded.measures)
-    from capgrade.pipelines.execution.fetched import here
+    options = beam_options(context)
+    require_all(*(["apache_beam"] if options else []), measures=names, params=loaded.measures)
+    from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.relevance import relevance as stage
 
     block = with_given(loaded.relevance, measures=names, split=split)
-    done = stage(here(captions), out, block, loaded.measures, beam_options(context))
+    done = stage(here(captions), out, block, loaded.measures, options)
     files = ", ".join(
         f"{name} {entry['rows']:,} x {done['n_captions']:,}"
         for name, entry in done["files"].items()
@@ -164,14 +165,14 @@ def shards(
         raise InputError("--part and --join together", remedy="make the parts first, then join them")
     loaded = load(params, sets, measures)
     names = names_of(measures, loaded.shards.measures)
-    require_all("apache_beam", measures=names, params=loaded.measures)
-    from capgrade.pipelines.execution.fetched import here
+    options = beam_options(context)
+    require_all(*(["apache_beam"] if options else []), measures=names, params=loaded.measures)
     from capgrade.pipelines.execution.parts import Part
+    from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.shards import join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
 
     block = with_given(loaded.shards, measures=names, split=split)
-    options = beam_options(context)
     folder = here(captions)
     if part is not None:
         mine = Part.parse(part)

@@ -64,7 +64,7 @@ def _require(recipe: Recipe, params: Path | None, sets: list[str], small: bool) 
     settings = settings_of(recipe, params, sets, small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
     measures |= {row.measure for row in recipe.rows if row.measure}
-    require_all("apache_beam", "torch", measures=measures, params=settings.measures)
+    require_all("torch", measures=measures, params=settings.measures)
 
 
 def _listed(name: str, one: dict) -> str:

@@ -1,1 +1,1 @@
-"""How a stage is run: blocks on Beam, parts and receipts, processes, an exchange through a URL."""
+"""How a stage is run: jobs of blocks, the worker that makes them, runners, parts, folders at URLs, processes."""

@@ -1,21 +1,94 @@
-"""Beam's runners: their options, and the errors of their workers in plain words."""
+"""Beam's runners: the pipeline of a job, the options, and what Beam says and does where it has no interface to ask: its
+texts, its workers' processes, its log.
+
+Written for Beam 2.77. tests/pipelines/execution/test_beam_workers.py fails where another version says it otherwise.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import signal
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.utils.shared import Shared
 
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.worker import Worker
 from capgrade.schemas.errors import InputError
 
+SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
+ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
+WORKER = b"sdk_worker_main"  # in the command line of a worker
 # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
 RUNNERS = {
     "--runner=DirectRunner": "--runner=FnApiRunner",
     "--runner=DaskRunner": "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
 }
+
+
+def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
+    """Make these blocks, rising numbers, on the runner that Beam's options name.
+
+    Raises the InputError that a worker raised, if it did, and one where a worker process was killed.
+    """
+    given = PipelineOptions(arguments(options))
+    out = job.work.parent
+    with workers_watched(out), said_once(), plain_errors(), beam.Pipeline(options=given) as pipeline:
+        graph(pipeline, job, todo, processes_here(given))
+
+
+def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
+    """The pipeline, of a size that depends neither on images nor on captions: runners take some megabytes.
+
+    `workers` is how many processes share a machine's cores.
+    """
+    _ = (
+        pipeline
+        | "Shares" >> beam.Create(shares(todo))
+        | "Blocks" >> beam.FlatMap(lambda share: range(*share))
+        | "Spread" >> beam.Reshuffle()
+        | "Make" >> beam.ParDo(MakeBlock(job, workers))
+    )
+
+
+def shares(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Rising numbers as runs, each from its first to behind its last; as many as `SHARES` and the gaps ask for."""
+    size = -(-len(numbers) // SHARES)
+    starts = [k for k, n in enumerate(numbers) if k % size == 0 or n != numbers[k - 1] + 1]
+    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
+
+
+class Opening(beam.DoFn):
+    """One of `workers` processes on its machine, whose threads share what one of them has opened."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers, self.shared = workers, Shared()
+
+    def worker(self, job: Job) -> Worker:
+        """Opened. Kept here too: `Shared` keeps what was asked for last alone."""
+        self.opened: Worker = self.shared.acquire(lambda: Worker(job, self.workers), tag=job.url)
+        return self.opened
+
+
+class MakeBlock(Opening):
+    """A block -> its parts on disk; yields the same."""
+
+    def __init__(self, job: Job, workers: int = 1) -> None:
+        super().__init__(workers)
+        self.job = job
+
+    def process(self, block: int) -> Iterator[int]:
+        self.worker(self.job).make(block)
+        yield block
 
 
 def arguments(options: Sequence[str]) -> list[str]:
@@ -53,3 +126,66 @@ def plain_errors() -> Iterator[None]:
                 raise cause.args[0] from None
             cause = cause.__cause__
         raise
+
+
+@contextmanager
+def workers_watched(out: Path) -> Iterator[None]:
+    """InputError when one of Beam's worker processes was killed: Beam would wait for its answer for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    stopped = False
+
+    def told(found: threading.ExceptHookArgs) -> None:
+        code = ended(found.exc_value)
+        if code is None:
+            hook(found)
+        elif not stopped and (code < 0 or code >= 128):  # by a signal, and not after an error of its own
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+        _end_workers(os.getpid())
+        remedy = "run again, it goes on; fewer workers need less memory"
+        raise InputError("a worker process was killed, perhaps because memory ran out", file=out, remedy=remedy)
+
+    hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
+    threading.excepthook = told
+    try:
+        yield
+    finally:
+        if not stopped:  # else the ends of the other workers are still to be told, after the one error
+            threading.excepthook = hook
+        signal.signal(signal.SIGUSR1, handler)
+
+
+def ended(error: BaseException | None) -> int | None:
+    """The exit status of a worker whose end this error tells; None for any other error."""
+    code = ENDED.search(str(error))
+    return int(code[1]) if code else None
+
+
+def _end_workers(process: int) -> None:
+    """Kill the workers that a process has started: those that are not connected yet do not hear that all is over, and
+    Beam waits for them. Only where there is /proc."""
+    for listing in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # threads and processes end meanwhile
+            for child in map(int, listing.read_text(encoding="ascii").split()):
+                _end_workers(child)
+                if WORKER in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(child, signal.SIGKILL)
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Beam logs what a worker raises with three tracebacks before it is raised here."""
+    log = logging.getLogger("apache_beam")
+    level = log.level
+    if not os.environ.get("CAPGRADE_DEBUG"):
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.execution.beam_workers import said_once, workers_watched
 from capgrade.schemas.files import KEY, WORK, canonical, package_version, remove_temporaries, remove_work, writing
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import begin, output_folder
@@ -20,13 +19,13 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
     run.
 
     No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
-    Raises InputError when another stage wrote `out` or another run is writing there, when a worker was killed, when the
-    disk is full, or when it may not be written.
+    Raises InputError when another stage wrote `out` or another run is writing there, when the disk is full, or when it
+    may not be written.
     """
     work = out / WORK
     name = hashlib.sha256(canonical([package_version(), code_digest(), key]).encode()).hexdigest()
     marker = work / KEY
-    with writing(out), output_folder(out, stage), workers_watched(out), said_once():
+    with writing(out), output_folder(out, stage):
         remove_temporaries(out)
         begin(out)
         if not marker.is_file() or marker.read_bytes() != name.encode():

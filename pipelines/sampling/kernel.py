@@ -125,24 +125,6 @@ def _move(heap, source, target):
 
 
 @njit(cache=True)
-def _merge_image(start, heap, payload, size, limit, other_heap, other_payload, other_size):
-    for x in range(start.shape[0] - 1):
-        for k in range(start[x], start[x] + other_size[x]):
-            key, row = other_heap[k, KEY], other_heap[k, ROW]
-            if lets_in(x, key, row, start, heap, limit):
-                slot = take(x, key, row, start, heap, size, limit)
-                payload[slot] = other_payload[other_heap[k, SLOT]]
-
-
-@njit(nogil=True, cache=True)
-def merge(begin, end, start, state, other_heap, other_payload, other_size):
-    """Offer what other captions of the same images begin..end have left in their samples."""
-    heap, payload, size, limit = state.heap, state.payload, state.size, state.limit
-    for b in range(begin, end):
-        _merge_image(start, heap[b], payload[b], size[b], limit[b], other_heap[b], other_payload[b], other_size[b])
-
-
-@njit(cache=True)
 def _finish_image(own, own_values, n, cells, members, room, start, state, out_row, out_bits, out_values, out_miss):
     heap, payload, size = state.heap, state.payload, state.size
     n_samples, n_windows, n_measures = start.shape[0] - 1, members.shape[1], payload.shape[1]

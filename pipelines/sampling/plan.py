@@ -2,13 +2,13 @@
 
 Every choice hangs on the pair alone: a pair's priority for a sample is a hash of (seed, image id, caption id,
 sample), and a sample keeps the lowest priorities; between captions of the same relevance such a hash decides too. So
-the result does not depend on blocks, workers or order, and samples of parts can be merged exactly.
+the result does not depend on blocks, workers or order.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,8 +99,7 @@ class Kept:
 class Samples:
     """What each image of a block has kept of the captions seen so far.
 
-    Captions come in chunks of rising rows; samples of other captions of the same images are merged in. Neither how
-    the captions are cut nor the order of merging shows in the result.
+    Captions come in chunks of rising rows; how they are cut does not show in the result.
     """
 
     def __init__(self, plan: Plan, image_keys: np.ndarray, own: Sequence[np.ndarray], measures: int) -> None:
@@ -139,14 +138,6 @@ class Samples:
         offer(self._base, caption_keys, first, values, self._cells, self._layout, self._arrays)
         if self.state["counts"][:, :, 0].any():
             raise ValueError(f"NaN among the values of captions {first} to {first + len(caption_keys) - 1}")
-
-    def merge(self, other: Mapping[str, np.ndarray]) -> None:
-        """The `state` of samples of other captions."""
-        mine = self.state
-        found = (other["heap"], other["payload"], other["size"])
-        in_threads(kernel.merge, self.images, self._start, self._arrays, *found)
-        mine["counts"] += other["counts"]
-        mine["own_values"] = np.where(np.isnan(mine["own_values"]), other["own_values"], mine["own_values"])
 
     def kept(self, n_captions: int) -> Kept:
         """What is kept of `n_captions`, all that there are.

@@ -1,4 +1,4 @@
-"""Captions, measures without an encoder, relevance in memory, metrics, and reading labels need no extra."""
+"""Captions, measures without an encoder, relevance, shards, metrics, and reading labels need no extra."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import capgrade
@@ -19,10 +18,10 @@ from capgrade.pipelines import cli
 from capgrade.pipelines.measures import MEASURES, choose
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.extras import EXTRAS, MissingExtraError
-from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.files import write_manifest
 from capgrade.schemas.params import MeasuresParams
-from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
-from capgrade.schemas.shards import pair_columns, read_shards, shard_name, shard_schema
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import pair_columns, read_shards
 
 WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name != "spice"]
 SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
@@ -86,7 +85,7 @@ def test_metrics_score_a_matrix(scores: dict[str, np.ndarray], captions: Caption
     assert recall(scores["cider"], own, k=5).mean() > 0.9 > recall(-scores["cider"], own, k=5).mean()
 
 
-def test_dense_labels_are_read_shown_and_evaluated_against(
+def test_dense_labels_are_made_shown_and_evaluated_against(
     folder: Path,
     scores: dict[str, np.ndarray],
     captions: Captions,
@@ -94,15 +93,8 @@ def test_dense_labels_are_read_shown_and_evaluated_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(folder)
-    facts = {"captions": captions.digest, "split": "test", "tokenizer": captions.tokenizer, "measure": "cider"}
-    schema = relevance_schema(captions.n_captions, "float32", facts)
-    out = folder / "relevance"
-    out.mkdir()
-    rows = write_arrow(out / "cider.arrow", schema, [relevance_batch(captions.image_ids, scores["cider"], schema)])
-    inputs = {"captions": captions.digest, "split": "test"}
-    params = {"measures": {"cider": {}}}
-    write_manifest(out, "relevance", params=params, inputs=inputs, rows={"cider.arrow": rows})
-    assert np.array_equal(read_relevance(out / "cider.arrow").matrix(), scores["cider"])
+    assert run("relevance --captions captions --split test --measures cider --out relevance", monkeypatch) == 0
+    assert np.array_equal(read_relevance(folder / "relevance" / "cider.arrow").matrix(), scores["cider"])
     assert run("verify .", monkeypatch) == 0
     capsys.readouterr()
     assert run("search --captions captions --relevance relevance --json", monkeypatch) == 0
@@ -131,27 +123,27 @@ def test_public_names_of_tensors_name_the_extra(name: str) -> None:
         getattr(capgrade, name)
 
 
-def test_shards_are_read(tmp_path: Path, scores: dict[str, np.ndarray], captions: Captions) -> None:
-    schema = shard_schema(["cider"], {"captions": captions.digest, "split": "test", "reasons": ["own"]})
-    kept = [list(range(captions.n_captions))] * captions.n_images
-    columns = {
-        "image_id": captions.image_ids, "image": range(captions.n_images), "captions": kept,
-        "reasons": [[1] * len(row) for row in kept], "weight": [[1.0] * len(row) for row in kept],
-        "cider": scores["cider"].tolist(),
-    }  # fmt: skip
-    batch = pa.record_batch([pa.array(v, schema.field(k).type) for k, v in columns.items()], schema=schema)
-    rows = write_arrow(tmp_path / shard_name(0, 1), schema, [batch])
-    inputs = {"captions": captions.digest, "split": "test"}
-    write_manifest(tmp_path, "shards", params={}, inputs=inputs, rows={shard_name(0, 1): rows})
-    images, values = pair_columns(next(read_shards(tmp_path).batches()))
-    assert np.array_equal(values["cider"].to_numpy(), scores["cider"].ravel()) and images[-1] == captions.n_images - 1
+def test_shards_are_made_and_read(
+    folder: Path, scores: dict[str, np.ndarray], captions: Captions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert run("shards --captions captions --split test --measures cider --out shards", monkeypatch) == 0
+    images, values = pair_columns(next(read_shards(folder / "shards").batches()))
+    assert np.array_equal(values["cider"], scores["cider"][images, values["captions"]])
 
 
 ENCODER = "sentence_transformers"
 LINES = {
-    "relevance --captions captions --split test --out dense": (f"apache_beam, {ENCODER}", "beam,encoder"),
-    "relevance --captions captions --split test --measures cider --out dense": ("apache_beam", "beam"),
-    "shards --captions captions --split train --measures people --out s": (f"apache_beam, {ENCODER}", "beam,encoder"),
+    "relevance --captions captions --split test --out dense": (ENCODER, "encoder"),
+    "relevance --captions captions --split test --measures cider --out dense -- --runner=DirectRunner": (
+        "apache_beam",
+        "beam",
+    ),
+    "shards --captions captions --split train --measures people --out s -- --runner=DirectRunner": (
+        f"apache_beam, {ENCODER}",
+        "beam,encoder",
+    ),
+    "shards --captions s3://bucket/captions --split train --measures rouge_l --out s": ("fsspec", "beam"),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
     "agree --captions captions --judgements judged.csv --calibrate c.json": (f"sklearn, {ENCODER}", "report,encoder"),
     "audit --captions captions --relevance relevance": ("altair", "report"),
@@ -160,8 +152,8 @@ LINES = {
     "regions --images captions --out regions": ("torch", "train"),
     "train --captions captions --regions regions --out run2": (f"torch, {ENCODER}", "train,encoder"),
     "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
-    "reproduce sam-1 --captions captions --out out": ("apache_beam, torch", "beam,train"),
-    "reproduce bcls-2 --captions captions --out out": (f"apache_beam, torch, {ENCODER}", "beam,train,encoder"),
+    "reproduce sam-1 --captions captions --out out": ("torch", "train"),
+    "reproduce bcls-2 --captions captions --out out": (f"torch, {ENCODER}", "train,encoder"),
     "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
         f"datasets, {ENCODER}",
         "publish,encoder",

@@ -22,8 +22,7 @@ os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  
 
 from apache_beam import DoFn  # noqa: E402
 
-from capgrade.pipelines.beam_files import Claim, Finish, WriteBlock, WriteShards  # noqa: E402
-from capgrade.pipelines.beam_shards import RUN  # noqa: E402
+from capgrade.pipelines.beam_shards import RUN, Claim, Finish, WriteBlock, WriteShards  # noqa: E402
 from tests.pipelines.test_beam_files import PARAMS  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
@@ -38,7 +37,7 @@ def work(folder: Path) -> None:
         worker.setup()
         return list(worker.process(element))
 
-    (run,) = done(transform.sampled.fit, (0, {RUN: ["one"]}))
+    (run,) = done(transform.fit, (0, {RUN: ["one"]}))
     done(Claim(out, "arrow"), run)
     writer = WriteBlock(out, "arrow")
     files = [one for block in range(run.job.n_blocks) for one in done(writer, (run, block))]

@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from capgrade.pipelines.beam_files import Claim, Finish, WriteBlock, WriteShards
-from capgrade.pipelines.beam_shards import RUN, SampledShards
-from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.beam_shards import RUN, Claim, Finish, WriteBlock, WriteShards
+from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
@@ -151,7 +149,7 @@ def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], 
 
 def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,), (same,) = (list(transform.sampled.fit.process(NOTHING)) for _ in range(2))
+    (one,), (same,) = (list(transform.fit.process(NOTHING)) for _ in range(2))
     assert one == same
     writer, out = WriteBlock(transform.out, "arrow"), []
     for block in (3, 1, *range(10), 3, 0):
@@ -163,21 +161,6 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
         list(Finish(transform.out, "arrow").process((0, out)))
         list(Claim(transform.out, "arrow").process(one))
     assert files(tmp_path / "out") == expected
-
-
-def test_all_windows_are_in_the_folder(tmp_path: Path) -> None:
-    with beam.Pipeline() as pipeline:
-        captions = pipeline | beam.Create(ROWS)
-        _ = captions | "One" >> WriteShards(f"file://{tmp_path}/one", f"file://{tmp_path}/url", PARAMS)
-        windows = (
-            captions
-            | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
-            | beam.WindowInto(FixedWindows(4))
-        )
-        _ = windows | "Many" >> WriteShards(f"file://{tmp_path}/many", f"file://{tmp_path}/url", PARAMS)
-    assert files(tmp_path / "many") == files(tmp_path / "one")
-    rows = [row for batch in read_shards(tmp_path / "many").batches() for row in batch.to_pylist()]
-    assert [row["image_id"] for row in rows] == [f"i{i}" for i in range(8)]
 
 
 @pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
@@ -208,7 +191,7 @@ def test_two_to_one_folder(tmp_path: Path) -> None:
 def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both find an empty folder, and the second claims it first: before a shard is there, one sees the other."""
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.sampled.fit.process(NOTHING)
+    (one,) = transform.fit.process(NOTHING)
     other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})
     claims, put = [Claim(transform.out, "arrow") for _ in range(2)], Remote.put
 
@@ -225,7 +208,7 @@ def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch:
 def test_shards_without_a_claim_stay(captions_dir: Path, tmp_path: Path) -> None:
     """They may be anybody's, though they have the names of these."""
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.sampled.fit.process(NOTHING)
+    (one,) = transform.fit.process(NOTHING)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shard-00000-of-00010.arrow").write_bytes(b"of others")
     with pytest.raises(InputError, match=r"/out: holds shard-00000-of-00010\.arrow, which is not of these shards"):
@@ -255,14 +238,14 @@ def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.sampled.fit.process(NOTHING)
+    (one,) = transform.fit.process(NOTHING)
     entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
     (tmp_path / "out").mkdir()
     write_json(
         tmp_path / "out" / "manifest.json", manifest_of("shards", {"shard-00000-of-00010.arrow": entry}, **one.facts)
     )
     list(Claim(transform.out, "arrow").process(one))
-    monkeypatch.setattr("capgrade.pipelines.beam_files.package_version", lambda: "0.0.1")
+    monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "0.0.1")
     with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):
         list(Claim(transform.out, "arrow").process(one))
 
@@ -272,7 +255,7 @@ def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: P
         write(captions_dir, tmp_path, format="csv")
     for given, captions in ((beam.Pipeline() | beam.Create([]), "file:///c"), (beam.Pipeline(), None)):
         with pytest.raises(InputError, match="captions from the pipeline and from a URL, or from neither"):
-            _ = given | SampledShards("file:///nowhere", PARAMS, captions=captions)
+            _ = given | WriteShards("file:///nowhere", "file:///nowhere", PARAMS, captions=captions)
     pipeline = beam.Pipeline()
     _ = pipeline | write(captions_dir, tmp_path)
     assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
@@ -297,7 +280,7 @@ def test_a_command_takes_captions_from_a_url(
     capsys.readouterr()
     (there / "captions.arrow").write_bytes(b"other")
     copied.unlink()
-    monkeypatch.setattr("capgrade.pipelines.execution.exchange.PAUSES", ())
+    monkeypatch.setattr("capgrade.pipelines.execution.remote.PAUSES", ())
     assert call("relevance", "--captions", f"file://{there}", *options) == 2
     assert "captions.arrow: not as it was written -> copy the whole folder there again" in capsys.readouterr().err
     assert call("relevance", "--captions", f"file://{tmp_path}/none", *options) == 2

@@ -1,4 +1,4 @@
-"""The reusable transform: rows of `capgrade shards`, in anybody's pipeline."""
+"""The transform in anybody's pipeline: which captions it takes, and the shards of `capgrade shards` of them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ import pytest
 from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
-from apache_beam.testing.test_pipeline import TestPipeline as InMemory
 from apache_beam.testing.test_stream import TestStream as Stream
-from apache_beam.testing.util import assert_that
 from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.pipelines import beam_captions, beam_shards
 from capgrade.pipelines.beam_captions import added, counted, keyed, tokenized
-from capgrade.pipelines.beam_shards import CAPTIONS, FREQUENCIES, RUN, Fit, SampledShards, ScoreImages
+from capgrade.pipelines.beam_shards import CAPTIONS, FREQUENCIES, RUN, Fit, WriteBlock, WriteShards
 from capgrade.pipelines.captions import write_records
+from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.shards import join_shards, shards_part
-from capgrade.schemas.captions import Caption, Captions, read_captions
+from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
@@ -58,9 +57,15 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     write_records(folder / "captions", records, READ)
     shards_part(folder / "captions", folder / "out", PARAMS, MeasuresParams(), Part(1, 1))
     join_shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
-    ids = read_captions(folder / "captions").caption_ids
-    rows = [row for batch in read_shards(folder / "out").batches() for row in batch.to_pylist()]
-    return [{**row, "caption_ids": [ids[c] for c in row["captions"]]} for row in rows]
+    return rows(folder / "out")
+
+
+def rows(folder: Path) -> list[dict]:
+    return [row for batch in read_shards(folder).batches() for row in batch.to_pylist()]
+
+
+def write(folder: Path = Path("/nowhere"), params: ShardsParams = PARAMS, **options: Any) -> WriteShards:
+    return WriteShards(f"file://{folder}/out", f"file://{folder}/url", params, **options)
 
 
 def shuffled() -> list[dict[str, str]]:
@@ -78,35 +83,26 @@ def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     return 0, {RUN: ["first"], CAPTIONS: tables, FREQUENCIES: [added(one) for one in frequencies.values()]}
 
 
-def test_rows_are_those_of_the_command(expected: list[dict], tmp_path: Path) -> None:
-    def same(found: list[dict]) -> None:
-        assert sorted(found, key=lambda row: row["image"]) == expected
-
-    with InMemory() as pipeline:
-        made = pipeline | beam.Create(shuffled()) | SampledShards(f"file://{tmp_path}/url", PARAMS)
-        assert_that(made, same)
-
-
-def test_elements_that_come_twice(expected: list[dict], tmp_path: Path) -> None:
-    fit, score = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None), ScoreImages()
-    (first,), (run,) = (list(fit.process(gathered(rows))) for rows in (ROWS, shuffled()))
-    assert first == run
-    found = [list(score.process((run, block))) for block in (0, 4, 2, 1, 3, 2, 0)]
-    assert found[0] == found[-1] and found[2] == found[-2]
-    assert sum((found[k] for k in (0, 3, 2, 4, 1)), []) == expected
-
-
-def test_nothing_happens_before_it_runs(tmp_path: Path) -> None:
-    pipeline = beam.Pipeline()
-    _ = pipeline | beam.Create(ROWS[:2]) | SampledShards(f"file://{tmp_path}/url")
-    assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("trigger", [None, Repeatedly(AfterCount(3))], ids=["windows", "triggers"])
+def test_shards_are_those_of_the_command_whatever_the_windows(
+    trigger: Any, expected: list[dict], tmp_path: Path
+) -> None:
+    mode = AccumulationMode.ACCUMULATING if trigger else None
+    with beam.Pipeline() as pipeline:
+        _ = (
+            pipeline
+            | beam.Create(shuffled())
+            | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
+            | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
+            | write(tmp_path)
+        )
+    assert rows(tmp_path / "out") == expected
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
     fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     with pytest.raises(InputError, match="tokenizer"):
-        SampledShards("file:///nowhere", PARAMS, tokenizer="mecab")
+        write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
         list(fit.process(gathered([ROWS[0], ROWS[0]])))
     with pytest.raises(InputError, match=r"caption 'i000#9' has no words \('...'\), 1 such in all"):
@@ -114,32 +110,9 @@ def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("trigger", [None, Repeatedly(AfterCount(3))], ids=["windows", "triggers"])
-def test_windows_do_not_matter(trigger: Any, expected: list[dict], tmp_path: Path) -> None:
-    mode = AccumulationMode.ACCUMULATING if trigger else None
-
-    def same(found: list[dict]) -> None:
-        assert sorted(found, key=lambda row: row["image"]) == expected
-
-    with InMemory() as pipeline:
-        made = (
-            pipeline
-            | beam.Create(shuffled())
-            | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
-            | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
-            | SampledShards(f"file://{tmp_path}/url", PARAMS)
-        )
-        assert_that(made, same)
-
-
 def test_a_source_without_an_end() -> None:
     with pytest.raises(InputError, match="without an end -> give a bounded PCollection"):
-        _ = beam.Pipeline() | Stream() | SampledShards("file:///nowhere", PARAMS)
-
-
-def test_no_captions(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"), InMemory() as pipeline:
-        _ = pipeline | beam.Create([]) | SampledShards(f"file://{tmp_path}/url", PARAMS)
+        _ = beam.Pipeline() | Stream() | write()
 
 
 class Named(NamedTuple):
@@ -153,13 +126,13 @@ def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
     """Integer ids are texts in decimal, so 10 stands before 9."""
     given = [{"image_id": f"i{k % 4}", "caption_id": k, "caption": one[0]} for k, one in enumerate(random_sets(12))]
 
-    def ids(found: list[dict]) -> None:
-        own = {row["image_id"]: [c for c in row["caption_ids"] if int(c) % 4 == row["image"]] for row in found}
-        assert own == {"i0": ["0", "4", "8"], "i1": ["1", "5", "9"], "i2": ["10", "2", "6"], "i3": ["11", "3", "7"]}
-
-    with InMemory() as pipeline:
-        made = pipeline | beam.Create([kind(**one) for one in given]) | SampledShards(f"file://{tmp_path}/url", PARAMS)
-        assert_that(made, ids)
+    with beam.Pipeline() as pipeline:
+        _ = pipeline | beam.Create([kind(**one) for one in given]) | write(tmp_path)
+    names = sorted((one["image_id"], str(one["caption_id"])) for one in given)
+    assert [
+        (row["image_id"], [names[c][1] for c in row["captions"] if names[c][0] == row["image_id"]])
+        for row in rows(tmp_path / "out")
+    ] == [("i0", ["0", "4", "8"]), ("i1", ["1", "5", "9"]), ("i2", ["10", "2", "6"]), ("i3", ["11", "3", "7"])]
 
 
 @pytest.mark.parametrize(
@@ -181,23 +154,23 @@ def test_elements_that_are_no_captions(element: Any, says: str) -> None:
 
 
 def test_type_hints() -> None:
-    made = beam.Pipeline() | beam.Create(ROWS[:2]) | SampledShards("file:///nowhere", PARAMS)
+    made = beam.Pipeline() | beam.Create(ROWS[:2]) | write()
     assert made.element_type == beam.typehints.Dict[str, Any]
     with pytest.raises(TypeCheckError, match="Input type hint violation"):
-        _ = beam.Pipeline() | beam.Create(["a dog"]) | SampledShards("file:///nowhere", PARAMS)
+        _ = beam.Pipeline() | beam.Create(["a dog"]) | write()
 
 
 def test_threads_share_what_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam gives each thread a DoFn of its own."""
     (run,) = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None).process(gathered(ROWS))
-    scorer, opened = beam_shards.Scorer, []
+    worker, opened = runners.Worker, []
 
     def counting(*given: Any) -> Any:
         opened.append(given)
-        return scorer(*given)
+        return worker(*given)
 
-    monkeypatch.setattr(beam_shards, "Scorer", counting)
-    written = pickler.dumps(ScoreImages(workers=3))
+    monkeypatch.setattr(runners, "Worker", counting)
+    written = pickler.dumps(WriteBlock(f"file://{tmp_path}/out", "arrow", workers=3))
     copies = [pickler.loads(written) for _ in range(8)]
     threads = [threading.Thread(target=lambda one=one: list(one.process((run, 0)))) for one in copies]
     for thread in threads:
@@ -225,9 +198,9 @@ def transforms(pipeline: beam.Pipeline) -> list[beam.PTransform]:
 
 def test_processes_of_the_direct_runner_divide_the_cores() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions(PROCESSES))
-    _ = pipeline | beam.Create(ROWS[:2]) | SampledShards("file:///nowhere", PARAMS)
+    _ = pipeline | beam.Create(ROWS[:2]) | write()
     fns = [getattr(one, "fn", None) for one in transforms(pipeline)]
-    assert [fn.workers for fn in fns if isinstance(fn, ScoreImages)] == [2]
+    assert [fn.workers for fn in fns if isinstance(fn, WriteBlock)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +214,7 @@ def test_processes_of_the_direct_runner_divide_the_cores() -> None:
 )
 def test_the_runner_counts_what_measures_take_from_the_captions(measures: tuple[str, ...], how: dict | None) -> None:
     params, pipeline = PARAMS.model_copy(update={"measures": measures}), beam.Pipeline()
-    _ = pipeline | beam.Create(ROWS[:2]) | SampledShards("file:///nowhere", params, MeasuresParams(**(how or {})))
+    _ = pipeline | beam.Create(ROWS[:2]) | write(params=params, measures=MeasuresParams(**(how or {})))
     combined = [one for one in transforms(pipeline) if isinstance(one, beam.CombinePerKey)]
     assert bool(combined) == (how is not None and "cider" not in how)
 
@@ -277,8 +250,7 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
     (run,) = fit.process(element)
     (other,) = fit.process((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
     gains = [
-        np.load(Path(str(one.job.remote).removeprefix("file://")) / "fit" / "cider" / "gain.npy")
-        for one in (run, other)
+        np.load(Path(str(one.job.url).removeprefix("file://")) / "fit" / "cider" / "gain.npy") for one in (run, other)
     ]
     assert gains[0].any() and not gains[1].any()
 

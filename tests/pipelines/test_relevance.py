@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.pipelines.execution import blocks, workers
+from capgrade.pipelines.execution import run as module
+from capgrade.pipelines.execution import runners
+from capgrade.pipelines.execution.worker import Worker
 from capgrade.pipelines.measures.cider import Cider
 from capgrade.pipelines.measures.ngrams import document_frequencies
 from capgrade.pipelines.measures.rouge import RougeL
@@ -149,14 +151,14 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
     assert 2 <= len(receipts) < 5
     before = {path: path.stat().st_mtime_ns for path in receipts}
     seen: list[int] = []
-    score = workers.ScoreBlock.process
+    make = Worker.make
 
-    def watched(self, block: int):
+    def watched(self: Worker, block: int) -> None:
         seen.append(block)
-        yield from score(self, block)
+        make(self, block)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers.ScoreBlock, "process", watched)
+        patch.setattr(Worker, "make", watched)
         patch.setattr(files, "remove_work", lambda folder: None)
         shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
@@ -249,9 +251,9 @@ def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path
         raise InputError("cannot be", file="there", row=3)
         yield
 
-    monkeypatch.setattr(workers.ScoreBlock, "process", refuse)
+    monkeypatch.setattr(runners.MakeBlock, "process", refuse)
     with pytest.raises(InputError, match="there row 3: cannot be"):
-        relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
+        relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams(), ["--runner=DirectRunner"])
 
 
 def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None:
@@ -276,7 +278,7 @@ def test_large_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
 def stopped(stage, *given) -> None:
     """A run that ends after its parts and before its manifest."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{stage.__module__}.run_blocks", stop_after(blocks.run_blocks))
+        patch.setattr(f"{stage.__module__}.run_blocks", stop_after(module.run_blocks))
         with pytest.raises(KeyboardInterrupt):
             stage(*given)
 
@@ -351,7 +353,7 @@ def test_a_rewritten_input_is_read_again(stage, given, captions_dir: Path, tmp_p
 def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path: Path) -> None:
     name, measures, write = rewritten_matrix(tmp_path, captions_dir)
     write(0.25)
-    run = blocks.run_blocks
+    run = module.run_blocks
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.relevance.run_blocks", lambda *given: (run(*given), write(0.75)))
         with pytest.raises(InputError, match=r"measures.imported.theirs: changed while this run read it -> run again"):

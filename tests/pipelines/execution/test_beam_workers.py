@@ -15,7 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.local_job_service import SubprocessSdkWorker
 
 from capgrade.pipelines.cli import _worth_saying
-from capgrade.pipelines.execution import beam_workers
+from capgrade.pipelines.execution import runners
 from capgrade.schemas.errors import InputError
 
 
@@ -25,16 +25,16 @@ def test_the_end_of_a_worker_is_understood(command: bytes, status: int) -> None:
     facts = SimpleNamespace(provision_info=beam_provision_api_pb2.ProvisionInfo())
     with pytest.raises(RuntimeError) as told:
         SubprocessSdkWorker(command, "localhost:1", facts).run()
-    assert beam_workers.ended(told.value) == status
+    assert runners.ended(told.value) == status
 
 
 def test_another_error_is_no_end() -> None:
-    assert beam_workers.ended(RuntimeError("return code 9")) is None
-    assert beam_workers.ended(None) is None
+    assert runners.ended(RuntimeError("return code 9")) is None
+    assert runners.ended(None) is None
 
 
 def test_a_worker_is_known_by_its_command_line() -> None:
-    assert beam_workers.WORKER.decode() in inspect.getsource(fn_runner)
+    assert runners.WORKER.decode() in inspect.getsource(fn_runner)
 
 
 def test_the_word_about_google_cloud_is_not_worth_saying() -> None:
@@ -61,7 +61,7 @@ def test_the_end_of_a_second_worker_is_not_told_after_the_one_error(
         thread.start()
         thread.join()
 
-    with pytest.raises(InputError, match="a worker process was killed"), beam_workers.workers_watched(tmp_path):
+    with pytest.raises(InputError, match="a worker process was killed"), runners.workers_watched(tmp_path):
         one_dies()
     one_dies()
     assert told == []

@@ -11,8 +11,7 @@ import pytest
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.shards import join_shards, shards, shards_part
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams, validated
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
@@ -75,20 +74,6 @@ def test_blocks_and_parts_do_not_show(captions_dir: Path, tmp_path: Path) -> Non
     join_shards(captions_dir, tmp_path / "joined", SOME, MeasuresParams())
     for file in (tmp_path / "out").iterdir():
         assert file.read_bytes() == (tmp_path / "joined" / file.name).read_bytes()
-
-
-def test_groups_of_captions_are_refused() -> None:
-    with pytest.raises(InputError, match="among is a share"):
-        validated(ShardsParams, {"windows": {"among": 0.1}, "group_captions": 5})
-
-
-def test_the_manifest_says_how_many_images_a_block_has(captions_dir: Path, tmp_path: Path) -> None:
-    captions = read_captions(captions_dir)
-    assert captions.n_images < 64
-    for k, (params, size, expected) in enumerate([(ALL, None, 64), (SOME, None, 64), (SOME, 5, 5)]):
-        params = params.model_copy(update={"block_images": size})
-        made = shards(captions_dir, tmp_path / f"{k}", params, MeasuresParams())
-        assert made["params"]["shards"]["block_images"] == expected
 
 
 def test_by_hand(captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capgrade.pipelines.execution.parts import Part
-from capgrade.pipelines.score_part import ShardsJob, join_parts, score_part
 from capgrade.pipelines.shards import join_shards, shards, shards_part
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
@@ -102,13 +102,11 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
 
 
 def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    job = ShardsJob(captions_dir, tmp_path / "out", 3, PARAMS)
-    for i in (2, 0, 1, 0):
-        sent, sent_job = pickle.loads(pickle.dumps((score_part, job)))
-        manifest = sent(sent_job, i)
-        assert pickle.loads(pickle.dumps(manifest))["kind"] == "shards_part"
-    join_parts(job)
-    assert files(tmp_path / "out") == expected
+    work = partial(shards_part, captions_dir, tmp_path / "out", PARAMS, MeasuresParams())
+    for number in (3, 1, 2, 1):
+        sent, part = pickle.loads(pickle.dumps((work, Part(number, 3))))
+        assert pickle.loads(pickle.dumps(sent(part)))["kind"] == "shards_part"
+    assert join(captions_dir, tmp_path / "out") == expected
 
 
 def test_a_part_that_is_killed_goes_on(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:

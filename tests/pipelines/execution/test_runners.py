@@ -1,4 +1,4 @@
-"""Shards have the same bytes on every Beam runner, with captions together and in groups."""
+"""Shards have the same bytes on every Beam runner as without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution import blocks
+from capgrade.pipelines.execution import run as module
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.shards import shards
@@ -24,7 +24,7 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 PARAMS = ShardsParams(
     measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=700
 )
-APART = PARAMS.model_copy(update={"group_captions": 9000})
+DIRECT = ("--runner=DirectRunner",)
 PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
 
@@ -69,39 +69,31 @@ def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-@pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
-def test_groups_of_captions(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, options) -> None:
-    assert made(captions_dir, tmp_path / "out", APART, options) == expected
-
-
-def test_portable(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    assert made(captions_dir, tmp_path / "out", PARAMS, PORTABLE) == expected
+@pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+def test_local_runners(
+    options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    assert made(captions_dir, tmp_path / "out", PARAMS, options) == expected
 
 
 def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
     from distributed import Client
 
     options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
-    for name, params in (("together", PARAMS), ("apart", APART)):
-        assert made(captions_dir, tmp_path / name, params, options) == expected
+    assert made(captions_dir, tmp_path / "out", PARAMS, options) == expected
     with Client(cluster, set_as_default=False) as client:
         tasks = client.run(lambda dask_worker: sum("executing" in event for event in dask_worker.state.log))
     assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
 
 
-@pytest.mark.parametrize("params", [PARAMS, APART], ids=["together", "in groups"])
 def test_exchanged_through_a_store(
-    params: ShardsParams,
-    captions_dir: Path,
-    expected: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers that do not see the output: files go through a URL, and nothing stays there."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store = tmp_path / "bucket"
-    exchanged = params.model_copy(update={"exchange": f"file://{store}"})
+    exchanged = PARAMS.model_copy(update={"exchange": f"file://{store}"})
     assert made(captions_dir, tmp_path / "out", exchanged, PROCESSES) == expected
     assert not [path for path in store.rglob("*") if path.is_file()] and not list(tmp_path.glob("capgrade-*"))
 
@@ -120,11 +112,11 @@ def test_what_a_store_has_is_not_computed_again(
 
     with monkeypatch.context() as patch:
         patch.setattr("capgrade.pipelines.shards.write_shards", stopped)
-        run, again = blocks._run, []
+        run, again = module._run, []
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 made(captions_dir, tmp_path / "out", params, ())
-            patch.setattr(blocks, "_run", lambda job, what, todo, options: again.append((job, todo, options)))
+            patch.setattr(module, "_run", lambda job, todo, options: again.append((job, todo, options)))
         assert not again
         part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
         for file in (next(part), next(receipt)):
@@ -132,7 +124,7 @@ def test_what_a_store_has_is_not_computed_again(
         with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
             made(captions_dir, tmp_path / "out", params, ())
         assert again[0][1] == [0, 1]
-        patch.setattr(blocks, "_run", run)
+        patch.setattr(module, "_run", run)
     assert made(captions_dir, tmp_path / "out", params, ()) == expected
 
 

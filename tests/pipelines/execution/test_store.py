@@ -18,9 +18,9 @@ import fsspec
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.beam_files import WriteShards
-from capgrade.pipelines.execution import exchange
-from capgrade.pipelines.execution.exchange import Remote, without_secrets
+from capgrade.pipelines.beam_shards import WriteShards
+from capgrade.pipelines.execution import remote
+from capgrade.pipelines.execution.remote import Remote, without_secrets
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
@@ -68,7 +68,7 @@ def store() -> Iterator[int]:
 def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "machine").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
-    monkeypatch.setattr(exchange, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(remote, "PAUSES", (0.01, 0.01, 0.01))
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Pa
 def test_what_never_arrives_whole_is_one_error(tmp_path: Path, store: int, bucket: Any) -> None:
     bucket.pipe_file("bucket/a", b"content")
     with pytest.raises(OSError, match="s3://bucket/a: not as it was written"):
-        Remote("s3://bucket").get("a", tmp_path, exchange.with_digest("0" * 64))
+        Remote("s3://bucket").get("a", tmp_path, remote.with_digest("0" * 64))
     assert not (tmp_path / "a").exists()
 
 

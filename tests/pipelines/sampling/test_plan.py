@@ -50,11 +50,9 @@ def test_halves_of_a_hash_decide_together() -> None:
     for order in np.random.default_rng(0).permuted(np.tile(np.arange(6), (10, 1)), axis=1):
         for cut in (3, 6):
             samples = Samples(plan, image, [np.array([], np.int64)], 1)
-            for part in (order[:cut], order[cut:]):
+            for first, part in ((0, order[:cut]), (cut, order[cut:])):
                 if len(part):
-                    some = Samples(plan, image, [np.array([], np.int64)], 1)
-                    some.offer(0 if part[0] == order[0] else cut, keys[part], np.ascontiguousarray(values[:, :, part]))
-                    samples.merge(some.state)
+                    samples.offer(first, keys[part], np.ascontiguousarray(values[:, :, part]))
             assert set(order[samples.kept(6).caption]) == {1, 3, 5}
 
 
@@ -167,7 +165,7 @@ def test_values_at_and_beyond_the_bounds() -> None:
 @pytest.mark.parametrize("cut", [1, 4, 2048])
 @given(zeros=st.lists(st.sampled_from([0.0, -0.0, -1.0]), min_size=8, max_size=8), seed=st.integers(0, 9))
 @settings(max_examples=25, deadline=None)
-def test_groups_keep_what_all_captions_together_keep(cut: int, zeros: list[float], seed: int) -> None:
+def test_chunks_keep_what_all_captions_together_keep(cut: int, zeros: list[float], seed: int) -> None:
     """0.0 and -0.0 are equal values, of which the hash decides, wherever the captions are cut."""
     n = cut + len(zeros)
     images, captions, own, _ = setting(1, n)
@@ -176,13 +174,11 @@ def test_groups_keep_what_all_captions_together_keep(cut: int, zeros: list[float
     values[:, 0, -len(zeros) :] = np.array(zeros, np.float32)
     plan = replace(PLAN, low=(-1.0, -1.0), high=(1.0, 1.0), top=4, uniform=0, per_window=0, seed=seed)
     together = keep(plan, images, captions, own, values)
-    apart = [Samples(plan, images, own, 2) for _ in range(3)]
-    apart[1].offer(0, captions[:cut], np.ascontiguousarray(values[:, :, :cut]))
-    apart[2].offer(cut, captions[cut:], np.ascontiguousarray(values[:, :, cut:]))
-    for part in apart[1:]:
-        apart[0].merge(part.state)
-    merged = apart[0].kept(n)
-    assert np.array_equal(merged.caption, together.caption) and np.array_equal(merged.reasons, together.reasons)
+    chunks = Samples(plan, images, own, 2)
+    chunks.offer(0, captions[:cut], np.ascontiguousarray(values[:, :, :cut]))
+    chunks.offer(cut, captions[cut:], np.ascontiguousarray(values[:, :, cut:]))
+    apart = chunks.kept(n)
+    assert np.array_equal(apart.caption, together.caption) and np.array_equal(apart.reasons, together.reasons)
     assert set(best_of(plan, 0, values[0, 0])) <= set(together.caption)
 
 

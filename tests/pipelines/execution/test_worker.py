@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from apache_beam.internal import pickler
 
-from capgrade.pipelines.execution import shared, workers
-from capgrade.pipelines.execution.exchange import Remote
+from capgrade.pipelines.execution import runners, worker
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.scoring import Scorer
-from capgrade.pipelines.execution.shared import as_worker, forget, run_url
+from capgrade.pipelines.execution.remote import Remote
+from capgrade.pipelines.execution.runners import MakeBlock
 from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.workers import ScoreBlock
+from capgrade.pipelines.execution.worker import Worker, forget, run_url
 from capgrade.pipelines.shards import Source, shards
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
@@ -39,7 +38,7 @@ def job(captions_dir: Path, tmp_path: Path) -> Job:
     params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/url"})
     with work_folder(tmp_path / "out", "shards", []) as work:
         job = Source.of(captions_dir, params, MeasuresParams()).job(work)
-        shared.share(job)
+        worker.share(job)
     return job
 
 
@@ -51,7 +50,7 @@ def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkey
         get(remote, name, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Remote, "get", counting)
-    together(4, lambda: as_worker(job))
+    together(4, lambda: Worker(job))
     there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
     assert len(fetched) == len(set(fetched)) == len(there)
     forget(job)
@@ -69,23 +68,23 @@ def test_what_a_killed_worker_had_fetched_is_not_all(job: Job, tmp_path: Path, m
 
     monkeypatch.setattr(Remote, "get", killed)
     with pytest.raises(KeyboardInterrupt):
-        as_worker(job)
+        Worker(job)
     monkeypatch.setattr(Remote, "get", get)
-    assert Scorer(as_worker(job)).tables(0)
+    assert Worker(job).tables(0)
 
 
 def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam gives each thread a DoFn of its own."""
     opened = []
 
-    class Counting(Scorer):
+    class Counting(Worker):
         def __init__(self, job: Job, workers: int) -> None:
             opened.append(workers)
             super().__init__(job, workers)
 
-    monkeypatch.setattr(workers, "Scorer", Counting)
-    written = pickler.dumps(ScoreBlock(job, 2))
-    together(8, lambda: pickler.loads(written).setup())
+    monkeypatch.setattr(runners, "Worker", Counting)
+    written = pickler.dumps(MakeBlock(job, 2))
+    together(8, lambda: list(pickler.loads(written).process(0)))
     assert opened == [2]
 
 
@@ -101,7 +100,7 @@ def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monke
         patch.setattr("capgrade.pipelines.shards.forget", lambda job: None)
         shards(captions_dir, tmp_path / "goes on", params, MeasuresParams())
     shards(captions_dir, tmp_path / "finishes", params, MeasuresParams())
-    assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(shared.LIST))
+    assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(worker.LIST))
 
 
 def together(count: int, work: object) -> None:

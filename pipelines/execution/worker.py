@@ -1,4 +1,8 @@
-"""What every worker of a run reads: the fitted measures and the ids, in the work folder or copied from the URL."""
+"""The worker: makes the part files of a block of images, with fitted measures that it opens by memory map.
+
+Whatever hands out blocks calls it: a loop in this process, a runner of Beam, somebody's own pipeline. What every worker
+reads, the fitted measures and the ids, is in the work folder or copied from the URL, once per machine.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,28 @@ import hashlib
 import os
 import shutil
 import tempfile
+import threading
 import uuid
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
+import numba
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
-from capgrade.pipelines.execution.exchange import Remote, whole_json, with_digest
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.measures import Measure
+from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
+from capgrade.pipelines.measures import FITTED, Fitted, Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import KEY, digest, open_arrow, read_json, write_arrow, write_json, write_text
+from capgrade.schemas.threads import start
 
+Batches = dict[str, pa.RecordBatch]  # by table name
+KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
 LIST = "shared.json"  # their files at the URL: name -> SHA-256
 IDS = "image_ids"  # in `keys`
@@ -29,7 +39,53 @@ RUN = "run"  # in the work folder: the name of the run's folder at the URL
 FETCHED = "fetched"  # in a machine's copy, when all is there
 
 
-def fit_measures(measures: dict[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
+@dataclass(frozen=True)
+class Opened:
+    """What a worker has opened: the fitted measures, and the folder with whatever else the stage saved for it."""
+
+    fitted: Mapping[str, Fitted]
+    folder: Path
+
+
+class Tables(Protocol):
+    """What a stage makes of a block of images. Sent to workers, so small."""
+
+    def make(self, images: np.ndarray, opened: Opened) -> Batches:
+        """Record batches by table name."""
+        ...
+
+
+class Worker:
+    """A job with its fitted measures opened; `workers` share the cores of this machine."""
+
+    def __init__(self, job: Job, workers: int = 1) -> None:
+        self.job, self.workers = _with_copy(job), workers
+        folder = self.job.work
+        fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / "fit" / name) for name, kind in job.kinds.items()}
+        if job.device != "cpu":
+            from capgrade.pipelines.measures.on_device import on_device  # torch only where it is needed
+
+            fitted = {name: on_device(one, job.device) for name, one in fitted.items()}
+        self.opened = Opened(fitted, folder)
+
+    def make(self, block: int) -> None:
+        """Write the parts of a block unless they are there: a runner may hand it out twice."""
+        if not self.job.done(block):
+            self.job.write(self.tables(block), block)
+
+    def tables(self, block: int) -> Batches:
+        """A block's tables."""
+        with KERNEL:
+            start()
+            numba.set_num_threads(self._threads())
+            return self.job.tables.make(self.job.images(block), self.opened)
+
+    def _threads(self) -> int:
+        """This machine's, shared by the workers on it; numba counts them a thread."""
+        return max(1, numba.config.NUMBA_NUM_THREADS // self.workers)
+
+
+def fit_measures(measures: Mapping[str, Measure], captions: Captions, work: Path) -> dict[str, str]:
     """Fit the measures and save them for the workers; the class of each fitted form."""
     kinds = {}
     for name, measure in measures.items():
@@ -71,40 +127,35 @@ def run_name(key: str, run: str) -> str:
 
 def share(job: Job) -> None:
     """Copy what workers read to the URL, if there is one, and last a list of digests: where that is, all is."""
-    if job.remote and not (remote := Remote(job.remote)).has(LIST):
+    if job.remote and not job.remote.has(LIST):
         files = [file for folder in SHARED for file in (job.work / folder).rglob("*") if file.is_file()]
         found = {job.name(file): digest(file) for file in sorted(files)}
         write_json(job.work / LIST, found)
-        remote.put(job.work, [*found, LIST])
-
-
-def as_worker(job: Job) -> Job:
-    """The job as a worker sees it: with a local copy of what is at the URL, if there is one."""
-    if job.remote is None:
-        return job
-    work = _mirror(Remote(job.remote))
-    (work / "parts").mkdir(exist_ok=True)
-    return replace(job, work=work)
+        job.remote.put(job.work, [*found, LIST])
 
 
 def forget(job: Job) -> None:
     """Delete what a finished run left at the URL, and its copies on this machine."""
     if job.remote:
-        Remote(job.remote).delete("")
-        shutil.rmtree(_copy(job.remote), ignore_errors=True)
+        job.remote.delete("")
+        shutil.rmtree(_copy_of(job.remote), ignore_errors=True)
 
 
-def _mirror(remote: Remote) -> Path:
-    """A local copy of what is shared, one per machine: one worker fetches it, the others wait, and find it there."""
-    copy = _copy(remote.url)
+def _with_copy(job: Job) -> Job:
+    """The job with a local copy of what is at the URL, if there is one: one worker of a machine fetches it, the others
+    wait, and find it there."""
+    if job.remote is None:
+        return job
+    copy = _copy_of(job.remote)
     copy.mkdir(mode=0o700, exist_ok=True)
     if copy.lstat().st_uid != os.getuid():
         raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
     with FileLock(copy / ".lock"):
         if not (copy / FETCHED).is_file():
-            _fetch(remote, copy)
+            _fetch(job.remote, copy)
+            (copy / "parts").mkdir(exist_ok=True)
             (copy / FETCHED).touch()
-    return copy
+    return replace(job, work=copy)
 
 
 def _fetch(remote: Remote, folder: Path) -> None:
@@ -117,6 +168,6 @@ def _fetch(remote: Remote, folder: Path) -> None:
         raise InputError(f"{remote}: {problem}", remedy="delete the folder and run again") from error
 
 
-def _copy(url: str) -> Path:
-    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+def _copy_of(remote: Remote) -> Path:
+    name = hashlib.sha256(remote.url.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"

@@ -1,4 +1,4 @@
-"""Where workers on other machines get the fitted measures from and leave their parts: a folder of an object store.
+"""Folders at URLs: where workers on other machines get the fitted measures from and leave their parts.
 
 Any URL that fsspec knows (gs://, s3://, abfs://, with its package installed), or a folder that all see. A file is
 there whole or not at all: object stores see to that, elsewhere it is copied under another name and then renamed.
@@ -9,6 +9,7 @@ Sent again here is only what no client sees: what did not arrive as it was writt
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -16,12 +17,17 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
+from filelock import FileLock
 
+from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest
+from capgrade.schemas.extras import needs
+from capgrade.schemas.files import CACHE, MANIFEST, atomic, digest, parse_manifest, writing
+
+if TYPE_CHECKING:
+    import fsspec
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
@@ -39,6 +45,8 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        with needs("beam"):
+            import fsspec
         try:
             self.files, self.root = fsspec.url_to_fs(url)
         except (ImportError, ValueError) as error:
@@ -112,6 +120,35 @@ class Remote:
             text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
             remedy = "check the URL, who may read and write there, and run again: what is finished stays"
             raise InputError(f"{self}: {text}", remedy=remedy) from error
+
+
+def fetch_folder(url: str, folder: Path) -> Path:
+    """Copy the manifest at the URL and the files it lists, those that the folder does not have. Returns the folder.
+    InputError when one is not there, or does not arrive as it was written."""
+    remote = Remote(url)
+    try:
+        remote.get(MANIFEST, folder, whole_json)
+        for name, entry in parse_manifest(folder / MANIFEST)["files"].items():
+            if not (folder / name).is_file() or digest(folder / name) != entry["sha256"]:
+                remote.get(name, folder, with_digest(entry["sha256"]))
+    except FileNotFoundError as error:
+        problem = f"not a finished folder of a stage ({error})"
+        raise InputError(f"{remote}: {problem}", remedy="copy the whole folder there, with its manifest.json") from None
+    except OSError as error:
+        raise InputError(f"{remote}: {error}", remedy="copy the whole folder there again") from error
+    return folder
+
+
+def here(given: str) -> Path:
+    """A folder, itself; that of a URL below `$CAPGRADE_CACHE/fetched`, where each file is copied once. InputError as
+    `fetch_folder`, and when the cache cannot be written."""
+    if "://" not in given:
+        return Path(given)
+    copy = cache_folder().with_name("fetched") / hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
+    with writing(copy, CACHE):
+        copy.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{copy}.lock"):
+            return fetch_folder(given, copy)
 
 
 def whole_json(path: Path) -> None:

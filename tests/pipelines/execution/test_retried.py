@@ -1,0 +1,204 @@
+"""Runners hand elements out twice, lose workers and rebuild what is lost: the same bytes all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from capgrade.pipelines.execution import run as module
+from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.remote import Remote
+from capgrade.pipelines.execution.runners import graph, shares
+from capgrade.pipelines.execution.sampled import Sampled
+from capgrade.pipelines.execution.worker import Worker, share
+from capgrade.pipelines.relevance import _Dense
+from capgrade.pipelines.sampling.plan import Plan
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.relevance import relevance_schema
+from capgrade.schemas.shards import shard_schema
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
+PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
+Make = Callable[[Job, int], None]
+
+
+@pytest.fixture(scope="module")
+def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    return made(captions_dir, captions_dir.parent / "expected", PARAMS)
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> ShardsParams:
+    """By way of a URL."""
+    return PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+
+
+def made(captions_dir: Path, out: Path, params: ShardsParams, make: Make | None = None) -> dict[str, bytes]:
+    """With `make`, each block by a worker of its own."""
+
+    def run(job: Job, todo: Sequence[int], options: object) -> None:
+        share(job)
+        for block in todo:
+            assert make is not None
+            make(job, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if make:
+            patch.setattr(module, "_run", run)
+        shards(captions_dir, out, params, MeasuresParams())
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("where", ["here", "url"])
+def test_each_block_twice(
+    where: str, captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams
+) -> None:
+    def twice(job: Job, block: int) -> None:
+        for _ in range(2):
+            Worker(job).make(block)
+
+    assert made(captions_dir, tmp_path / "twice", there if where == "url" else PARAMS, twice) == expected
+    assert not [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
+
+
+class WorkerDiedError(Exception):
+    """A worker was killed."""
+
+
+def test_killed_at_any_file_and_retried(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams, monkeypatch
+) -> None:
+    """A worker dies before the first, the second, ... file that it copies, renames or deletes; another has its block
+    from the start."""
+    do, left, deaths = Remote._do, [10**9], []
+
+    def dying(self: Remote, action: Callable, *given: object, **options: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise WorkerDiedError
+        return do(self, action, *given, **options)
+
+    def until_done(job: Job, block: int) -> None:
+        for steps in range(200):
+            left[0] = steps
+            try:
+                Worker(job).make(block)
+            except WorkerDiedError:
+                deaths.append(steps)
+            else:
+                left[0] = 10**9
+                return
+        pytest.fail("never done")
+
+    monkeypatch.setattr(Remote, "_do", dying)
+    assert made(captions_dir, tmp_path / "killed", there, until_done) == expected
+    assert len(deaths) > 20
+
+
+def test_a_killed_run_goes_on(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams
+) -> None:
+    """kill -9 in the middle of the parts at a URL; the next run ends with the right bytes."""
+    script = (
+        "import os, signal\nfrom pathlib import Path\n"
+        "from capgrade.pipelines.execution import remote\n"
+        "from capgrade.pipelines import shards as stage\n"
+        "from capgrade.schemas.params import *\n"
+        "do, left = remote.Remote._do, [12]\n"
+        "def dying(*given, **options):\n"
+        "    left[0] -= '/parts/' in str(given)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if not left[0] else None\n"
+        "    return do(*given, **options)\n"
+        "remote.Remote._do = dying\n"
+        f"stage.shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
+        f"ShardsParams.model_validate({there.model_dump()!r}), MeasuresParams())\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == -signal.SIGKILL
+    assert list((tmp_path / "bucket").rglob("parts/*"))
+    assert made(captions_dir, tmp_path / "out", there) == expected
+
+
+def test_finished_blocks_are_fetched_at_the_same_time(
+    captions_dir: Path, tmp_path: Path, there: ShardsParams, monkeypatch
+) -> None:
+    """Four copies wait for one another: one after the other they would wait for ever."""
+    fetch, meeting = Job.fetch, threading.Barrier(4)
+
+    def waiting(self: Job, block: int) -> bool:
+        meeting.wait(timeout=60)
+        return fetch(self, block)
+
+    monkeypatch.setattr(Job, "fetch", waiting)
+    made(captions_dir, tmp_path / "out", there)
+    assert not meeting.broken
+
+
+def test_a_file_at_a_file_url_is_whole_or_not_there(tmp_path: Path, monkeypatch) -> None:
+    """What is being copied has another name, which nobody takes for a part."""
+    remote, seen = Remote(f"file://{tmp_path / 'bucket'}"), []
+    write = remote.files.put_file
+
+    def half(source: str, target: str, **options: object) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[:2])
+        seen.append((remote.names("parts"), remote.has("parts/a")))
+        write(source, target, **options)
+
+    monkeypatch.setattr(remote.files, "put_file", half)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "a").write_text("content")
+    remote.put(tmp_path, ["parts/a"])
+    assert seen == [(set(), False)]
+    assert remote.names("parts") == {"parts/a"}
+    assert (tmp_path / "bucket" / "parts" / "a").read_text() == "content"
+
+
+def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
+    """A million images with their ids: some kilobytes. Dataflow takes 10 MB."""
+    n = 1_000_000
+    dense = _Dense({"a": relevance_schema(5 * n, "float32", {})})
+    plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
+    for tables in (dense, Sampled(("a",), plan, shard_schema(("a",), {}))):
+        job = Job(
+            work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64, n_captions=5 * n
+        )
+        pipeline = beam.Pipeline()
+        graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
+        assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
+
+
+def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    todo = [0, 1, 2, 7, 9, 10]
+    assert shares(todo) == [(n, n + 1) for n in todo]
+    monkeypatch.setattr("capgrade.pipelines.execution.runners.SHARES", 3)
+    assert shares(list(range(7))) == [(0, 3), (3, 6), (6, 7)]
+    monkeypatch.setattr("capgrade.pipelines.execution.runners.SHARES", 1)
+    assert shares(todo) == [(0, 3), (7, 8), (9, 11)]
+    assert [block for share in shares(todo) for block in range(*share)] == todo
+    assert shares([]) == []
+
+
+def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
+    """However many the machine has that started the run."""
+    job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1, n_captions=1)
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
+    assert [Worker(job, workers)._threads() for workers in (2, 1, 64)] == [16, 32, 1]
