@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,16 +149,7 @@ def shards(
     as `relevance` does.
     """
     source = Source.of(captions_dir, params, measures)
-    with work_folder(out, "shards", source.key) as work:
-        size = source.size(source.captions.n_images)
-        require_space(out, size, parts=size, done=size_of(work / "parts"))
-        job = source.job(work)
-        run_blocks(job, f"sampling from {job.n_images:,} x {job.n_captions:,} pairs", beam_options)
-        rows, pairs = write_shards(out, source, [job.part(block, TABLE) for block in range(job.n_blocks)])
-        scored = source.scored(job, range(job.n_blocks))
-    manifest = source.finish(out, "shards", rows, pairs, scored)
-    forget(job)
-    return manifest
+    return _made(source, out, "shards", range(source.n_blocks), source.key, beam_options, write_shards)
 
 
 def shards_part(
@@ -175,19 +166,23 @@ def shards_part(
     Returns the part's manifest. Raises InputError as `shards`, and for more parts than blocks.
     """
     source = Source.of(captions_dir, params, measures)
-    folder, blocks = part.folder(out), part.blocks(source.n_blocks)
-    rows, pairs = {}, 0
-    with work_folder(folder, KIND, [*source.key, part.number, part.of]) as work:
-        size = source.size(min(len(blocks) * source.params.block_images, source.captions.n_images))
-        require_space(folder, size, parts=size, done=size_of(work / "parts"))
+    blocks, key = part.blocks(source.n_blocks), [*source.key, part.number, part.of]
+    return _made(source, part.folder(out), KIND, blocks, key, beam_options, write_blocks)
+
+
+def _made(
+    source: Source, folder: Path, kind: str, blocks: range, key: Any, options: Sequence[str],
+    write: Callable[[Path, Source, Sequence[Path]], tuple[dict[str, int], int]],
+) -> dict[str, Any]:  # fmt: skip
+    """Make these blocks, and of them what `write` writes. Returns the manifest."""
+    with work_folder(folder, kind, key) as work:
+        images = min(len(blocks) * source.params.block_images, source.captions.n_images)
+        require_space(folder, source.size(images), parts=source.size(images), done=size_of(work / "parts"))
         job = source.job(work)
-        what = f"part {part.number}/{part.of}: {len(blocks)} of {job.n_blocks} blocks"
-        run_blocks(job, what, beam_options, blocks)
-        for block, batch in zip(blocks, joined(job, TABLE, blocks), strict=True):
-            rows[block_name(block)] = write_arrow(folder / block_name(block), source.schema, [batch])
-            pairs += _pairs(batch)
+        run_blocks(job, f"sampling from {images:,} x {job.n_captions:,} pairs", options, blocks)
+        rows, pairs = write(folder, source, [job.part(block, TABLE) for block in blocks])
         scored = source.scored(job, blocks)
-    manifest = source.finish(folder, KIND, rows, pairs, scored)
+    manifest = source.finish(folder, kind, rows, pairs, scored)
     forget(job)
     return manifest
 
@@ -214,6 +209,13 @@ def write_shards(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict
         rows[name] = write_arrow(out / name, source.schema, (open_arrow(path).get_batch(0) for path in group))
         pairs += sum(_pairs(open_arrow(path).get_batch(0)) for path in group)
     return rows, pairs
+
+
+def write_blocks(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
+    """A file for each block, to be joined later: the rows of each, and pairs."""
+    batches = {block_name(part): open_arrow(part).get_batch(0) for part in parts}
+    rows = {name: write_arrow(out / name, source.schema, [batch]) for name, batch in batches.items()}
+    return rows, sum(map(_pairs, batches.values()))
 
 
 def _pairs(batch: pa.RecordBatch) -> int:

@@ -17,7 +17,7 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check that everything below a folder is whole: manifests, sizes, checksums, rows. Exit status 2 if it is not."""
+    """Check that everything below a folder is whole: manifests, sizes, checksums. Exit status 2 if it is not."""
     from capgrade.pipelines.verify import verify as check
 
     report = check(folder)

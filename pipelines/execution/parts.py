@@ -50,8 +50,9 @@ def parts_folder(out: Path) -> Path:
     return out.resolve().with_name(f"{out.resolve().name}.parts")
 
 
-def block_name(block: int) -> str:
-    return f"{block:06d}.arrow"
+def block_name(part: Path) -> str:
+    """In the folder of a share of the blocks, of a block's part file."""
+    return f"{part.name.partition('-')[0]}.arrow"
 
 
 def part_files(out: Path, made_with: Any, inputs: dict[str, str]) -> tuple[list[Path], dict[str, int]]:

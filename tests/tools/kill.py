@@ -23,9 +23,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from capgrade.pipelines.verify import readable, verify
+from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, WORK, digest
+from capgrade.schemas.files import MANIFEST, WORK, digest, open_arrow
 
 WORDS = [f"word{k}" for k in range(20)]
 BLOCKS = {"relevance": 8, "shards": 4}  # images per block, so that a run has many parts
@@ -236,7 +236,7 @@ def _inspect(out: Path, tally: Tally) -> None:
                 tally.wrong.append(f"{receipt.name} stands on another {path.name}")
     for path in out.rglob("*.arrow"):
         try:
-            readable(path)
+            open_arrow(path)
         except InputError as error:
             tally.wrong.append(f"a partial file: {error}")
     if (out / MANIFEST).is_file():
