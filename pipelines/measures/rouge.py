@@ -302,17 +302,23 @@ class FittedRougeL(ArrayState):
         """The captions as `score_pairs` takes them."""
         return Sentences(self.ptr, self.word)
 
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""
+        if captions is None or self.leave_out:
+            return super().score(images, captions)
+        out = np.empty((len(images), len(captions)), np.float32)
+        self._fill(images, captions, out)
+        return out
+
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
+        return lambda first, last, out: self._fill(images, np.arange(first, last), out)
+
+    def _fill(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width = int(np.clip(MOST // slots, 1, IMAGES))
         args = self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary, np.float32(self.beta**2), self.mean
-
-        def fill(first: int, last: int, out: np.ndarray) -> None:
-            rows = np.arange(first, last)
-            in_threads(_score_blocks, -(-len(images) // width), images, rows, *args, width, slots, out)
-
-        return fill
+        in_threads(_score_blocks, -(-len(images) // width), images, captions, *args, width, slots, out)
 
 
 class RougeL:
