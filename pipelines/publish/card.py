@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from capgrade.pipelines.publish import limits, reading
+from capgrade.pipelines.publish import sections
 from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
 from capgrade.pipelines.publish.recipe import commands, parameters
 from capgrade.schemas.licences import OTHER
@@ -15,26 +15,26 @@ CONFIGS = ("relevance", "captions")
 
 def dataset_card(contents: Contents) -> str:
     """README.md of the dataset, with the YAML header that the hub and `datasets` read."""
-    sections = [
+    parts = [
         f"---\n{_header(contents)}---",
         f"# {contents.params.name}\n\n{introduction(contents)}",
-        reading.loading(contents),
+        sections.loading(contents),
         _splits(contents),
         *(_columns(contents, config) for config in CONFIGS),
-        reading.example_rows(contents),
-        reading.looking_up(contents),
-        limits.own_pairs(contents),
-        limits.agreement(contents),
-        limits.calibration(contents),
+        sections.example_rows(contents),
+        sections.looking_up(contents),
+        sections.own_pairs(contents),
+        sections.agreement(contents),
+        sections.calibration(contents),
         _distributions(contents),
-        limits.images(contents),
-        limits.limits(contents),
+        sections.images(contents),
+        sections.limits(contents),
         _how(contents),
         _checksums(contents.files),
         _licence(contents),
         f"## Citation\n\n{contents.params.citation}" if contents.params.citation else "",
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def introduction(contents: Contents) -> str:
@@ -124,7 +124,7 @@ def _distributions(contents: Contents) -> str:
 def _how(contents: Contents) -> str:
     tokenizer = contents.splits[0].shards.metadata["tokenizer"]
     return (
-        f"## How it was computed\n\nWith {limits.program()}; tokens by `{tokenizer}`. Every caption of a "
+        f"## How it was computed\n\nWith {sections.program()}; tokens by `{tokenizer}`. Every caption of a "
         "split was scored against every image of it. These commands, with this `params.yaml` and the files that "
         "it names beside it, make this folder again:\n\n```bash\n"
         + "\n".join(commands(contents))

@@ -9,8 +9,7 @@ from typing import Any
 
 from capgrade.labels.named import base_names
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
-from capgrade.pipelines.publish.calibrated import Calibrated
-from capgrade.pipelines.publish.meaning import meaning
+from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.pipelines.publish.tables import Table
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import read_manifest

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from capgrade.labels.published import hub_split
 from capgrade.pipelines.measures.language import LEAST_ENGLISH, english_share
-from capgrade.pipelines.publish.calibrated import Calibrated, read_calibrated
 from capgrade.pipelines.publish.card import dataset_card
+from capgrade.pipelines.publish.columns import Calibrated, read_calibrated
 from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
 from capgrade.pipelines.publish.croissant import croissant
-from capgrade.pipelines.publish.figures import draw_distributions
-from capgrade.pipelines.publish.own_pairs import own_without_themselves
-from capgrade.pipelines.publish.tables import write_captions, write_pairs
+from capgrade.pipelines.publish.tables import own_without_themselves, write_captions, write_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, write_json, write_manifest, write_text
+from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, PublishParams
@@ -154,3 +154,39 @@ def _write_beside(contents: Contents, out: Path) -> list[str]:
     sums = {**{name: digest(out / name) for name in names}, **{n: e["sha256"] for n, e in contents.files.items()}}
     write_text(out / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
     return [*names, SUMS]
+
+
+def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> None:
+    """Draw the distributions that `capgrade relevance` counted as PNG, a panel a measure; the same bytes each time.
+
+    Raises InputError when the relevance was made from other captions, or has no distributions.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    counted = _distributions(relevance_dir, captions_digest)
+    figure = Figure(figsize=(4 * len(counted), 3), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (measure, (low, high, own, other)) in zip(
+        figure.subplots(1, len(counted), squeeze=False)[0], counted.items(), strict=True
+    ):
+        edges = np.append(low, high[-1])
+        axes.stairs(own, edges, label="own captions")
+        axes.stairs(other, edges, label="other captions")
+        axes.set(title=measure, ylabel="share of pairs", yscale="log")
+    figure.axes[0].legend(frameon=False)
+    with atomic(out) as temporary:
+        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})  # no version, the same bytes
+
+
+def _distributions(folder: Path, captions_digest: str) -> dict[str, np.ndarray]:
+    """float64 [4, bins] a measure: low, high, and the shares of own and of other pairs."""
+    manifest = read_manifest(folder, "relevance")
+    if manifest["inputs"].get("captions") != captions_digest:
+        remedy = "make it for these captions: capgrade relevance"
+        raise InputError("made from another captions table", file=folder, remedy=remedy)
+    names = [name for name in manifest["files"] if name.startswith("distribution-")]
+    if not names:
+        raise InputError("has no distributions", file=folder, remedy="run `capgrade relevance` again")
+    read = {name: np.loadtxt(folder / name, delimiter=",", skiprows=1).T for name in names}
+    return {name.removeprefix("distribution-").removesuffix(".csv"): table for name, table in read.items()}

@@ -1,22 +1,27 @@
-"""The tables of a published dataset as parquet: config `captions`, a row per caption; `relevance`, one per pair."""
+"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.labels.published import hub_split
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
-from capgrade.pipelines.publish.calibrated import Calibrated
+from capgrade.labels.named import as_named
+from capgrade.labels.published import hub_split, imported, measures_block
+from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT, own_left_out
+from capgrade.pipelines.measures.reads import require_read
+from capgrade.pipelines.publish.columns import Calibrated
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.numbered import of_all
+from capgrade.schemas.params import MeasuresParams, validated
 from capgrade.schemas.shards import Shards, pair_columns
 
 ROW_GROUP = 128 * 1024
@@ -139,3 +144,25 @@ def _write_parquet(
             if most is not None and rows >= most:
                 break
     return rows, nbytes
+
+
+def own_without_themselves(captions: Captions, shards: Shards, given: MeasuresParams) -> dict[str, np.ndarray]:
+    """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
+    where an image has no other caption.
+
+    A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
+    here, or would read another file than it did for the shards, or one that `given` does not name (`as_named`).
+    """
+    used = shards.metadata["params"]["measures"]
+    wanted = [name for name, params in used.items() if _includes(params) and not imported(params)]
+    made = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
+    params = as_named(made, given, shards.folder)
+    require_read(wanted, params, shards.manifest["inputs"], shards.folder)
+    chosen = choose(wanted, params)
+    found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def _includes(used: dict[str, Any]) -> bool:
+    parts = used.get("measures", {}).values() if "weights" in used else [used]
+    return any(part.get("self_reference") == "included" for part in parts)

@@ -10,7 +10,7 @@ import pytest
 
 from capgrade.labels.named import EXACT, as_named
 from capgrade.pipelines.measures import embeddings
-from capgrade.pipelines.publish.own_pairs import own_without_themselves
+from capgrade.pipelines.publish.tables import own_without_themselves
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions

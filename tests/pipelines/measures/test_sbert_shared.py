@@ -12,7 +12,7 @@ from capgrade.labels.published import measures_block
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures import sbert_shared as module
 from capgrade.pipelines.measures.sbert_shared import PRIOR, shared, shared_map
-from capgrade.pipelines.publish.meaning import meaning
+from capgrade.pipelines.publish.columns import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams

@@ -13,7 +13,7 @@ import pytest
 from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.agreement.calibration import load
-from capgrade.pipelines.publish import calibrated, recipe
+from capgrade.pipelines.publish import columns, recipe
 from capgrade.pipelines.publish import folder as module
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
@@ -73,7 +73,7 @@ def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
-    for one in (calibrated, recipe):
+    for one in (columns, recipe):
         monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
     publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
     card = (tmp_path / "out" / "README.md").read_text()

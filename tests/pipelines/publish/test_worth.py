@@ -12,9 +12,9 @@ import pytest
 
 from capgrade.pipelines.agree import who_judged
 from capgrade.pipelines.measures import MEASURES
+from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.publish.meaning import meaning
-from capgrade.pipelines.publish.reading import text
+from capgrade.pipelines.publish.sections import text
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
