@@ -59,7 +59,7 @@ def reproduce(
 
 
 def _require(recipe: Recipe, params: Path | None, sets: list[str], small: bool) -> None:
-    from capgrade.pipelines.reproduce.settings import settings_of
+    from capgrade.pipelines.reproduce.recipe import settings_of
 
     settings = settings_of(recipe, params, sets, small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}

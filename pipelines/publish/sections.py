@@ -44,6 +44,15 @@ def look_up(image_id, caption_id):
 
 
 print(look_up({image!r}, {caption!r}))"""
+COEFFICIENTS = [(name, pairs) for name in ("pearson", "spearman") for pairs in ("all", "non_original")]
+LIMITS = """- Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at
+  the image. What those captions leave out counts as irrelevant.
+- Measures are not people, and differ from one another; where agreement with judgements is known, it is given above.
+- Captions carry what their writers assumed, such as gender, age, or origin of the people they describe; similarity of
+  words or of sentence embeddings repeats that, and embeddings add what their training texts assumed.
+- Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in other
+  languages.
+- Values of different measures have different scales, and equal values of two measures do not mean the same."""
 
 
 def loading(contents: Contents) -> str:
@@ -116,17 +125,6 @@ def _number(value: float | None) -> str:
 def text(value: object) -> str:
     """Somebody's words in a cell of a Markdown table: no sign of it makes anything else of them."""
     return re.sub(r"([\\`*_{}\[\]<>()#!|~&$])", r"\\\1", " ".join(str(value).split()))
-
-
-COEFFICIENTS = [(name, pairs) for name in ("pearson", "spearman") for pairs in ("all", "non_original")]
-LIMITS = """- Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at
-  the image. What those captions leave out counts as irrelevant.
-- Measures are not people, and differ from one another; where agreement with judgements is known, it is given above.
-- Captions carry what their writers assumed, such as gender, age, or origin of the people they describe; similarity of
-  words or of sentence embeddings repeats that, and embeddings add what their training texts assumed.
-- Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in other
-  languages.
-- Values of different measures have different scales, and equal values of two measures do not mean the same."""
 
 
 def agreement(contents: Contents) -> str:

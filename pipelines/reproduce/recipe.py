@@ -1,8 +1,10 @@
-"""Recipes: what a table of a paper is made of, and its published numbers. One YAML file each, in recipes/."""
+"""Recipes, a YAML file each in recipes/: what a table of a paper is made of, its numbers, parameters of its runs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -12,8 +14,8 @@ import yaml
 from pydantic import Field, model_validator
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Block, validated
-from capgrade.schemas.presets import with_preset
+from capgrade.schemas.params import Block, MeasuresParams, TrainParams, load_params, override, validated
+from capgrade.schemas.presets import merged, with_preset
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(
@@ -42,6 +44,7 @@ DISTANT: dict[str, str] = {
         "from scratch; the paper's is an InceptionResNet-V1 on 256 x 256 pixels of the picture, with Word2Vec"
     ),
 }
+SMALL = Path(__file__).with_name("small.yaml")
 
 
 class Column(Block):
@@ -180,3 +183,51 @@ def listing() -> dict[str, dict[str, Any]]:
         }  # fmt: skip
         for name, one in recipes.items()
     }
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a reproduction computes with."""
+
+    runs: Mapping[str, TrainParams]  # of the recipe, by name
+    measures: MeasuresParams
+    small: bool
+
+
+def settings_of(recipe: Recipe, params: Path | None, sets: Sequence[str], small: bool) -> RunSettings:
+    """`train.KEY=VALUE` changes every run, `runs.NAME.KEY=VALUE` one; `measures.KEY=VALUE` as anywhere. `small`: sizes
+    and steps to see that everything runs.
+
+    InputError for another key, a run that the recipe does not have, and a value that does not fit.
+    """
+    above: dict[str, Any] = {}
+    for one in sets:
+        block = one.partition(".")[0]
+        if block not in ("train", "runs", "measures"):
+            remedy = "train.KEY=VALUE, runs.NAME.KEY=VALUE or measures.KEY=VALUE"
+            raise InputError(f"--set {one}: a recipe's other parameters are the paper's", remedy=remedy)
+        override(above, one)
+    if unknown := sorted(above.get("runs", {}).keys() - recipe.runs.keys()):
+        raise InputError(f"this recipe has no run '{unknown[0]}'", remedy=f"choose from: {', '.join(recipe.runs)}")
+    runs = {
+        name: _run(recipe, block, small, [above.get("train", {}), above.get("runs", {}).get(name, {})])
+        for name, block in recipe.runs.items()
+    }
+    measures = load_params(params, [one for one in sets if one.startswith("measures.")]).measures
+    return RunSettings(runs, measures, small)
+
+
+@cache
+def _small() -> dict[str, Any]:
+    return yaml.safe_load(SMALL.read_text(encoding="utf-8"))
+
+
+def _run(recipe: Recipe, block: dict[str, Any], small: bool, above: Sequence[dict[str, Any]]) -> TrainParams:
+    found = with_preset(block, recipe.presets)
+    if small:
+        less = _small()
+        model = (found.get("model") or {}).get("name", "vse")
+        found = merged(found, merged(less["train"], {"model": {"options": less["models"].get(model, {})}}))
+    for layer in above:
+        found = merged(found, layer)
+    return validated(TrainParams, found)

@@ -9,7 +9,6 @@ from typing import Any
 from capgrade.pipelines.reproduce.recipe import Recipe, Row, Section
 
 EMPTY = "-"
-NONE_OURS = "published alone: no run of ours"
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from capgrade.pipelines.reproduce.recipe import load_recipe, names
-from capgrade.pipelines.reproduce.settings import settings_of
+from capgrade.pipelines.reproduce.recipe import load_recipe, names, settings_of
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")

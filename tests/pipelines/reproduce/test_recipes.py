@@ -10,8 +10,7 @@ import pytest
 from capgrade.losses import Terms
 from capgrade.metrics.catalogue import metric
 from capgrade.pipelines.measures import choose
-from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names
-from capgrade.pipelines.reproduce.settings import settings_of
+from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names, settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models import configure

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from capgrade.metrics.base import Positives
-from capgrade.pipelines.reproduce.recipe import Section, load_recipe
-from capgrade.pipelines.reproduce.scored import metrics_of
-from capgrade.pipelines.reproduce.settings import settings_of
+from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
+from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import as_json, markdown
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task, load_task
