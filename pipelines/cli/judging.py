@@ -35,7 +35,7 @@ def judge(
     was stopped; nothing that was answered is asked again.
     """
     from capgrade.pipelines.judging import judge as stage
-    from capgrade.pipelines.judging.limits import Prices
+    from capgrade.pipelines.judging.endpoint import Prices
 
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.judging.answers import Answers
-from capgrade.pipelines.judging.endpoint import Endpoint
-from capgrade.pipelines.judging.limits import Budget, Pace, Prices
-from capgrade.pipelines.judging.pairs import Shown, read_pairs
-from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, load_prompt
-from capgrade.pipelines.judging.round import Round
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, Prices
+from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_prompt, read_pairs
+from capgrade.pipelines.judging.round import Answers, Round
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.files import atomic

@@ -21,9 +21,8 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Endpoint, _seconds
-from capgrade.pipelines.judging.limits import Budget, Pace, Prices
-from capgrade.pipelines.judging.prompt import CAPTIONS, PICTURES, Prompt, load_prompt
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, Prices, _seconds
+from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
