@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
+from capgrade.pipelines.measures.bleu import bleu_of, statistics_of_pairs
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Given, given

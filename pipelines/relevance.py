@@ -14,9 +14,8 @@ from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.run import joined, run_blocks
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import Batches, Opened, fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.pipelines.measures import choose
+from capgrade.pipelines.measures import choose, read_by
 from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
-from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.devices import require_device

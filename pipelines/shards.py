@@ -16,8 +16,7 @@ from capgrade.pipelines.execution.run import joined, run_blocks
 from capgrade.pipelines.execution.sampled import SCORED, TABLE, Nearest, Sampled
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import fit_measures, forget, run_url, save_ids
-from capgrade.pipelines.measures import Measure, choose
-from capgrade.pipelines.measures.reads import read_by
+from capgrade.pipelines.measures import Measure, choose, read_by
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.schemas.captions import Captions, read_captions

@@ -12,19 +12,186 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import prange
 
-from capgrade.pipelines.measures import bleu_kernel as kernel
 from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
-from capgrade.pipelines.measures.bleu_pairs import SMALL, bleu_of, statistics_of_pairs
-from capgrade.pipelines.measures.ngrams import Ngrams, count_ngrams, sentences_of
+from capgrade.pipelines.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import BleuParams
+from capgrade.schemas.threads import in_threads
 
+TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
+_FAST = {"contract", "reassoc", "nsz"}
 DENSE_SHARE = 0.05  # of the captions
 MOST_WORDS = np.iinfo(np.uint16).max
-
 Folded = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@njit(cache=True)
+def _clipped(c, own, n, captions, references, found):
+    """Matches of order n + 1 of caption c, each n-gram counted at most as often as in one of the references `own`."""
+    start, size = captions.start[c, n], captions.stop[c, n] - captions.start[c, n]
+    found[:size] = 0
+    for r in own:
+        at, end = references.start[r, n], references.stop[r, n]
+        for x in range(size):
+            while at < end and references.gram[at] < captions.gram[start + x]:
+                at += 1
+            if at < end and references.gram[at] == captions.gram[start + x]:
+                found[x] = max(found[x], references.counts[at])
+    total = 0
+    for x in range(size):
+        total += min(found[x], captions.counts[start + x])
+    return total
+
+
+@njit(cache=True)
+def _closest(size, own, references):
+    """The length of the reference that is nearest in length, the shorter of two; -1 of none."""
+    closest = np.int64(-1)
+    for r in own:
+        words = references.words[r]
+        nearer, near = abs(words - size), abs(closest - size)
+        if closest < 0 or nearer < near or (nearer == near and words < closest):
+            closest = words
+    return closest
+
+
+@njit(nogil=True, cache=True)
+def _count(begin, end, images, rows, captions, references, ref_ptr, refs, leave_out, out):
+    most = captions.start.shape[1]
+    for k in range(begin, end):
+        c, own = rows[k], refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]
+        if leave_out:
+            own = own[own != c]
+        size = captions.words[c]
+        found = np.empty(size, np.int64)
+        out[k, 0], out[k, 1] = size, _closest(size, own, references)
+        for n in range(most):
+            out[k, 2 + n] = _clipped(c, own, n, captions, references, found)
+            out[k, 2 + most + n] = max(size - n, 0)
+
+
+def statistics_of_pairs(
+    images: np.ndarray, rows: np.ndarray, captions: Sentences, references: Sentences, ref_ptr: np.ndarray,
+    refs: np.ndarray, leave_out: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Counts of each pair, float64 [pairs, 2 + 2 orders]: the caption's words, those of the reference of closest
+    length, matches of each order, n-grams of each order.
+
+    Pair k is caption rows[k] with the references of image images[k], rows of `references` that are
+    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k].
+    """
+    out = np.empty((len(rows), 2 + 2 * captions.start.shape[1]))
+    in_threads(_count, len(out), images, rows, captions, references, ref_ptr, refs, leave_out, out)
+    return out
+
+
+def bleu_of(statistics: np.ndarray) -> np.ndarray:
+    """BLEU-1..most from counts or sums of counts [..., 2 + 2 most], float64 [..., most].
+
+    `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k; source: pycocoevalcap `bleu_scorer.py`, with its 1e-15 and 1e-9.
+    """
+    most = (statistics.shape[-1] - 2) // 2
+    words, closest = statistics[..., 0], statistics[..., 1]
+    correct, guess = statistics[..., 2 : 2 + most], statistics[..., 2 + most :]
+    precision = np.cumprod((correct + TINY) / (guess + SMALL), axis=-1) ** (1 / np.arange(1, most + 1))
+    ratio = (words + TINY) / (closest + SMALL)
+    with np.errstate(divide="ignore", over="ignore"):
+        penalty = np.where(ratio < 1, np.exp(1 - 1 / ratio), 1.0)
+    return precision * penalty[..., None]
+
+
+@njit(cache=True)
+def room(images, ref_ptr, refs, ptr):
+    """Where the n-grams of each image start, int64 [images + 1], with room for those of all its references."""
+    start = np.zeros(images.shape[0] + 1, np.int64)
+    for b in range(images.shape[0]):
+        start[b + 1] = start[b]
+        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
+            start[b + 1] += ptr[r + 1] - ptr[r]
+    return start
+
+
+@njit(cache=True)
+def _fold(refs, ptr, gram, count, words, lengths, precision, grams, most, factor):
+    """The n-grams of references, ascending, with their largest counts: how many. And by class of
+    length what a caption's matches are multiplied by: its own counts and the brevity penalty."""
+    total = 0
+    for r in refs:
+        grams[total : total + ptr[r + 1] - ptr[r]] = gram[ptr[r] : ptr[r + 1]]
+        most[total : total + ptr[r + 1] - ptr[r]] = count[ptr[r] : ptr[r + 1]]
+        total += ptr[r + 1] - ptr[r]
+    by_gram = np.argsort(grams[:total])
+    sorted_grams, sorted_counts = grams[:total][by_gram], most[:total][by_gram]
+    used = 0
+    for x in range(total):
+        if used and grams[used - 1] == sorted_grams[x]:
+            most[used - 1] = max(most[used - 1], sorted_counts[x])
+        else:
+            grams[used], most[used] = sorted_grams[x], sorted_counts[x]
+            used += 1
+    for d in range(lengths.shape[0]):
+        closest = np.int64(-1)
+        for r in refs:
+            nearer, near = abs(words[r] - lengths[d]), abs(closest - lengths[d])
+            if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
+                closest = words[r]
+        ratio = (lengths[d] + TINY) / (closest + SMALL)
+        factor[d] = precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
+    return used
+
+
+@njit(parallel=True, cache=True)
+def fold_references(
+    images, start, ref_ptr, refs, ptr, gram, count, words, lengths, precision, used, grams, most, factor
+):
+    """Fill, for each image, the n-grams of its references, their largest counts and how many there are; and the
+    factors by length."""
+    for b in prange(images.shape[0]):
+        own, room = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(start[b], start[b + 1])
+        used[b] = _fold(own, ptr, gram, count, words, lengths, precision, grams[room], most[room], factor[b])
+
+
+@njit(cache=True, forceinline=True)
+def _root(product, k):
+    if k == 1:
+        return product
+    if k == 2:
+        return np.sqrt(product)
+    if k == 3:
+        return np.cbrt(product)
+    return np.sqrt(np.sqrt(product))
+
+
+@njit(parallel=True, fastmath=_FAST, cache=True)
+def score_chunk(
+    start, used, grams, most, factor, first, order, length_class, term_ptr, term_count, post_ptr, post, dense_row,
+    dense, k, out,
+):  # fmt: skip
+    """Captions first.. into out, float32 [images, captions]."""
+    size = out.shape[1]
+    for b in prange(out.shape[0]):
+        correct = np.zeros((k, size), np.uint16)
+        for x in range(start[b], start[b] + used[b]):
+            g, m, matches = grams[x], most[x], correct[order[grams[x]]]
+            if dense_row[g] >= 0:
+                counts, largest = dense[dense_row[g], first : first + size], np.uint16(m)
+                for j in range(size):
+                    matches[j] += min(counts[j], largest)
+            for t in range(term_ptr[g], term_ptr[g + 1]):
+                gained, end = np.uint16(min(term_count[t], m)), post_ptr[t + 1]
+                p = post_ptr[t] + (np.searchsorted(post[post_ptr[t] : end], first) if first else 0)
+                while p < end and post[p] < first + size:
+                    matches[post[p] - first] += gained
+                    p += 1
+        for j in range(size):
+            product = 1.0
+            for n in range(k):
+                product *= correct[n, j] + TINY
+            out[b, j] = _root(product, k) * factor[b, length_class[first + j]]
 
 
 @dataclass(frozen=True)
@@ -72,14 +239,14 @@ class FittedBleu(ArrayState):
 
     def fold(self, images: np.ndarray) -> Folded:
         """Start, number, ids and largest counts of the n-grams of each image's references; factors by length."""
-        start = kernel.room(images, *self._references[:3])
+        start = room(images, *self._references[:3])
         used, factor = np.empty(len(images), np.int64), np.empty((len(images), len(self.lengths)))
         grams, most = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
-        kernel.fold_references(images, start, *self._references, used, grams, most, factor)
+        fold_references(images, start, *self._references, used, grams, most, factor)
         return start, used, grams, most, factor
 
     def _score_chunk(self, folded: Folded, first: int, out: np.ndarray) -> None:
-        kernel.score_chunk(
+        score_chunk(
             *folded, first, self.order, self.length_class, self.term_ptr, self.term_count, self.post_ptr, self.post,
             self.dense_row, self.dense, self.k, out,
         )  # fmt: skip

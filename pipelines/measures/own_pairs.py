@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.base import Fitted, Measure
-from capgrade.pipelines.measures.imported import FittedImported
-from capgrade.pipelines.measures.judged import FittedJudged
+from capgrade.pipelines.measures.imported import FittedImported, FittedJudged
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import atomic

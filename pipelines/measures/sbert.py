@@ -15,8 +15,7 @@ import numpy as np
 from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.products import ONE, grouped, largest
-from capgrade.pipelines.measures.tiles import ROWS
+from capgrade.pipelines.measures.products import ONE, ROWS, grouped, largest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import SbertParams

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.detectors.catalogue import weight_files
-from capgrade.pipelines.measures import MEASURES
+from capgrade.pipelines.measures import MEASURES, read_by
 from capgrade.pipelines.measures.embeddings import fingerprint
-from capgrade.pipelines.measures.reads import read_by
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.inputs import file_digest, folder_digest, require_unchanged

@@ -13,8 +13,7 @@ import numpy as np
 
 from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
 from capgrade.pipelines.measures.meteor.data import Lexicon, Word
-from capgrade.pipelines.measures.meteor.paraphrases import read_paraphrases
-from capgrade.pipelines.measures.meteor.phrases import hash_runs, occurring_pairs
+from capgrade.pipelines.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
 from capgrade.pipelines.measures.meteor.text import meteor_words
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError

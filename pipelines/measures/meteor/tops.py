@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.pipelines.measures.meteor.phrases import LONGEST
+from capgrade.pipelines.measures.meteor.paraphrases import LONGEST
 from capgrade.pipelines.measures.meteor.tops_kernel import QUARTER, UNIT, BoundIndex
 
 if TYPE_CHECKING:

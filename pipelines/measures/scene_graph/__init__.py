@@ -15,10 +15,9 @@ import numpy as np
 from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.scene_graph import kernel
-from capgrade.pipelines.measures.scene_graph.concepts import Concepts
 from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.pipelines.measures.scene_graph.parse import parse
-from capgrade.pipelines.measures.scene_graph.tuples import Reader
+from capgrade.pipelines.measures.scene_graph.tuples import Concepts, Reader
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
 from capgrade.schemas.threads import in_threads

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState
-from capgrade.pipelines.measures.bleu_pairs import bleu_of, statistics_of_pairs
+from capgrade.pipelines.measures.bleu import bleu_of, statistics_of_pairs
 from capgrade.pipelines.measures.cider_pairs import Form, Weighted, inverse_norms
 from capgrade.pipelines.measures.cider_pairs import score_pairs as cider_pairs
 from capgrade.pipelines.measures.rouge_pairs import Sentences

@@ -124,7 +124,7 @@ def test_saved_and_opened(tmp_path) -> None:
 def test_postings_that_no_number_sorts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     captions = make_captions([[f"{text} {text} the the dog" for text in texts] for texts in random_sets(30, seed=2)])
     expected = Cider(CiderParams()).fit(captions)
-    monkeypatch.setattr("capgrade.pipelines.measures.cider_postings.LARGEST", 0)
+    monkeypatch.setattr("capgrade.pipelines.measures.cider.LARGEST", 0)
     found = Cider(CiderParams()).fit(captions)
     assert len(np.unique(found.term_count)) > 2
     for name in ("term_ptr", "term_count", "post_ptr", "post_rank", "dense_row", "dense"):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.judgements import read_judged
-from capgrade.pipelines.measures.imported import Imported
-from capgrade.pipelines.measures.judged import FittedJudged
+from capgrade.pipelines.measures.imported import FittedJudged, Imported
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import POOL, Item, Plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.measures.meteor import paraphrases
-from capgrade.pipelines.measures.meteor.phrases import Paraphrases, compiled, occurring_pairs
+from capgrade.pipelines.measures.meteor.paraphrases import Paraphrases, compiled, occurring_pairs
 from capgrade.schemas.errors import InputError
 
 TABLE = [("a dog", "the dog"), ("dog", "hound"), ("a dog", "a hound"), ("the", "a"), ("dog", "a dog")]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.measures import embeddings, products
+from capgrade.pipelines.measures.products import ROWS
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
-from capgrade.pipelines.measures.tiles import ROWS
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from capgrade.pipelines.cli import app
 from capgrade.pipelines.measures import base
 from capgrade.pipelines.measures.scene_graph import FittedSceneGraph, SceneGraph
-from capgrade.pipelines.measures.scene_graph.concepts import Concepts
 from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.pipelines.measures.scene_graph.parse import Graph, parse
-from capgrade.pipelines.measures.scene_graph.tuples import Reader, Tuples
+from capgrade.pipelines.measures.scene_graph.tuples import Concepts, Reader, Tuples
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SceneGraphParams
