@@ -43,12 +43,12 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-def call(*arguments: str) -> int:
+def call(*arguments: object) -> int:
     """Exit status of `capgrade ARGUMENTS`, run as the installed command runs it."""
     from capgrade.pipelines import cli
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *arguments])
+        patch.setattr(sys, "argv", ["capgrade", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             cli.main()
             raise SystemExit(0)

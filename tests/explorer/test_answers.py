@@ -16,7 +16,7 @@ from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.findings import DEPTH, PEOPLE, RANK
 from capgrade.explorer.models import ModelVoice, model_voice
-from capgrade.explorer.voices import measure_voices, top
+from capgrade.explorer.voices import measure_voices
 from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.measures import choose
 from capgrade.schemas.errors import InputError
@@ -68,13 +68,6 @@ def explorer(tmp_path: Path) -> Explorer:
     image, caption = drawn // CAPTIONS.n_captions, drawn % CAPTIONS.n_captions
     people = Judgements(image, caption, random.integers(6, size=40).astype(float))
     return Explorer(corpus, measure_voices(CAPTIONS, NAMES, MeasuresParams()), (_model(tmp_path, 3),), people=people)
-
-
-def test_top_passes_over_what_is_not_known() -> None:
-    scores = np.array([0.5, np.nan, 0.9, 0.5, np.nan], np.float32)
-    assert top(scores, 2).tolist() == [2, 0]
-    assert top(scores, 9).tolist() == [2, 0, 3]
-    assert top(np.full(3, np.nan, np.float32), 2).tolist() == []
 
 
 def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +96,6 @@ def asked(page: Page) -> str:
 def type_in(page: Page, text: str) -> None:
     page.locator("#cg-query textarea, #cg-query input").fill(text)
     expect(page.locator("#cg-answers header")).to_contain_text(text, timeout=20_000)
-
-
-def test_key_elements(page: Page) -> None:
-    expect(page).to_have_title("capgrade explorer")
-    for tab in ("Search", "Disagreements", "Review"):
-        expect(page.get_by_role("tab", name=tab)).to_be_visible()
-    expect(page.locator("#cg-headline")).to_contain_text("images, split test")
-    expect(page.locator("#cg-no-upload, #cg-upload-area")).to_have_count(1)
 
 
 def test_a_typed_caption_is_answered_by_every_measure(page: Page, world: World) -> None:
@@ -212,8 +203,3 @@ def test_other_host_names_and_images_are_refused(world: World) -> None:
     found = [status(f"/picture/{name}") for name in ("1", "2", "999", "..%2f1", "x")]
     assert found[:3] == [200, 404, 404]
     assert all(code in (404, 422) for code in found[3:])
-
-
-def test_an_image_is_sent_as_a_small_jpeg(world: World) -> None:
-    data = world.explorer.thumbnails.jpeg(1)
-    assert Image.open(io.BytesIO(data)).format == "JPEG"

@@ -13,23 +13,13 @@ from pathlib import Path
 import pytest
 
 from capgrade.explorer.ratings import ReviewRatings
-from capgrade.pipelines import cli
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
 from capgrade.schemas.reviews import read_plan
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 NAMES = ("cider", "rouge_l")
-
-
-def call(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["capgrade", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-            raise SystemExit(0)
-    return int(stopped.value.code or 0)
 
 
 @pytest.fixture(scope="module")

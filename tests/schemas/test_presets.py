@@ -126,13 +126,6 @@ def test_every_fact_is_of_a_preset_and_has_its_place():
             assert "paper" in source or (file and int(line) > 0 and len(source["commit"]) == 40), (group, field)
 
 
-def test_a_wrong_copy_is_found():
-    """Where TERN's preset stood before it was read from TERN's own configuration."""
-    train = load_params(None, ["train.preset=tern", "train.batch_size=40", "train.lr=1e-5"]).train
-    facts = facts_of("tern")
-    assert [value_of(train, field) == facts[field] for field in ("batch_size", "lr", "warmup")] == [False, False, True]
-
-
 def test_semanticmap_has_the_papers_losses():
     """Nawaz et al. 2019: eq. 4 and the softmax."""
     train = load_params(None, ["train.preset=semanticmap"]).train

@@ -20,7 +20,6 @@ from capgrade.schemas.params import Block, CaptionsParams, PublishParams, Region
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import call, random_sets
-from tests.tools.commands import commands
 
 # Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
 MAIN = "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
@@ -55,29 +54,6 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_stage_wrote_its_folder(world: Path) -> None:
-    for name, file in (
-        ("c", "captions.arrow"),
-        ("r", "cider.arrow"),
-        ("s", "shard-00000-of-00001.arrow"),
-        ("d", "README.md"),
-    ):
-        assert (world / name / file).is_file()
-        assert (world / name / "manifest.json").is_file()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "",
-        *(name for name, _ in commands()),
-    ],
-)
-def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(*command.split(), "--help") == 0
-    assert "Usage" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("command", "block", "names"),
     [
@@ -88,14 +64,13 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("regions", RegionsParams(), ("detector", "boxes")),
     ],
 )
-def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
+def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys) -> None:
     assert call(command, "--help") == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     for name in names:
         value = getattr(block, name)
         text = ",".join(value) if isinstance(value, tuple) else str(value)
-        assert re.search(rf"--{name} .*Default: {re.escape(text)}\.", shown), name
+        assert re.search(rf"--{name} ((?! --).)*Default: {re.escape(text)}\.", shown), name
 
 
 def test_agree_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,13 +114,6 @@ def test_search_frequencies_params_and_imports(world: Path, capsys: pytest.Captu
     done = printed(capsys, "shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2", "--json")
     assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
     assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
-
-
-def test_a_file_of_others_is_a_measure(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--measures", f"cider,x={world}/sims.npy", "--out", f"{world}/r2")
-    done = printed(capsys, "relevance", "--captions", f"{world}/c", *arguments, "--json")
-    assert {"cider.arrow", "x.arrow"} <= done["files"].keys()
-    assert "rouge_l.arrow" not in done["files"]
 
 
 def test_options_win_over_set_and_set_over_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,65 +192,17 @@ BAD = {
         "captions --source tsv --input {t}/none.tsv --out {t}/o",
         "none.tsv: no such file",
     ),
-    "bytes that are no UTF-8": (
-        "captions --source tsv --input {t}/latin.tsv --out {t}/o",
-        "latin.tsv row 2: ",
-    ),
-    "malformed JSON": (
-        "captions --source coco --input {t}/bad.json --split x --out {t}/o",
-        "bad.json row 1: ",
-    ),
-    "wrong columns": (
-        "captions --source tsv --input {t}/columns.tsv --out {t}/o",
-        "columns.tsv row 1: ",
-    ),
-    "a duplicate id": (
-        "captions --source tsv --input {t}/twice.tsv --out {t}/o",
-        "twice.tsv row 3: duplicate caption id '1'",
-    ),
-    "an empty caption": (
-        "captions --source tsv --input {t}/empty.tsv --out {t}/o",
-        "empty.tsv row 2: caption '1' has no words",
-    ),
     "an unknown source": (
         "captions --source vg --input x --out {t}/o",
         "parameter 'captions.source' is 'vg': Input should be",
-    ),
-    "an unknown measure": (
-        "relevance --captions {w}/c --measures cidr --out {t}/o",
-        "unknown measure 'cidr' -> choose from: ",
-    ),
-    "an unknown split": (
-        "shards --captions {w}/c --split val --out {t}/o",
-        "no split 'val' -> choose with --split from: test",
     ),
     "one image for CIDEr": (
         "relevance --captions {t}/one --measures cider --out {t}/o",
         "make every CIDEr 0 -> set",
     ),
-    "a misspelt parameter": (
-        "shards --captions {w}/c --params {t}/p.yaml --out {t}/o",
-        "p.yaml: unknown parameter 'shards.tpo'",
-    ),
-    "no licence": (
-        "publish --captions {w}/c --shards {w}/s --out {t}/o",
-        "no licence given -> set publish.license",
-    ),
-    "shards of other captions": (
-        "publish --captions {t}/one --shards {w}/s --license mit --set publish.language=de --out {t}/o",
-        "made from another captions table",
-    ),
     "a judgement of nothing": (
         "agree --captions {w}/c --judgements {t}/j.csv --measures cider",
         "j.csv row 2: image 'zz'",
-    ),
-    "a truncated table": (
-        "relevance --captions {t}/cut --measures cider --out {t}/o",
-        "captions.arrow: ",
-    ),
-    "NaN in a matrix": (
-        "relevance --captions {w}/c --measures x={t}/nan.npy --out {t}/o",
-        "holds nan",
     ),
     "NaN in a similarity": (
         "evaluate --captions {w}/c --similarity {t}/nan.npy",
@@ -295,10 +215,6 @@ BAD = {
     "relevance of other captions": (
         "search --captions {t}/one --relevance {w}/r",
         "cider.arrow: ",
-    ),
-    "an input without its source": (
-        "captions --input {t}/one.tsv --out {t}/o",
-        "source scenes takes no input or split, here",
     ),
     "a value that is no YAML": (
         "shards --captions {w}/c --set shards.top=[1 --out {t}/o",
@@ -388,13 +304,7 @@ def test_bad_input_is_one_line(kind: str, world: Path, tmp_path: Path, capsys: p
 def prepare(world: Path, folder: Path) -> None:
     """Files with one thing wrong each."""
     head = "image_id\tcaption_id\tcaption\n"
-    (folder / "latin.tsv").write_bytes((head + "a\t1\tcaf\u00e9\n").encode("latin-1"))
-    (folder / "bad.json").write_text('{"images": [')
-    (folder / "columns.tsv").write_text("image\ttext\na\tb\n")
-    (folder / "twice.tsv").write_text(head + "a\t1\tx\na\t1\ty\n")
-    (folder / "empty.tsv").write_text(head + "a\t1\t \n")
     (folder / "one.tsv").write_text(head + "a\t1\tx\na\t2\ty\n")
-    (folder / "p.yaml").write_text("shards: {tpo: 3}\n")
     (folder / "pictures").mkdir()
     Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
     (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
@@ -406,10 +316,10 @@ def prepare(world: Path, folder: Path) -> None:
     )
     table = (world / "c" / "captions.arrow").read_bytes()
     middle = len(table) // 2
-    for name, content in (("cut", table[:-64]), ("damaged", table[:8] + bytes([255]) * middle + table[8 + middle :])):
-        (folder / name).mkdir()
-        (folder / name / "manifest.json").write_bytes((world / "c" / "manifest.json").read_bytes())
-        (folder / name / "captions.arrow").write_bytes(content)
+    damaged = folder / "damaged"
+    damaged.mkdir()
+    (damaged / "manifest.json").write_bytes((world / "c" / "manifest.json").read_bytes())
+    (damaged / "captions.arrow").write_bytes(table[:8] + bytes([255]) * middle + table[8 + middle :])
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from capgrade.pipelines.detectors.catalogue import make_detector, precision_for,
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from tests.tiny_detector import TINY, detect, tiny_model
+from tests.tiny_detector import detect, tiny_model
 
 RULE = SelectionRule(5, 8)
 
@@ -135,9 +135,3 @@ def test_what_detectron2_needs() -> None:
 def test_rules_by_name() -> None:
     assert rule_of(RegionsParams(boxes="10-100", confidence=0.3)) == SelectionRule(10, 100, confidence=0.3)
     assert rule_of(RegionsParams(boxes="20", selection="airsplay")) == AirsplayRule(20)
-
-
-def test_names_and_sizes() -> None:
-    detector = BottomUpDetector(tiny_model(), RULE, classes=["a"] * TINY.n_classes)
-    assert (detector.n_features, detector.name) == (TINY.n_features, "bottom_up")
-    assert detector.classes == ["a"] * TINY.n_classes and detector.attributes is None
