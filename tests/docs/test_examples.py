@@ -98,7 +98,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "OUT --join": "OUT --set shards.block_images=4 --join",
         "--captions DIR": "--captions one --measures rouge_l",
     },
-    "scene_graph.md": {"--captions CAPTIONS": "--captions one"},
     "scenes.md": {
         "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
         "captions --out scenes": f"captions {FEW} --out scenes",
@@ -167,7 +166,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "scale.md": {
         "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
-    "scene_graph.md": {"python": "a minute of COCO"},
     "training.md": {"capgrade bench train": "minutes at the papers' sizes; benchmarks/test_train.py is small"},
 }  # fmt: skip
 

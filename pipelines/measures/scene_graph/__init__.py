@@ -3,7 +3,7 @@
 A caption becomes objects, attributes and relations (`parse`), these become weighted tuples (`tuples`),
 and the score is the F-score of a caption's set of tuples and that of all its image's references together. As in
 SPICE (Anderson et al. 2016) the references are one set and synonyms match; parser, partial credit and weights are
-our own. `docs/scene_graph.md` has the grammar and how well it agrees with people.
+our own. `docs/measures.md` has the grammar and how well it agrees with people.
 """
 
 from __future__ import annotations
