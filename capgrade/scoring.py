@@ -67,7 +67,7 @@ def score(
     candidates, references: two dicts (id -> captions) with the same ids, or two lists in one order; a string stands for
     one caption. measures: of `bleu` (gives bleu_1 .. bleu_4, each of which may be asked for alone), `meteor`,
     `rouge_l`, `cider` (CIDEr-D, 0..10), `scene_graph`, all 0..1 but CIDEr-D; and `sbert` (-1..1). tokenizer: `ptb_py`
-    as pycocoevalcap, another of docs/tokenizers.md, or `none` for tokens with spaces between them. frequencies: the
+    as pycocoevalcap, another of docs/captions.md, or `none` for tokens with spaces between them. frequencies: the
     document frequencies of CIDEr-D, counted on the references where None; a `Frequencies`, or the path of what
     `capgrade captions --frequencies` wrote.
 

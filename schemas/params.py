@@ -432,7 +432,7 @@ class AgreeParams(Block):
 class ScoreParams(Block):
     """`capgrade score`: tokenizer of the captions, and the bootstrap of intervals and p-values."""
 
-    tokenizer: str = "ptb_py"  # as pycocoevalcap; or another of docs/tokenizers.md
+    tokenizer: str = "ptb_py"  # as pycocoevalcap; or another of docs/captions.md
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the intervals
     samples: Positive = 1000  # bootstrap draws
     seed: Natural = 0

@@ -85,7 +85,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
-    """The same tokens without Java, each caption by itself; docs/tokenizers.md has how equal they are."""
+    """The same tokens without Java, each caption by itself; docs/captions.md has how equal they are."""
     return [ptb_tokens(one_line(caption)) for caption in captions]
 
 

@@ -48,7 +48,12 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--captions coco/captions --measures sbert": "--captions one --measures sbert",
         "--captions coco/captions --shards": "--captions one --shards",
     },
-    "captions.md": {"--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run"},
+    "captions.md": {
+        "--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run",
+        "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
+        "captions --out scenes": f"captions {FEW} --out scenes",
+        "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
+    },
     "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
     "explore.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
     "first_hour.md": {"en.token": "Flickr8k.token.txt", "de.token": "Flickr8k.token.txt"},
@@ -97,11 +102,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "OUT --part": "OUT --set shards.block_images=4 --part",
         "OUT --join": "OUT --set shards.block_images=4 --join",
         "--captions DIR": "--captions one --measures rouge_l",
-    },
-    "scenes.md": {
-        "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
-        "captions --out scenes": f"captions {FEW} --out scenes",
-        "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
     },
     "shards.md": {
         "--captions DIR --out OUT": "--captions data/captions --split test --out among",

@@ -1,6 +1,6 @@
 """The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every place.
 
-Each caption is read by itself, as if an empty line followed. `docs/tokenizers.md` has how equal it was
+Each caption is read by itself, as if an empty line followed. `docs/captions.md` has how equal it was
 measured to be.
 """
 

@@ -1,7 +1,7 @@
 """The token rules of Stanford's PTBLexer (CoreNLP 3.4.1), in the notation of `longest.py`.
 
 Most of them are what PTB tokens are: contractions in two halves, abbreviations with their period, numbers,
-dates, addresses, symbols. The odd ones are kept because the jar has them. `docs/tokenizers.md` says how this
+dates, addresses, symbols. The odd ones are kept because the jar has them. `docs/captions.md` says how this
 was checked.
 """
 

@@ -1,4 +1,4 @@
-"""The embedded world: generated scenes, five captions each, and the exact truth behind both (docs/scenes.md)."""
+"""The embedded world: generated scenes, five captions each, and the exact truth behind both (docs/captions.md)."""
 
 from __future__ import annotations
 
