@@ -66,7 +66,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--folds 10": "--folds 3",
     },
     "metrics.md": {
-        "--fold 1000": "--fold 7",
         "--compare runA --compare runB": "--compare data/evaluation/scenes_sam --compare b=data/evaluation/scenes_sam",
         "A=runA --compare B=runB": "A=data/evaluation/scenes_sam --compare B=data/evaluation/scenes_sam",
     },
