@@ -135,10 +135,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade report": "report.md runs it",
         "capgrade verify": "of the folder before",
     },
-    "models.md": {
-        "capgrade train": "wants published weights; trainer/fit/test_pictures.py has random ones",
-        "capgrade evaluate": "wants published weights",
-    },
     "performance.md": {
         "capgrade bench shards": "scale.md runs it",
         "capgrade bench relevance --captions coco5k": "wants a GPU",
@@ -165,7 +161,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "scale.md": {
         "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
                  "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
-    "training.md": {"capgrade bench train": "minutes at the papers' sizes; benchmarks/test_train.py is small"},
+    "training.md": {
+        "capgrade train --preset clip": "wants published weights; trainer/fit/test_pictures.py has random ones",
+        "capgrade evaluate --run RUN --captions data/captions --images": "wants published weights",
+    },
 }  # fmt: skip
 
 

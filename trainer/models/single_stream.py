@@ -61,7 +61,7 @@ class SingleStream(RetrievalModel):
     """f = network(picture) of 128 numbers for images and captions alike; score: the cosine of two f.
 
     Trained by softmax over `classify` and the extended centre loss on f, which is `Encoded.parts[:, 0]`; `vector` is
-    f at unit length. docs/models.md says what differs from the paper.
+    f at unit length. docs/training.md says what differs from the paper.
     """
 
     def __init__(self, config: SingleStreamConfig, feature_dim: int, vocabulary_size: int) -> None:
