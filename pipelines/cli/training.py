@@ -43,7 +43,7 @@ def train(
     regions: ImageRegions = None,
     images: Pictures = None,
     preset: Annotated[
-        str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or one of params.yaml.")
+        str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml.")
     ] = None,
     shards: Annotated[
         Path | None,
