@@ -1,4 +1,4 @@
-"""The explorer as a Hugging Face Space: the same app, told by the environment what to show (docs/explore.md).
+"""The explorer as a Hugging Face Space: the same app, told by the environment what to show (docs/look.md).
 
 CAPGRADE_DATASET is a folder, or the id of a dataset that `capgrade publish --push` made; CAPGRADE_SPLIT one of its
 splits, CAPGRADE_ENCODER its encoder unless that is the default one, CAPGRADE_REVIEWS a folder that is kept between

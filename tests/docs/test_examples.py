@@ -35,30 +35,11 @@ FEW = " ".join(f"--set {one}" for one in SOME)
 
 # Page -> what its text says -> what is there instead, or what makes it small. The first that fits, each in turn.
 INSTEAD: dict[str, dict[str, str]] = {
-    "README.md": {
-        "--images pictures --detector bottom_up --weights FILE --boxes 36 --out regions": "--images data/captions "
-        "--boxes 4-8 --out regions",
-        "--captions captions --regions regions --out run": f"--captions data/captions --regions regions "
-        f"{TINY.replace('word: 8', 'word: 8, similarity: 8')} --out run",
-    },
-    "audit.md": {
-        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
-        "--captions f30k/captions --relevance f30k/relevance": "--captions data/captions --relevance data/relevance",
-        "model.npy": "sims.npy",
-        "--captions coco/captions --measures sbert": "--captions one --measures sbert",
-        "--captions coco/captions --shards": "--captions one --shards",
-    },
     "captions.md": {
         "--regions f30k/regions --out f30k/run": f"--regions f30k/regions {TINY} --out f30k/run",
         "--set captions.scenes.train=5000 --set captions.scenes.size=160": FEW,
         "captions --out scenes": f"captions {FEW} --out scenes",
         "ScenesParams(train=0, val=0)": "ScenesParams(train=0, val=0, test=20)",
-    },
-    "coco.md": {"--caption 771687": "--caption 'scene-test-000001#0'", "--fold 1000": "--fold 7"},
-    "explore.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
-    "first_hour.md": {"en.token": "Flickr8k.token.txt", "de.token": "Flickr8k.token.txt"},
-    "library.md": {
-        "--captions coco/captions": "--captions one",
     },
     "measures.md": {
         "...": "--captions one --out mine",
@@ -74,11 +55,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--out tables --small --row VSRN",
         "--captions coco5k": "--captions one",
     },
-    "performance.md": {
-        "--captions coco/captions": "--captions one --set bench.pairs=20",
-        "--captions coco5k --out DIR --set bench.images=28322": "--captions one --out DIR --set bench.images=40",
-        "--captions coco5k --out DIR --set bench.images=5000": "--captions one --out DIR2 --set bench.images=40",
-    },
     "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
         "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
@@ -86,26 +62,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
         "--out detector-scenes": f"{FEW} --out detector-scenes",
     },
-    "relevance.md": {
-        "--captions DIR": "--captions one",
-        "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
-        "np.array([17])": "np.array([7])",  # this world has fourteen images
-    },
     "results.md": {},
-    "scale.md": {
-        "tops --captions DIR": "tops --captions one --set bench.images=5",
-        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
-        '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
-        "--captions s3://BUCKET/captions --out OUT": "--captions file://one --measures rouge_l --out from_url",
-        '(Path("DIR"), Path("OUT"),': '(Path("one"), Path("pooled"),',
-        "OUT --part": "OUT --set shards.block_images=4 --part",
-        "OUT --join": "OUT --set shards.block_images=4 --join",
-        "--captions DIR": "--captions one --measures rouge_l",
-    },
-    "shards.md": {
-        "--captions DIR --out OUT": "--captions data/captions --split test --out among",
-        "--captions DIR": "--captions data/captions",
-    },
     "training.md": {
         "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions "
         f"data/regions {TINY}",
@@ -114,34 +71,43 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--relevance DIR": "--relevance data/relevance",
         "--run RUN --words": "--run data/runs/scenes_teran --words",
     },
+    "shards.md": {
+        "relevance --captions DIR": "relevance --captions one",
+        "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
+        "np.array([17])": "np.array([7])",  # this world has fourteen images
+        "--split train": "--split test",
+        "tops --captions DIR": "tops --captions one --set bench.images=5",
+        "--captions s3://BUCKET/captions --out OUT": "--captions file://one --measures rouge_l --out from_url",
+        '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
+        '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
+        '(Path("DIR"), Path("OUT"),': '(Path("one"), Path("pooled"),',
+        "--out OUT --set shards.windows.among": "--measures rouge_l --out among --set shards.windows.among",
+        "OUT --part": "parted --measures rouge_l --set shards.block_images=4 --part",
+        "OUT --join": "parted --measures rouge_l --set shards.block_images=4 --join",
+        "--captions DIR": "--captions one",
+    },
+    "false_negatives.md": {
+        "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
+        "model.npy --out audit.html": "sims.npy --out audit.html",
+    },
+    "look.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
+    "notebook.md": {
+        "--captions coco/captions": "--captions one --set bench.pairs=20",
+        "--captions coco5k --out DIR --set bench.images=28322": "--captions one --out DIR --set bench.images=40",
+    },
+    "scores.md": {"--captions coco/captions": "--captions one"},
+    "first_hour.md": {
+        "en.token": "Flickr8k.token.txt",
+        "de.token": "Flickr8k.token.txt",
+        "--fold 1000": "--fold 7",
+    },
 }  # fmt: skip
 
 # Page -> how a command starts -> why it is not run. Its options are checked all the same.
 ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
-    "audit.md": {
-        "capgrade agree": "wants a hundred judged pairs; pipelines/agreement/test_calibration.py has them",
-        "capgrade captions": "wants captions of Flickr",
-        "capgrade relevance": "wants captions of Flickr",
-    },
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
-    "dvc.md": {"dvc": ELSEWHERE, "git": ELSEWHERE},
-    "first_hour.md": {
-        "capgrade relevance --captions captions": "cold minutes of the encoder; relevance.md has the command",
-        "capgrade search --captions captions": "of the command before",
-        "capgrade shards": "shards.md runs it",
-        "capgrade audit": "audit.md runs it",
-        "capgrade report": "report.md runs it",
-        "capgrade verify": "of the folder before",
-    },
-    "performance.md": {
-        "capgrade bench shards": "scale.md runs it",
-        "capgrade bench relevance --captions coco5k": "wants a GPU",
-        "capgrade bench regions": "wants a GPU",
-        "capgrade captions --source flickr": "first_hour.md runs it",
-        "capgrade shards": "wants a GPU",
-    },
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",
         "printf": "damages a file, with the answer below it; pipelines/publish/test_check.py does so",
@@ -151,19 +117,27 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade regions import --format weights": "wants published weights",
         "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
     },
-    "reliability.md": {
-        "capgrade relevance": "shows a failure; tests/test_reliability.py makes it",
-        "capgrade publish": "shows a refusal; tests/test_output.py makes it",
-        "capgrade captions": "shows a refusal; tests/test_output.py makes it",
-        "python": "minutes",
-    },
     "results.md": {"make": ELSEWHERE, "python": "hours"},
-    "scale.md": {
-        "capgrade shards --captions one --measures rouge_l --out OUT --set shards.exchange": "wants a store "
-                 "and a cluster; tests/pipelines/execution/test_runners.py has stand-ins"},
-    "training.md": {
-        "capgrade train --preset clip": "wants published weights; trainer/fit/test_pictures.py has random ones",
-        "capgrade evaluate --run RUN --captions data/captions --images": "wants published weights",
+    "shards.md": {
+        "capgrade shards --captions one --out OUT --set shards.exchange": "wants a store and a cluster; "
+        "tests/pipelines/execution/test_runners.py has stand-ins",
+        "capgrade shards --captions one --out OUT --set shards.device=cuda": "wants a GPU",
+        "capgrade verify": "shows damage; tests/test_reliability.py makes it",
+    },
+    "false_negatives.md": {
+        "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
+        "capgrade agree --captions captions": "wants judged captions of Flickr8k",
+    },
+    "notebook.md": {"capgrade bench shards": "tests/benchmarks/test_shards.py runs it", "python": "minutes"},
+    "first_hour.md": {
+        "capgrade relevance --captions captions": "cold minutes of the encoder; shards.md has the command",
+        "capgrade search --captions captions": "of the command before",
+        "capgrade shards --captions captions": "shards.md runs it",
+        "capgrade audit": "false_negatives.md runs it",
+        "capgrade report --data data": "look.md runs it",
+        "capgrade verify": "of the folder before",
+        "dvc": ELSEWHERE,
+        "git": ELSEWHERE,
     },
 }  # fmt: skip
 
@@ -179,7 +153,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """A model on loopback, where docs/judge.md has one."""
+    """A model on loopback, where docs/false_negatives.md has one."""
     with served(Chat(lambda body: str(len(str(body)) % 6))) as chat:
         yield chat.address
 
@@ -206,7 +180,7 @@ def replaced(example: Example) -> str:
 
 
 def rate_some(reviews: Path) -> None:
-    """What people do between two commands of docs/explore.md."""
+    """What people do between two commands of docs/look.md."""
     ratings = ReviewRatings.open(reviews)
     for reviewer in ("ann", "bo"):
         for item in range(6):
@@ -235,7 +209,7 @@ def test_the_examples_of(
             Path("shown.yaml").write_text(example.text, encoding="utf-8")
             load_params(Path("shown.yaml"))
         elif example.kind == "command" and reason(example, replaced(example)) is None:
-            if page == "explore.md" and example.text.startswith("capgrade agree --reviews"):
+            if page == "look.md" and example.text.startswith("capgrade agree --reviews"):
                 rate_some(Path("reviews"))
             capfd.readouterr()
             line = replaced(example).replace(ENDPOINT, endpoint)
