@@ -1,5 +1,5 @@
 """The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an
-example and a line in docs/library.md."""
+example and a line in docs/library.md or docs/scores.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 MODULES = ["labels", "labels.batches", "metrics.evaluation", "metrics.runs"]
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
-PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores"))
 
 
 def public() -> dict[str, object]:
@@ -62,7 +62,7 @@ def test_a_public_name_is_documented(name: str) -> None:
     found = public()[name]
     assert (found.__doc__ or "").strip(), name
     shown = (f"`{name}", f"`capgrade.{name}", f"`{name.removeprefix('coco.')}")
-    assert any(text in PAGE for text in shown), f"docs/library.md has no line of {name}"
+    assert any(text in PAGE for text in shown), f"docs/library.md and docs/scores.md have no line of {name}"
     docs = [inspect.getdoc(found) or ""]
     if inspect.isclass(found):
         own = {key: value for key, value in vars(found).items() if not key.startswith("_") and callable(value)}
