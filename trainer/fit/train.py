@@ -115,6 +115,9 @@ def _train(
             history.finish_epoch(_epoch(run, advance))
             from_first(lambda: _keep(run))
     summary = history.summary(params)
+    if "shards" in setup.inputs:  # what labels it read, for whoever compares runs
+        labels = {"measure": params.measure, "sha256": setup.inputs["shards"]}
+        summary["labels"] = labels | ({"unknown": params.unknown} if params.relevance == "shards" else {})
     if setup.not_initial is not None:
         summary["not_initialised"] = setup.not_initial
     from_first(lambda: finish(out, summary))

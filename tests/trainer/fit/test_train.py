@@ -198,6 +198,9 @@ def test_shards_that_are_read_train_too(small, tmp_path, case):
     preset, sets = READS[case]
     summary = train(small.sampled, tmp_path, params(*sets, preset=preset, epochs=1), MeasuresParams())
     assert np.isfinite(summary["loss"])
+    told = {"measure": "rouge_l", "sha256": digest(small.sampled.shards / "manifest.json")}
+    assert summary["labels"] == told | ({"unknown": "estimate"} if case == "a look-up" else {})
+    assert "labels" not in run(small, tmp_path / "none", preset="triplet", epochs=1)
 
 
 @pytest.mark.parametrize("case", [*READS, "a looked-up mask", "a looked-up bound"])
