@@ -15,7 +15,7 @@ import torch
 import capgrade
 from capgrade.coco import Cider
 from capgrade.schemas.errors import InputError
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call
 
 CANDIDATES = {"1": ["a dog runs"], "2": ["Two men talk, sitting."], "3": ["a red bus"]}
 REFERENCES = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"], "3": ["a bus", "red bus!"]}
@@ -270,16 +270,3 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, row in found.items():
         assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-6, name
-
-
-def test_bench_reward(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(50, seed=2, least=2, most=2))])
-    assert call("bench", "reward", "--captions", str(folder), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert 0 < found["best_ms"] <= found["ms"]
-    assert {key: found[key] for key in ("images", "candidates", "references")} == {
-        "images": 50, "candidates": 10, "references": 2.0,
-    }  # fmt: skip
-    few = write_captions_folder(tmp_path / "few", [caption_table([["a"], ["b"]])])
-    assert call("bench", "reward", "--captions", str(few)) == 2
-    assert "2 images, a batch has 50" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.metrics import ndcg_score
 
 from capgrade import Labels, evaluate, metrics
 from capgrade.schemas.errors import InputError
-from tests.conftest import call
 
 OF_OTHERS = {"Collapse", "Positives", "coco_codes", "collapse", "human_lists", "pmrp", "semantic_map"}  # no labels
 FUNCTIONS = {name: getattr(metrics, name) for name in metrics.__all__ if name not in OF_OTHERS}
@@ -118,10 +116,3 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(InputError, match=message):
             build()
-
-
-def test_bench_labels_prints_what_it_measured(made: Path, capsys: pytest.CaptureFixture[str]):
-    arguments = ["--shards", str(made / "shards"), "--captions", str(made / "captions"), "--json"]
-    assert call("bench", "labels", *arguments) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"128", "4096"} and all(row["ms"] > 0 < row["known"] for row in found.values())

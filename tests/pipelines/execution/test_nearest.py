@@ -82,4 +82,5 @@ def test_by_hand(captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert call(*command, "--set", "shards.windows.among=0.05", "--set", "shards.top=2", "--json") == 0
     done = json.loads(capsys.readouterr().out)
     pairs = sum(one["rows"] for one in done["files"].values()) * done["n_captions"]
-    assert done["scored"]["meteor"] < done["scored"]["bleu"] == pairs, "METEOR alone has a search"
+    # METEOR alone has a search; the captions that windows draw from are scored beside all pairs
+    assert done["scored"]["meteor"] < pairs < done["scored"]["bleu"]
