@@ -124,6 +124,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade shards --captions one --out OUT --set shards.device=cuda": "wants a GPU",
         "capgrade verify": "shows damage; tests/test_reliability.py makes it",
     },
+    "training.md": {
+        "capgrade train --preset clip": "wants published weights; trainer/fit/test_pictures.py has random ones",
+        "capgrade evaluate --run RUN --captions data/captions --images": "of the run before",
+    },
     "false_negatives.md": {
         "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
         "capgrade agree --captions captions": "wants judged captions of Flickr8k",

@@ -100,7 +100,7 @@ def made(captions_dir: Path, out: Path, params: ShardsParams) -> dict[str, bytes
 def test_faults_that_pass(
     captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: int, bucket: Any
 ) -> None:
-    faults = Faults(seed=3, share=0.2)
+    faults = Faults(seed=5, share=0.3)
     with faulty(store, faults) as port, through(port):
         assert made(captions_dir, tmp_path / "out", THERE) == expected
     assert all(faults.counted[kind] for kind in KINDS), faults.counted
