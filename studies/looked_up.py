@@ -34,7 +34,7 @@ BETWEEN = 50  # captions that the plan of shards keeps of 5,000: 16 at the top, 
 
 
 @dataclass(frozen=True)
-class Labels:
+class Origin:
     """Where a run's labels come from: exact, permuted, or shards that hold a share of the pairs."""
 
     unknown: str  # exact, permuted, mask, estimate, bound
@@ -42,18 +42,18 @@ class Labels:
     measure: str | None = None  # another than the preset's
 
 
-FULL = Labels("exact"), *(Labels(unknown, 0.04) for unknown in ("mask", "estimate", "bound"))
-SHARES = tuple(Labels("estimate", share) for share in (0.01, 0.16))
-OTHERS = tuple(Labels("estimate", 0.04, measure) for measure in ("meteor", "cider", "people_shared"))
+FULL = Origin("exact"), *(Origin(unknown, 0.04) for unknown in ("mask", "estimate", "bound"))
+SHARES = tuple(Origin("estimate", share) for share in (0.01, 0.16))
+OTHERS = tuple(Origin("estimate", 0.04, measure) for measure in ("meteor", "cider", "people_shared"))
 ROWS = (
     *(("looked_up_soft", labels) for labels in (*FULL, *SHARES, *OTHERS)),
-    *(("looked_up_sam", labels) for labels in (*FULL, Labels("permuted"), *SHARES)),
+    *(("looked_up_sam", labels) for labels in (*FULL, Origin("permuted"), *SHARES)),
     *(("looked_up_daa", labels) for labels in FULL),
     *(("looked_up_teran", labels) for labels in FULL),
 )
 
 
-def made(captions: Path, folder: Path, labels: Labels, measure: str) -> Path:
+def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
     """Shards of about a share of the pairs of `train`, made once."""
     scale = labels.share * read_captions(captions, "train").n_captions / BETWEEN
     kept = {"top": 16 * scale, "uniform": 16 * scale, "windows.per_window": max(1.0, scale)}
@@ -80,7 +80,7 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
     return out
 
 
-def result(data: Data, loss: str, labels: Labels, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
+def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: see `results.scored`."""
     overrides = [f"train.{each}" for each in (f"preset={loss}", f"seed={seed}", *sets)]
     measure = labels.measure or load_params(PRESETS, overrides).train.measure

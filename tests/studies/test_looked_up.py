@@ -12,7 +12,7 @@ from capgrade.pipelines.captions import captions
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
-from studies.looked_up import Labels, made, permuted
+from studies.looked_up import Origin, made, permuted
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("share", [0.04, 0.16])
 def test_shards_hold_about_the_share_that_the_table_tells(scenes: Path, tmp_path: Path, share: float) -> None:
-    folder = made(scenes, tmp_path, Labels("estimate", share), "rouge_l")
+    folder = made(scenes, tmp_path, Origin("estimate", share), "rouge_l")
     held = json.loads((folder / "manifest.json").read_text())["pairs"] / (200 * 1000)
     assert 0.5 * share <= held <= 1.5 * share
 
