@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^    .*\n)+", flags=re.MULTILINE)
+NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)")
 INLINE = re.compile(r"`(capgrade [^`]*?--[^`]*)`")
-PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?=(capgrade|python|make|dvc|git|printf|sha256sum|torchrun) )")
+PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?=(capgrade|python|make|mkdir|dvc|git|printf|sha256sum|torchrun) )")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,40 @@ class Example:
     kind: str
     text: str
     said: str = ""
+
+
+def differs(said: str, printed: str, within: float = 0.02) -> str | None:
+    """The first line that a page shows and a command does not print, in the page's order; None where there is none.
+
+    Words are compared as they stand. Numbers may differ by `within` of their value or by one in the last place that is
+    shown, as embeddings do between processors. Frames of tables and the width of columns do not count.
+    """
+    lines = [line for line in map(_words, printed.splitlines()) if line]
+    for shown in filter(None, map(_words, said.splitlines())):
+        at = next((k for k, line in enumerate(lines) if _alike(shown, line, within)), None)
+        if at is None:
+            return " ".join(shown)
+        del lines[: at + 1]
+    return None
+
+
+def _words(line: str) -> list[str]:
+    return re.sub("[\u2500-\u257f]", " ", line).split()
+
+
+def _alike(shown: list[str], printed: list[str], within: float) -> bool:
+    return len(shown) == len(printed) and all(map(partial(_same, within=within), shown, printed))
+
+
+def _same(shown: str, printed: str, within: float) -> bool:
+    ours, theirs = NUMBER.split(shown), NUMBER.split(printed)
+    if len(ours) != len(theirs) or ours[::2] != theirs[::2]:
+        return False
+    return all(
+        abs(float(a.replace(",", "")) - float(b.replace(",", "")))
+        <= max(within * abs(float(a.replace(",", ""))), 1.01 * 10.0 ** -len(a.partition(".")[2]) if "." in a else 0)
+        for a, b in zip(ours[1::2], theirs[1::2], strict=True)
+    )
 
 
 def examples(path: Path) -> list[Example]:
