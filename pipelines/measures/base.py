@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -16,16 +16,43 @@ from capgrade.schemas.errors import InputError
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
+UNIT = 2.0**-24  # half the step of float32 numbers near 1: what one operation rounds, as a share of its result
 Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
+
+
+class Error(NamedTuple):
+    """How far a rectangle's float32 may be from that of `pairs`: absolute + relative * |the rectangle's|, at most.
+
+    It is counted from the type and the length of sums, never measured. A measure with exact zeros declares a relative
+    one: by an absolute one all its zeros would tie with what is nearly 0.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def lowest(self, threshold: np.ndarray) -> np.ndarray:
+        """float64: rectangles' values from here on may be of pairs that reach a threshold."""
+        least = threshold - self.absolute
+        return least / (1 + self.relative * np.sign(least))
+
+    def sure(self, threshold: np.ndarray) -> np.ndarray:
+        """float64: rectangles' values from here on are of pairs that reach a threshold."""
+        least = threshold + self.absolute
+        return least / (1 - self.relative * np.sign(least))
 
 
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
     `pairs` is its definition. `chunks` are the same of rectangles in float32, by a `filler` that is faster than pairs
-    where a measure has one, so the last bits may differ. Images are int64 image numbers of the fitted captions,
-    captions int64 caption rows.
+    where a measure has one, within its `error`. Images are int64 image numbers of the fitted captions, captions int64
+    caption rows.
     """
+
+    @property
+    def error(self) -> Error:
+        """Of rectangles; none where they are made by `pairs`."""
+        return Error()
 
     @property
     @abstractmethod
@@ -94,6 +121,8 @@ class State(Fitted):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if {"filler", "chunks"} & vars(cls).keys() and cls.error is Fitted.error:
+            raise TypeError(f"{cls.__name__} fills rectangles in a way of its own: it has to declare their `error`")
         State.kinds[cls.__name__] = cls
 
     @abstractmethod

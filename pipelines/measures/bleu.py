@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import prange
 
-from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
+from capgrade.pipelines.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.pipelines.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.compiled import njit
@@ -227,6 +227,11 @@ class FittedBleu(ArrayState):
         mine = sentences_of(self.start, self.gram, self.count, self.words)
         counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
         return bleu_of(counts)[:, -1].astype(np.float32)
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: counts are whole numbers, products and roots are in double precision."""
+        return Error(relative=4 * UNIT)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; references are folded once for all chunks."""

@@ -12,6 +12,8 @@ import numpy as np
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.threads import in_threads
 
+ROUNDING = 1e-6  # what is so near to the value of equal captions is that value
+
 
 class Rows(NamedTuple):
     """The captions as rows of n-grams, the images' references among them, and the form of the cosine."""
@@ -171,7 +173,7 @@ def fold_references(
 @njit(cache=True)
 def whole(value, full):
     """The value of equal captions, where rounding alone is between."""
-    return full if value > full * (1 - 1e-6) else value
+    return full if value > full * (1 - ROUNDING) else value
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})  # fused, in the order that is written

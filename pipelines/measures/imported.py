@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, Fill, by_image
+from capgrade.pipelines.measures.base import ArrayState, Error, Fill, by_image
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import number, read_table
@@ -55,6 +55,11 @@ class FittedImported(ArrayState):
             one, asked = some[k : k + 1], order[ptr[k] : ptr[k + 1]]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
         return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: none, both are the file's values."""
+        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, Fitted, Measure, State
+from capgrade.pipelines.measures.base import CHUNK, UNIT, Error, Fitted, Measure, State
 from capgrade.schemas.captions import Captions
 
 _PARTS = "mixture.json"
@@ -18,10 +18,11 @@ _PARTS = "mixture.json"
 
 @dataclass(frozen=True)
 class FittedMixture(State):
-    """Fitted measures and their weights."""
+    """Fitted measures, their weights and the ends of their ranges."""
 
     parts: Mapping[str, Fitted]
     weights: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]]
 
     @property
     def columns(self) -> int:
@@ -34,6 +35,17 @@ class FittedMixture(State):
             self.weights[name] * part.pairs(images, captions).astype(np.float64) for name, part in self.parts.items()
         )
         return np.sum(list(values), axis=0).astype(np.float32)
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: the weighted sum of those of the parts, relative where nothing is below 0."""
+        rounding, errors = (len(self.parts) + 4) * UNIT, {name: part.error for name, part in self.parts.items()}
+        absolute = sum(abs(self.weights[name]) * error.absolute for name, error in errors.items())
+        relative = {name: error.relative + rounding for name, error in errors.items()}
+        if all(self.weights[name] >= 0 and self.ranges[name][0] >= 0 for name in errors):
+            return Error(absolute, max(relative.values()))
+        largest = {name: max(map(abs, self.ranges[name])) for name in errors}
+        return Error(absolute + sum(abs(self.weights[name]) * relative[name] * largest[name] for name in errors))
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         """As `Fitted.chunks`."""
@@ -60,22 +72,22 @@ class FittedMixture(State):
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """As `ArrayState.regrouped`."""
         parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
-        return type(self)(parts, self.weights)
+        return replace(self, parts=parts)
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own, and their classes and weights."""
         for name, part in self.parts.items():
             part.save(folder / name)  # type: ignore[attr-defined]
         kinds = {name: type(part).__name__ for name, part in self.parts.items()}
-        (folder / _PARTS).write_text(json.dumps({"kinds": kinds, "weights": dict(self.weights)}), encoding="utf-8")
+        facts = {"kinds": kinds, "weights": dict(self.weights), "ranges": dict(self.ranges)}
+        (folder / _PARTS).write_text(json.dumps(facts), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """What `save` wrote."""
         saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
-        return cls(
-            {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}, saved["weights"]
-        )
+        parts = {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}
+        return cls(parts, saved["weights"], saved["ranges"])
 
 
 class Mixture:
@@ -100,4 +112,5 @@ class Mixture:
 
     def fit(self, captions: Captions) -> FittedMixture:
         """Fit every part. InputError as they raise it."""
-        return FittedMixture({name: part.fit(captions) for name, part in self.parts.items()}, self.weights)
+        parts = {name: part.fit(captions) for name, part in self.parts.items()}
+        return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})

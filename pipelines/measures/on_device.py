@@ -8,13 +8,14 @@ measures, single captions and captions left out of their own references stay wit
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.measures.base import Fill, Fitted
+from capgrade.pipelines.measures.base import Error, Fill, Fitted
 from capgrade.pipelines.measures.cider import FittedCider
 from capgrade.pipelines.measures.mixture import FittedMixture
 from capgrade.pipelines.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
@@ -35,7 +36,7 @@ def on_device(fitted: Fitted, device: str) -> Fitted:
 
 def _moved(fitted: Fitted, device: torch.device) -> Fitted:
     if isinstance(fitted, FittedMixture):
-        return FittedMixture({name: _moved(part, device) for name, part in fitted.parts.items()}, fitted.weights)
+        return replace(fitted, parts={name: _moved(part, device) for name, part in fitted.parts.items()})
     for kind, form in FORMS.items():
         if isinstance(fitted, kind):
             return form(fitted, device)
@@ -60,6 +61,11 @@ class _OnDevice(Fitted):
             out[:, : last - first] = self._values(prepared, first, last).cpu().numpy()
 
         return fill
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: that of the processor holds for sums in any order."""
+        return self.fitted.error
 
     @property
     def leave_out(self) -> bool:

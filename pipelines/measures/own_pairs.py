@@ -62,4 +62,4 @@ def _leaving_out(fitted: Fitted) -> Fitted | None:
         return dataclasses.replace(fitted, leave_out=True)  # type: ignore[type-var]
     parts = {name: _leaving_out(part) for name, part in fitted.parts.items()}
     known = {name: part for name, part in parts.items() if part is not None}
-    return FittedMixture(known, fitted.weights) if len(known) == len(parts) else None
+    return dataclasses.replace(fitted, parts=known) if len(known) == len(parts) else None

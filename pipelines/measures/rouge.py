@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
+from capgrade.pipelines.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
 from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_sentences
 from capgrade.schemas.bits import ones
@@ -309,6 +309,13 @@ class FittedRougeL(ArrayState):
         out = np.empty((len(images), len(captions)), np.float32)
         self._fill(images, captions, out)
         return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: ten operations on positive numbers, with `mean` a sum over the references; what is above
+        ONE is 1."""
+        references = int(np.diff(self.ref_ptr).max(initial=0))
+        return Error(relative=(references + 16) * UNIT + 1e-6)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""

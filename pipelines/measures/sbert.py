@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
+from capgrade.pipelines.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.products import ONE, ROWS, grouped, largest
@@ -91,6 +91,13 @@ class FittedSbert(ArrayState):
         out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
         in_threads(largest, len(captions), grouped(queries, ROWS), start, self.embeddings[captions], out)
         return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: a product of unit vectors in any order of summing, and the mean of queries before it; what
+        is above ONE is 1."""
+        references = int(np.diff(self.ref_ptr).max(initial=0))
+        return Error(absolute=(self.embeddings.shape[1] + references + 12) * UNIT + float(1 - ONE))
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; no embedding is copied."""

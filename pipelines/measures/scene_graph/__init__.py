@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import ArrayState, Fill, leaves_out
+from capgrade.pipelines.measures.base import ArrayState, Error, Fill, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.pipelines.measures.scene_graph import kernel
 from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
@@ -50,6 +50,11 @@ class FittedSceneGraph(ArrayState):
         order = np.argsort(images, kind="stable")
         in_threads(kernel.score_pairs, len(out), order, images, captions, *self.rows, self.beta2, self.leave_out, out)
         return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: none, as both sum in the order of tuple numbers."""
+        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
