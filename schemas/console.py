@@ -1,15 +1,32 @@
-"""What tables are printed on."""
+"""Tables on the terminal."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 WIDTH = 160  # in a file or a pipe, which have no width: no cell is cut
 
 
 def console() -> Console:
     """A terminal has its own width, and COLUMNS says another."""
-    found = Console()
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=WIDTH)
+    own = Console()
+    return own if own.is_terminal or "COLUMNS" in os.environ else Console(width=WIDTH)
+
+
+def print_table(
+    title: str, columns: Iterable[str], rows: Iterable[Sequence[str]], *, texts: Sequence[int] = (0,), **more: Any
+) -> None:
+    """Print rows of plain text. The columns numbered in `texts` stand to the left, those of numbers to the right;
+    `more` is rich's, of its Table."""
+    table = Table(title=escape(title), **more)
+    for k, name in enumerate(columns):
+        table.add_column(name, justify="left" if k in texts else "right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console().print(table)

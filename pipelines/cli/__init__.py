@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from capgrade.pipelines.cli import (
-    bench,
-    explore,
-    judging,
-    labels,
-    publishing,
-    regions,
-    report,
-    reproduce,
-    score,
-    searching,
-    training,
-    verifying,
-)
-from capgrade.pipelines.cli.examples import open_with_examples
+from capgrade.pipelines.cli import bench, labels, pages, people, regions, score, training
+from capgrade.pipelines.cli.options import BEAM
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
 GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
+JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
+
+# The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
+    "regions": (regions.regions, "--images data/captions --out regions"),
+    "regions show": (regions.show_regions, "--regions regions --images data/captions --picture regions.png"),
+    "regions export": (regions.export_regions, "--format npz --regions regions --out exported"),
+    "regions import": (regions.import_regions, "--format npz --input exported --out imported"),
+    "relevance": (labels.relevance, "--captions captions --measures cider,rouge_l --out relevance"),
+    "shards": (labels.shards, "--captions captions --measures cider,rouge_l --out shards"),
+    "train": (training.train, "--preset sam --captions data/captions --regions data/regions --out run"),
+    "evaluate": (
+        training.evaluate,
+        "--run run --captions data/captions --regions data/regions --split test --out evaluation",
+    ),
+    "agree": (labels.agree, "--captions data/captions --split test --judgements data/captions/truth-test.arrow"),
+    "publish": (labels.publish, "--captions captions --shards shards --license cc-by-4.0 --out dataset"),
+    "report": (pages.report, "--data data --out report.html"),
+    "score": (score.score, "--candidates results.json --references captions.json"),
+    "audit": (pages.audit, "--captions data/captions --relevance data/relevance --out audit.html"),
+    "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
+    "explore": (people.explore, "--dataset data/dataset"),
+    "judge": (people.judge, f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv"),
+    "reproduce": (training.reproduce, "--list"),
+    "verify": (labels.verify, "data"),
+    "bench": (bench.bench, "relevance --captions captions --measures cider,rouge_l"),
+}
+
+
+class _InOrder(TyperGroup):
+    """Typer lists groups of commands after single ones."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in COMMANDS if name in self.commands]
 
 
 def _print_version(asked: bool) -> None:
@@ -42,6 +66,7 @@ def _print_version(asked: bool) -> None:
 
 
 app = typer.Typer(
+    cls=_InOrder,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -58,19 +83,25 @@ def _whole(
 ) -> None: ...
 
 
-app.add_typer(labels.app)
-app.add_typer(publishing.app)
-app.add_typer(regions.app, name="regions")
-app.add_typer(training.app)
-app.add_typer(searching.app)
-app.add_typer(reproduce.app)
-app.add_typer(report.app)
-app.add_typer(score.app)
-app.add_typer(explore.app)
-app.add_typer(judging.app)
-app.add_typer(verifying.app)
-app.add_typer(bench.app)
-open_with_examples(app)
+def _add_commands() -> None:
+    """Each command of the table with its example; `regions` both does something and has commands below it."""
+    below = typer.Typer(invoke_without_command=True)
+    for name, (function, example) in COMMANDS.items():
+        told = inspect.cleandoc(function.__doc__ or "")
+        shown: dict[str, Any] = {
+            "help": f"\b\n$ capgrade {name} {example}\n\n{told}",
+            "short_help": told.partition("\n\n")[0].replace("\n", " "),
+        }
+        group, _, last = name.rpartition(" ")
+        if name == "regions":
+            below.callback(**shown)(function)
+            app.add_typer(below, name=name)
+        else:
+            settings = BEAM if name in ("relevance", "shards") else None
+            (below if group else app).command(last, context_settings=settings, **shown)(function)
+
+
+_add_commands()
 
 
 def main() -> None:
@@ -104,10 +135,6 @@ def main() -> None:
 
 def _run() -> None:
     """Typer exits whenever it has run."""
-    from capgrade.pipelines.cli.renamed import moved
-
-    if told := moved(sys.argv[1:]):
-        raise told
     try:
         app()
     except SystemExit as done:

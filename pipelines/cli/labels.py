@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import (
-    BEAM,
     AsJson,
     CaptionsAt,
     Measures,
+    OptionalCaptions,
+    OptionalOut,
     Out,
     ParamsFile,
     Sets,
     Split,
-    are_agreement,
     beam_options,
     load,
     names_of,
     overrides,
     pairs,
+    parts_of,
     refuse,
+    require_all,
     say,
     with_given,
 )
 from capgrade.schemas.errors import InputError
 
-app = typer.Typer()
 
-
-@app.command()
 def captions(
-    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
+    out: OptionalOut = None,
     source: Annotated[
-        str | None,
-        typer.Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes."),
+        str | None, Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes.")
     ] = None,
-    input: Annotated[str | None, typer.Option(help="File, folder or Hugging Face dataset to read.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split to keep, or its name if the source has no splits.")] = None,
-    split_list: Annotated[list[str] | None, typer.Option(help="SPLIT=FILE of image ids (flickr).")] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")
-    ] = None,
+    input: Annotated[str | None, Option(help="File, folder or Hugging Face dataset to read.")] = None,
+    split: Annotated[str | None, Option(help="Split to keep, or its name if the source has no splits.")] = None,
+    split_list: Annotated[list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")] = None,
+    column: Annotated[list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
+        str | None, Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
     frequencies: Annotated[
-        Path | None, typer.Option(help="Only save the document frequencies of --input, a captions folder.")
+        Path | None, Option(help="Only save the document frequencies of --input, a captions folder.")
     ] = None,
     parse: Annotated[
-        str | None, typer.Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
+        str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
     ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -64,11 +62,11 @@ def captions(
     `--parse "a caption"` shows what the measure scene_graph reads.
     """
     if parse is not None:
-        refuse("--parse", out=out, source=source, input=input, frequencies=frequencies)
+        refuse("with --parse", out=out, source=source, input=input, frequencies=frequencies)
         _parse(parse, as_json)
         return
     if frequencies is not None:
-        refuse("--frequencies", out=out, source=source)
+        refuse("with --frequencies", out=out, source=source)
         if input is None:
             raise InputError("no captions to count", remedy="give --input, a folder that capgrade captions wrote")
         _frequencies(Path(input), split, frequencies)
@@ -88,8 +86,6 @@ def captions(
 
 
 def _parse(caption: str, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from capgrade.pipelines.measures.ptb import ptb_tokens
     from capgrade.pipelines.measures.scene_graph.parse import parse
 
@@ -108,7 +104,6 @@ def _frequencies(captions: Path, split: str | None, out: Path) -> None:
     typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
-@app.command(context_settings=BEAM)
 def relevance(
     context: typer.Context,
     captions: CaptionsAt,
@@ -124,23 +119,18 @@ def relevance(
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
     loaded = load(params, sets, measures)
-    names = names_of(measures, loaded.relevance.measures)
+    block = with_given(loaded.relevance, measures=names_of(measures, loaded.relevance.measures), split=split)
     options = beam_options(context)
-    require_all(*(["apache_beam"] if options else []), measures=names, params=loaded.measures)
+    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
     from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.relevance import relevance as stage
 
-    block = with_given(loaded.relevance, measures=names, split=split)
     done = stage(here(captions), out, block, loaded.measures, options)
-    files = ", ".join(
-        f"{name} {entry['rows']:,} x {done['n_captions']:,}"
-        for name, entry in done["files"].items()
-        if name.endswith(".arrow")
-    )
+    rows = {name: entry["rows"] for name, entry in done["files"].items() if name.endswith(".arrow")}
+    files = ", ".join(f"{name} {count:,} x {done['n_captions']:,}" for name, count in rows.items())
     say(done, as_json, f"{files} -> {out}")
 
 
-@app.command(context_settings=BEAM)
 def shards(
     context: typer.Context,
     captions: CaptionsAt,
@@ -148,11 +138,9 @@ def shards(
     measures: Measures = None,
     split: Split = None,
     part: Annotated[
-        str | None, typer.Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
+        str | None, Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
     ] = None,
-    join: Annotated[
-        bool, typer.Option("--join", help="Write OUT from the parts; the same bytes as in one run.")
-    ] = False,
+    join: Annotated[bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")] = False,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -164,15 +152,14 @@ def shards(
     if part is not None and join:
         raise InputError("--part and --join together", remedy="make the parts first, then join them")
     loaded = load(params, sets, measures)
-    names = names_of(measures, loaded.shards.measures)
+    block = with_given(loaded.shards, measures=names_of(measures, loaded.shards.measures), split=split)
     options = beam_options(context)
-    require_all(*(["apache_beam"] if options else []), measures=names, params=loaded.measures)
+    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
     from capgrade.pipelines.execution.parts import Part
     from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.shards import join_shards, shards_part
     from capgrade.pipelines.shards import shards as stage
 
-    block = with_given(loaded.shards, measures=names, split=split)
     folder = here(captions)
     if part is not None:
         mine = Part.parse(part)
@@ -187,30 +174,27 @@ def shards(
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
 
 
-@app.command()
 def agree(
-    captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
+    captions: OptionalCaptions = None,
     judgements: Annotated[
-        list[Path] | None, typer.Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.")
+        list[Path] | None, Option(help="CxC's or Flickr8k's file, a CSV of scores, a review's folder, or eccv.")
     ] = None,
     reviews: Annotated[
-        Path | None, typer.Option(help="Instead: a review, how far its raters agree, and models in --judgements.")
+        Path | None, Option(help="Instead: a review, how far its raters agree, and models in --judgements.")
     ] = None,
     measures: Measures = None,
     split: Split = None,
     folds: Annotated[
-        int | None, typer.Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
+        int | None, Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
-    pairs: Annotated[
-        Path | None, typer.Option(help="Arrow file to write, one row per judged pair, for the report.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="JSON file to write.")] = None,
+    pairs: Annotated[Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")] = None,
     calibrate: Annotated[
-        Path | None, typer.Option(help="JSON file to write: what each value means to people, for `audit`.")
+        Path | None, Option(help="JSON file to write: what each value means to people, for `audit`.")
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
+        Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
     ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -222,7 +206,7 @@ def agree(
     `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the same pairs.
     """
     if reviews is not None:
-        refuse("--reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
+        refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
         _raters(reviews, judgements or [], as_json)
         return
     if captions is None or not judgements:
@@ -243,7 +227,7 @@ def agree(
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
-        refuse_file(out, "agreement figures", json_with(are_agreement))
+        refuse_file(out, "agreement figures", json_with(_are_agreement))
     known = named(calibration) if calibration else None
     asked = loaded.agree
     between = parse_scale(asked.scale) if asked.scale else None
@@ -253,10 +237,10 @@ def agree(
     )  # fmt: skip
     if out:
         write_json(out, {"judgements": who_judged(captions, judgements[0], split), "measures": result})
-    say({**result, "human": result.get("human", NO_RATERS)}, True, "") if as_json else agreement_table(result)
+    say({**result, "human": result.get("human", NO_RATERS)}, True) if as_json else agreement_table(result)
 
 
-def _raters(reviews: Path, judgements: list[Path], as_json: bool) -> None:
+def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
     from capgrade.explorer.judgements import agreement, agreement_rows, read_judged
     from capgrade.explorer.ratings import ReviewRatings
     from capgrade.pipelines.cli.tables import review_table
@@ -269,9 +253,118 @@ def _raters(reviews: Path, judgements: list[Path], as_json: bool) -> None:
         scales.add(scale)
         if len(scales) > 1:
             raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
-        for name, table in tables.items():
-            if name in judged:
-                raise InputError(f"'{name}' is in another file too", file=path, remedy="give each model once")
-            judged[name] = table
-    found = agreement(ratings, judged, *scales)
-    say(found, True, "") if as_json else review_table(found, agreement_rows(found))
+        if twice := judged.keys() & tables.keys():
+            raise InputError(f"'{min(twice)}' is in another file too", file=path, remedy="give each model once")
+        judged |= tables
+    result = agreement(ratings, judged, *scales)
+    say(result, True) if as_json else review_table(result, agreement_rows(result))
+
+
+def _are_agreement(figures: Any) -> bool:
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    try:
+        judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
+        return judged and all({"pearson", "spearman"} <= row.keys() for row in figures["measures"].values())
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def publish(
+    captions: OptionalCaptions = None,
+    shards: Annotated[list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")] = None,
+    out: Annotated[Path | None, Option(help="Folder to write; with --push alone, the one to upload.")] = None,
+    name: Annotated[str | None, Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
+    licence: Annotated[str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
+    agreement: Annotated[Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
+    relevance: Annotated[Path | None, Option(help="Folder of `capgrade relevance`, for the card's picture.")] = None,
+    calibration: Annotated[
+        Path | None,
+        Option(help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."),
+    ] = None,
+    push: Annotated[str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
+    public: Annotated[bool, Option("--public", help="Let everybody see a repository that --push makes.")] = False,
+    replace: Annotated[
+        bool, Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
+    ] = False,
+    check: Annotated[
+        str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
+    ] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
+
+    A repository that `--push` makes is private; `--public` makes it public. One that holds something else than this
+    dataset is refused without `--replace`.
+
+    `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
+    a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
+    """
+    if check:
+        _check(check, out, as_json)
+        return
+    if (public or replace) and not push:
+        raise InputError(f"--{'public' if public else 'replace'} without --push", remedy="give --push USER/NAME")
+    if out is None:
+        raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
+    if captions or shards or not push:
+        if captions is None:
+            raise InputError("no captions to publish", remedy="give --captions and --shards")
+        from capgrade.schemas.files import read_json, read_manifest
+
+        loaded = load(params, sets)
+        block = with_given(loaded.publish, name=name, license=licence, repository=push)
+        # Own pairs are computed again, without the caption among its references.
+        fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
+        require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
+        from capgrade.pipelines.agreement.calibration import named
+        from capgrade.pipelines.publish.folder import publish as stage
+
+        figures = read_json(agreement) if agreement else None
+        if agreement and not _are_agreement(figures):
+            raise InputError("not agreement figures", file=agreement, remedy="give what capgrade agree --out wrote")
+        known = named(calibration) if calibration else None
+        done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
+        rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
+        say(done, as_json, f"{rows} -> {out}")
+    else:
+        unused = {"name": name, "licence": licence, "agreement": agreement, "relevance": relevance}
+        remedy = "leave it out: the folder is uploaded as it is"
+        refuse("without --captions and --shards", remedy, **unused, calibration=calibration)
+    if push:
+        from capgrade.pipelines.publish.push import push as upload
+
+        typer.echo(str(upload(out, push, public=public, replace=replace)), err=as_json)
+
+
+def _check(target: str, made: Path | None, as_json: bool) -> None:
+    from capgrade.pipelines.publish.check import check
+
+    checked = check(target, made)
+    files = f"{checked.files} files, {checked.bytes:,} bytes"
+    whole = f"ok: {checked.name}: version {checked.version}, {files} as they were made"
+    problems = [str(problem) for problem in checked.problems]
+    _say_checked({**asdict(checked), "problems": problems}, [] if problems else [whole], problems, as_json)
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a stage, or a folder that holds several.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check that everything below a folder is whole: manifests, sizes, checksums. Exit status 2 if it is not."""
+    from capgrade.pipelines.verify import verify as check
+
+    report = check(folder)
+    whole = [f"ok: {one.folder}: {one.kind}, {one.files} files, {one.bytes:,} bytes" for one in report.usable]
+    _say_checked(report.json(), whole, [str(problem) for problem in report.problems], as_json)
+
+
+def _say_checked(result: dict[str, Any], whole: Sequence[str], problems: Sequence[str], as_json: bool) -> None:
+    """What is whole, then each problem on standard error; with any, the exit status is 2."""
+    if as_json or whole:
+        say(result, as_json, "\n".join(whole))
+    for problem in problems:
+        typer.secho(f"error: {problem}", fg="red", err=True)
+    if problems:
+        raise typer.Exit(2)

@@ -6,23 +6,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from capgrade.pipelines.cli.options import AsJson, ParamsFile, RegionsDir, Sets, load, overrides, refuse, say
+from capgrade.pipelines.cli.options import (
+    AsJson,
+    OptionalOut,
+    ParamsFile,
+    RegionsDir,
+    Sets,
+    load,
+    overrides,
+    refuse,
+    say,
+)
 from capgrade.schemas.errors import InputError
 
-app = typer.Typer(invoke_without_command=True)
 
-
-@app.callback()
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, typer.Option(help="Folder of pictures, captions folder, or list of image_id<TAB>path.")
+        Path | None, Option(help="Folder of pictures, captions folder, or list of image_id<TAB>path.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
-    detector: Annotated[str | None, typer.Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Checkpoint; or `random`, to try the speed.")] = None,
-    boxes: Annotated[str | None, typer.Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
+    out: OptionalOut = None,
+    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
+    weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
+    boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -51,16 +59,15 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
     return f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) -> {out}"
 
 
-@app.command("import")
 def import_regions(
-    format: Annotated[str, typer.Option(help="tsv, npz, teran, scan, h5, lxmert; or weights, a checkpoint.")],
+    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert; or weights, a checkpoint.")],
     input: Annotated[
-        list[Path], typer.Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
+        list[Path], Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; of weights, FILE.safetensors.")],
-    dtype: Annotated[str, typer.Option(help="float32, which loses nothing, or float16.")] = "float32",
+    out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
+    dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
     names: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
+        tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,18 +84,17 @@ def import_regions(
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
         say(made, as_json, f"{made['layout']} -> {out}")
         return
-    refuse(f"--format {format}", names=names)
+    refuse(f"with --format {format}", names=names)
     from capgrade.pipelines.features.convert import import_regions as stage
 
     done = stage(format, input, out, dtype=dtype)
     say(done, as_json, _regions_line(done, out))
 
 
-@app.command("export")
 def export_regions(
-    format: Annotated[str, typer.Option(help="tsv, scan, npz.")],
+    format: Annotated[str, Option(help="tsv, scan, npz.")],
     regions: RegionsDir,
-    out: Annotated[Path, typer.Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
+    out: Annotated[Path, Option(help="File to write: any.tsv, {split}_ims.npy; for npz a folder.")],
 ) -> None:
     """Write our shards in a layout that other code bases read. A tsv or scan file is never replaced."""
     from capgrade.pipelines.features.convert import export_regions as stage
@@ -96,11 +102,10 @@ def export_regions(
     typer.echo(f"{stage(format, regions, out):,} images as {format} -> {out}")
 
 
-@app.command("show")
 def show_regions(
     regions: RegionsDir,
-    images: Annotated[Path, typer.Option(help="The images that the regions were made from.")],
-    picture: Annotated[Path, typer.Option(help="PNG to draw.")],
+    images: Annotated[Path, Option(help="The images that the regions were made from.")],
+    picture: Annotated[Path, Option(help="PNG to draw.")],
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
     from capgrade.pipelines.pictures.draw_regions import draw_regions as stage

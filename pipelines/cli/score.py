@@ -6,24 +6,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from capgrade.pipelines.cli.needed import require_all
-from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, load, say
-
-app = typer.Typer()
+from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, load, require_all, say
 
 
-@app.command()
 def score(
-    candidates: Annotated[Path, typer.Option(help='COCO results: [{"image_id": .., "caption": ..}, ...].')],
-    references: Annotated[Path, typer.Option(help='COCO annotations: {"annotations": [..]}.')],
-    compare: Annotated[Path | None, typer.Option(help="Results of another system on the same images.")] = None,
+    candidates: Annotated[Path, Option(help='COCO results: [{"image_id": .., "caption": ..}, ...].')],
+    references: Annotated[Path, Option(help='COCO annotations: {"annotations": [..]}.')],
+    compare: Annotated[Path | None, Option(help="Results of another system on the same images.")] = None,
     measures: Annotated[
-        str, typer.Option(help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
+        str, Option(help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
     ] = "bleu,meteor,rouge_l,cider",
     frequencies: Annotated[
-        Path | None, typer.Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
+        Path | None, Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
     ] = None,
     params: ParamsFile = None,
     sets: Sets = None,
@@ -36,7 +32,7 @@ def score(
     names = [name.strip() for name in measures.split(",")]
     require_all(measures=names)
     from capgrade.coco_files import read_candidates, read_references, references_of
-    from capgrade.pipelines.cli.score_tables import compared_table, scores_table
+    from capgrade.pipelines.cli.tables import paired_table, scores_table
     from capgrade.pipelines.measures.scores.frequencies import Frequencies
     from capgrade.scoring import score as score_captions
 
@@ -45,16 +41,15 @@ def score(
     counted = Frequencies.read(frequencies, given.tokenizer) if frequencies else None
 
     def scored(path: Path) -> Any:
-        found = read_candidates(path)
-        own = references_of(found, known, path)
-        return score_captions(
-            dict(sorted(found.items(), key=_by_id)), own, names, tokenizer=given.tokenizer, frequencies=counted
-        )
+        own = read_candidates(path)
+        of_own = references_of(own, known, path)
+        in_order = dict(sorted(own.items(), key=_by_id))
+        return score_captions(in_order, of_own, names, tokenizer=given.tokenizer, frequencies=counted)
 
     settings: dict[str, Any] = {"level": given.level, "samples": given.samples, "seed": given.seed}
     first = scored(candidates)
     intervals = first.intervals(**settings)
-    tests = first.compare(scored(compare), **settings) if compare else None
+    tests = first.compare(scored(compare), **settings) if compare else {}
     if as_json:
         result = {
             "corpus": first.corpus,
@@ -62,11 +57,11 @@ def score(
             "images": len(first.ids),
             "of_images": len(known),
         }
-        say(result | ({"compare": {name: asdict(one) for name, one in tests.items()}} if tests else {}), True, "")
+        say(result | ({"compare": {name: asdict(one) for name, one in tests.items()}} if tests else {}), True)
         return
     scores_table(intervals, len(first.ids), len(known))
-    if tests:
-        compared_table(tests, candidates, compare, given.level)  # type: ignore[arg-type]
+    if compare:
+        paired_table(f"{candidates.name} less {compare.name}, the same images", tests, given.level)
 
 
 def _by_id(item: tuple[Any, Any]) -> tuple[bool, Any]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table
-
-from capgrade.metrics.uncertainty import PairedTest
+from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
-from capgrade.schemas.console import console
+from capgrade.schemas.console import console, print_table
 
 if TYPE_CHECKING:
     from capgrade.trainer.search.index import Hit
-
 
 COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 
@@ -22,15 +18,13 @@ COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 def agreement_table(result: dict[str, Any]) -> None:
     """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones; below them, where
     pairs have several ratings, one rater against the others."""
-    table = Table(title="Agreement with human judgements")
-    table.add_column("measure", no_wrap=True)
-    for coefficient in COEFFICIENTS:
-        table.add_column(coefficient.replace("_", " "), justify="right")
-        table.add_column("non-own", justify="right")
-    for name, row in result.items():
-        cells = (row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original"))
-        table.add_row(name, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
-    console().print(table)
+    columns = [column for name in COEFFICIENTS for column in (name.replace("_", " "), "non-own")]
+    cells = {
+        name: [row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original")]
+        for name, row in result.items()
+    }
+    rows = [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
+    print_table("Agreement with human judgements", ["measure", *columns], rows)
     if "mixture" in result:
         weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
         console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
@@ -38,69 +32,75 @@ def agreement_table(result: dict[str, Any]) -> None:
 
 def bench_table(result: dict[str, Any]) -> None:
     """Speed of each measure beside its peer's."""
-    table = Table(title="Image-caption pairs per second")
-    for column in ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference"):
-        table.add_column(column, justify="left" if column in ("measure", "peer") else "right")
-    for name, row in result.items():
-        table.add_row(
-            name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}",
-            f"{row['ratio']:,.2f}", f"{row['max_abs_diff']:.1e}",
-        )  # fmt: skip
-    console().print(table)
+    columns = ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference")
+    rows = [
+        [name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}", f"{row['ratio']:,.2f}",
+         f"{row['max_abs_diff']:.1e}"]
+        for name, row in result.items()
+    ]  # fmt: skip
+    print_table("Image-caption pairs per second", columns, rows, texts=(0, 2))
 
 
-def matches_table(text: str, found: Sequence[Match]) -> None:
+def bench_score_table(result: Mapping[str, Mapping[str, Any]]) -> None:
+    """Seconds of each measure beside pycocoevalcap's."""
+    columns = ("measure", "capgrade", "pycocoevalcap", "ratio", "its JVM apart", "ratio", "largest difference")
+    rows = [
+        [name, f"{row['seconds']:.3f}", f"{row['peer_seconds']:.3f}", f"{row['ratio']:,.1f}",
+         f"{row['peer_seconds_started']:.3f}", f"{row['ratio_started']:,.1f}",
+         f"{row['max_abs_diff']:.1e}" if "max_abs_diff" in row else ""]
+        for name, row in result.items()
+    ]  # fmt: skip
+    print_table("Seconds for the same captions, and the largest difference of any value", columns, rows)
+
+
+def matches_table(text: str, matches: Sequence[Match]) -> None:
     """A caption over the images it is relevant to."""
-    table = Table(title=f"“{escape(text)}”", title_justify="left", caption="* the image the caption was written for")
-    table.add_column("image")
-    for name in found[0].relevance:
-        table.add_column(name, justify="right")
-    table.add_column("one of the image's own captions")
-    for match in found:
-        values = (f"{value:.2f}" for value in match.relevance.values())
-        table.add_row(escape(match.image_id) + (" *" if match.original else ""), *values, escape(match.caption))
-    console().print(table)
+    columns = ("image", *matches[0].relevance, "one of the image's own captions")
+    rows = [
+        [_marked(one.image_id, one.original), *(f"{value:.2f}" for value in one.relevance.values()), one.caption]
+        for one in matches
+    ]
+    beside = {"title_justify": "left", "caption": "* the image the caption was written for"}
+    print_table(f"“{text}”", columns, rows, texts=(0, len(columns) - 1), **beside)
 
 
-def hits_table(query: str, found: Sequence[Hit]) -> None:
+def hits_table(query: str, hits: Sequence[Hit]) -> None:
     """What a trained model ranks first for a caption or an image."""
-    table = Table(title=f"“{escape(query)}”", title_justify="left", caption="* belongs to the query")
-    for column in ("", "similarity", "relevance", "caption"):
-        table.add_column(column, justify="right" if column in ("similarity", "relevance") else "left")
-    for hit in found:
-        mark = " *" if hit.own else ""
-        table.add_row(escape(hit.id) + mark, f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", escape(hit.text))
-    console().print(table)
+    rows = [[_marked(hit.id, hit.own), f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", hit.text] for hit in hits]
+    beside = {"title_justify": "left", "caption": "* belongs to the query"}
+    print_table(f"“{query}”", ("", "similarity", "relevance", "caption"), rows, texts=(0, 3), **beside)
 
 
-def comparison_table(found: Mapping[str, PairedTest]) -> None:
-    """Difference of two systems on each metric, its 95 % interval and p-value."""
-    table = Table(title="First less second, over the same queries")
-    for column in ("metric", "difference", "95 % interval", "p", "queries"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for name, test in found.items():
-        interval = f"{test.low:+.4f} .. {test.high:+.4f}"
-        table.add_row(escape(name), f"{test.difference:+.4f}", interval, f"{test.p_value:.4f}", f"{test.queries:,}")
-    console().print(table)
+def _marked(name: str, own: bool) -> str:
+    return f"{name} *" if own else name
 
 
-def pointing_table(found: Mapping[str, Mapping[str, Any]]) -> None:
+def paired_table(title: str, tests: Mapping[str, PairedTest], level: float = 0.95) -> None:
+    """The difference of two systems on each metric, its interval and p-value."""
+    rows = [
+        [name, f"{test.difference:+.4f}", f"{test.low:+.4f} .. {test.high:+.4f}", f"{test.p_value:.4f}",
+         f"{test.queries:,}"]
+        for name, test in tests.items()
+    ]  # fmt: skip
+    print_table(title, ("metric", "difference", f"{level:.0%} interval", "p", "queries"), rows)
+
+
+def scores_table(scores: Mapping[str, Interval], images: int, known: int) -> None:
+    """Corpus scores with their bootstrap intervals."""
+    title = f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else "")
+    rows = [[name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}"] for name, one in scores.items()]
+    print_table(title, ("measure", "score", f"{next(iter(scores.values())).level:.0%} interval"), rows)
+
+
+def pointing_table(result: Mapping[str, Mapping[str, Any]]) -> None:
     """How often phrases point at the right region, by kind of object, beside chance."""
-    table = Table(title="Pointing game")
-    table.add_column("phrases about")
-    for column in ("phrases", "centre in the box", "chance", "IoU at least 0.5", "chance"):
-        table.add_column(column, justify="right")
-    for kind, row in found.items():
-        shares = (f"{row[name]:.1%}" for name in ("centre", "centre_chance", "iou", "iou_chance"))
-        table.add_row(escape(kind), f"{row['phrases']:,}", *shares)
-    console().print(table)
+    columns = ("phrases about", "phrases", "centre in the box", "chance", "IoU at least 0.5", "chance")
+    shares = ("centre", "centre_chance", "iou", "iou_chance")
+    rows = [[kind, f"{row['phrases']:,}", *(f"{row[name]:.1%}" for name in shares)] for kind, row in result.items()]
+    print_table("Pointing game", columns, rows)
 
 
-def review_table(found: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
+def review_table(result: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
     """A review's agreement, as `explorer.judgements.agreement_rows` says it."""
-    table = Table(title=f"Review, protocol {found['protocol']}, {found['items']:,} pairs", title_justify="left")
-    table.add_column("")
-    table.add_column("", justify="right")
-    for name, value in rows:
-        table.add_row(escape(name), value)
-    console().print(table)
+    title = f"Review, protocol {result['protocol']}, {result['items']:,} pairs"
+    print_table(title, ("", ""), rows, title_justify="left")

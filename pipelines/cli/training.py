@@ -1,16 +1,21 @@
-"""Commands around trained models and their scores."""
+"""Commands around trained models: training, scores, search, and tables of papers."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from capgrade.pipelines.cli.needed import require_all
 from capgrade.pipelines.cli.options import (
+    ENCODER,
     AsJson,
     CaptionsDir,
+    OptionalCaptions,
+    OptionalRegions,
     Out,
     ParamsFile,
     Sets,
@@ -18,42 +23,34 @@ from capgrade.pipelines.cli.options import (
     load,
     overrides,
     refuse,
+    require_all,
     say,
     with_given,
 )
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import EvaluateParams, TrainParams
+    from capgrade.schemas.params import EvaluateParams
 
-app = typer.Typer()
-ImageRegions = Annotated[
-    Path | None, typer.Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")
-]
-Pictures = Annotated[
-    Path | None,
-    typer.Option(help="Pictures, for clip and siglip: folder or list."),
-]
+ImageRegions = Annotated[Path | None, Option("--regions", help="Folder of `capgrade regions`; not of clip, siglip.")]
+Pictures = Annotated[Path | None, Option(help="Pictures, for clip and siglip: folder or list.")]
 
 
-@app.command()
 def train(
     captions: CaptionsDir,
     out: Out,
     regions: ImageRegions = None,
     images: Pictures = None,
     preset: Annotated[
-        str | None, typer.Option(help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml.")
+        str | None, Option(help="Such as triplet, sam, bcls, daa, teran (docs/training.md), or of params.yaml.")
     ] = None,
     shards: Annotated[
         Path | None,
-        typer.Option(
-            help="Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or USER/NAME."
-        ),
+        Option(help="Labels, for train.relevance=shards: folder of `shards`, `relevance`, `publish`, or USER/NAME."),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split to learn from. Default: train.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Default: as the preset says.")] = None,
-    restart: Annotated[bool, typer.Option(help="Start afresh in a folder that holds a run.")] = False,
+    split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
+    epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
+    restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -64,50 +61,39 @@ def train(
     """
     options = overrides("train", {"preset": preset, "split": split, "epochs": epochs})
     loaded = load(params, [*(sets or []), *options])
-    require_all(*_learning(loaded.train), measures=_labels(loaded.train), params=loaded.measures)
+    asked = loaded.train
+    modules = ["torch", *(["tensorboard"] if asked.tensorboard else [])]
+    require_all(*modules, measures=[asked.measure] if asked.validation else [], params=loaded.measures)
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
 
-    done = stage(Data(captions, regions, shards, images), out, loaded.train, loaded.measures, restart=restart)
-    best = ", ".join(
-        f"{name} {value:.{1 if name == 'rsum' else 3}f}"
-        for name, value in done.get("best", {}).items()
-        if name != "pairs_per_s"
-    )
+    done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
+    scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
+    best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
     say(done, as_json, f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}")
 
 
-def _learning(params: TrainParams) -> list[str]:
-    return ["torch", *(["tensorboard"] if params.tensorboard else [])]
-
-
-def _labels(params: TrainParams) -> list[str]:
-    """The measure that a run computes: it is validated by it."""
-    return [params.measure] if params.validation else []
-
-
-@app.command()
 def evaluate(
-    captions: Annotated[Path | None, typer.Option(help="Folder that `capgrade captions` wrote.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Run of `capgrade train` to encode and score.")] = None,
+    captions: OptionalCaptions = None,
+    run: Annotated[Path | None, Option(help="Run of `capgrade train` to encode and score.")] = None,
     regions: ImageRegions = None,
     images: Pictures = None,
-    index: Annotated[Path | None, typer.Option(help="Where encodings go. Default: RUN/index.")] = None,
-    similarity: Annotated[list[Path] | None, typer.Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None,
+    index: Annotated[Path | None, Option(help="Where encodings go. Default: RUN/index.")] = None,
+    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None,
     embeddings: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
+        tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
     ] = None,
-    stand_in: Annotated[int | None, typer.Option(help="Caption k of each image stands for the image.")] = None,
-    relevance: Annotated[Path | None, typer.Option(help="Labels of `capgrade relevance`.")] = None,
-    positives: Annotated[Path | None, typer.Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
+    stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None,
+    relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None,
+    positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
     split: Split = None,
-    fold: Annotated[list[int] | None, typer.Option(help="Also average over folds of this many images.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="These metrics instead of the whole set.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print every metric, not the short table.")] = False,
+    fold: Annotated[list[int] | None, Option(help="Also average over folds of this many images.")] = None,
+    metric: Annotated[list[str] | None, Option(help="These metrics instead of the whole set.")] = None,
+    every: Annotated[bool, Option("--all", help="Print every metric, not the short table.")] = False,
     compared: Annotated[
-        list[str] | None, typer.Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
+        list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and curves.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for metrics.json and curves.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -124,19 +110,19 @@ def evaluate(
 
     loaded = load(params, sets).evaluate
     if compared:
-        refuse("--compare", captions=captions, run=run, similarity=similarity)
+        refuse("with --compare", captions=captions, run=run, similarity=similarity)
         _compare(compared, metric or [], out, loaded.test, as_json)
         return
     if captions is None:
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
     block = with_given(loaded, split=split, stand_in=stand_in, fold=fold, metric=metric)
     if run is not None:
-        refuse("--run", similarity=similarity, embeddings=embeddings, stand_in=block.stand_in)
+        refuse("with --run", similarity=similarity, embeddings=embeddings, stand_in=block.stand_in)
         index = index or run / "index"
         typer.echo(_encoded(run, captions, regions, images, index, block), err=as_json)
         similarity = [index / "similarity.npy"]
     else:
-        refuse("no --run", index=index, regions=regions, images=images)
+        refuse("without --run", index=index, regions=regions, images=images)
     of_images, of_captions = embeddings or (None, None)
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions}
     instances = None if block.instances is None else Path(block.instances)
@@ -152,7 +138,7 @@ def evaluate(
         captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs, now=digests)
-    say(stage.as_json(found), True, "") if as_json else show_tables(found, every=every or bool(block.metric))
+    say(stage.as_json(found), True) if as_json else show_tables(found, every=every or bool(block.metric))
 
 
 def _encoded(
@@ -176,9 +162,7 @@ def _encoded(
 
 def _compare(given: list[str], metrics: list[str], out: Path | None, method: str, as_json: bool) -> None:
     """The paired test of two evaluations; with metrics, a table of all."""
-    from dataclasses import asdict
-
-    from capgrade.pipelines.cli.tables import comparison_table
+    from capgrade.pipelines.cli.tables import paired_table
     from capgrade.trainer.evaluation.evaluate import compare
     from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
 
@@ -190,5 +174,136 @@ def _compare(given: list[str], metrics: list[str], out: Path | None, method: str
         problem = "--out takes a table of metrics" if out else f"a paired test is of two evaluations, not {len(runs)}"
         raise InputError(problem, remedy="name the metrics to put side by side, such as --metric rsum")
     else:
-        found = compare(*runs.values(), method=method)
-        say({name: asdict(one) for name, one in found.items()}, True, "") if as_json else comparison_table(found)
+        found, title = compare(*runs.values(), method=method), "First less second, over the same queries"
+        say({name: asdict(one) for name, one in found.items()}, True) if as_json else paired_table(title, found)
+
+
+def search(
+    captions: OptionalCaptions = None,
+    relevance: Annotated[Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")] = None,
+    caption: Annotated[str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")] = None,
+    by: Annotated[str | None, Option(help="Measure to rank by. Default: the last computed.")] = None,
+    picture: Annotated[Path | None, Option(help="PNG to draw, when the captions come with images.")] = None,
+    run: Annotated[Path | None, Option(help="A model: folder that `capgrade train` wrote.")] = None,
+    query: Annotated[str | None, Option(help="A caption in words: which images fit?")] = None,
+    image: Annotated[str | None, Option(metavar="ID", help="An image: which captions fit?")] = None,
+    index: Annotated[Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")] = None,
+    words: Annotated[Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")] = None,
+    regions: Annotated[Path | None, Option(help="With --words: folder of `capgrade regions`.")] = None,
+    images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
+    split: Split = None,
+    top: Annotated[int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the labels of a caption, or a trained model, rank first.
+
+    `--words DIR` draws the region that each word of a caption points at, and plays the pointing game if true boxes are
+    known.
+    """
+    if run is None:
+        refuse("without --run", query=query, image=image, index=index, words=words, regions=regions, images=images)
+        if captions is None or relevance is None:
+            remedy = "give --captions and --relevance, or --run with --query, --image or --words"
+            raise InputError("nothing to search", remedy=remedy)
+        refuse("with --relevance", split=split)
+        _labels(captions, relevance, caption, by, picture, top or 5, as_json)
+        return
+    refuse("with --run", relevance=relevance, caption=caption, by=by, picture=picture)
+    if words is None:
+        refuse("without --words", captions=captions, regions=regions, images=images, split=split)
+        _model(run, query, image, index or run / "index", top or 5, as_json)
+        return
+    refuse("with --words", query=query, image=image, index=index)
+    if captions is None or regions is None or images is None:
+        raise InputError("--words without its images", remedy="give --captions, --regions and --images")
+    _words(run, captions, regions, images, split, words, top or 6, as_json)
+
+
+def _labels(
+    captions: Path, relevance: Path, caption: str | None, by: str | None, picture: Path | None, top: int, as_json: bool
+) -> None:
+    from capgrade.pipelines import show
+    from capgrade.pipelines.cli.tables import matches_table
+
+    caption_id, text, found = show.matches(captions, relevance, caption, by, top)
+    if picture:
+        show.picture(captions, text, found, picture)
+    result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
+    say(result, True) if as_json else matches_table(text, found)
+
+
+def _model(run: Path, query: str | None, image: str | None, index: Path, top: int, as_json: bool) -> None:
+    require_all("torch", ENCODER)
+    from capgrade.pipelines.cli.tables import hits_table
+    from capgrade.trainer.search import index as stage
+
+    if (query is None) == (image is None):
+        raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
+    if query is not None and not query.strip():
+        raise InputError("the query has no words", remedy="give --query a caption")
+    found = stage.search(run, index, query, top) if query else stage.search_captions(run, index, str(image), top)
+    say({"hits": [asdict(hit) for hit in found]}, True) if as_json else hits_table(query or str(image), found)
+
+
+def _words(
+    run: Path, captions: Path, regions: Path, images: Path, split: str | None, out: Path, count: int, as_json: bool
+) -> None:
+    from capgrade.pipelines.cli.tables import pointing_table
+    from capgrade.pipelines.pictures.listing import opener
+    from capgrade.trainer.alignment.align import align
+
+    found = align(run, captions, regions, split, out, opener(images), count)
+    if as_json:
+        say({"pointing": found}, True)
+    elif found is None:
+        typer.echo(f"no true boxes beside these captions, so no pointing game; picture -> {out}")
+    else:
+        pointing_table(found)
+        typer.echo(f"-> {out}")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A recipe, such as sam-3-f30k; see --list.")] = None,
+    captions: OptionalCaptions = None,
+    regions: OptionalRegions = None,
+    out: Annotated[Path | None, Option(help="Folder for runs, labels and tables; recipes may share it.")] = None,
+    judgements: Annotated[Path | None, Option(help="People's judgements, for tables of correlations.")] = None,
+    split: Annotated[str, Option(help="Split that rows are scored on.")] = "test",
+    row: Annotated[list[str] | None, Option(help="This row alone; repeat for several. Default: all.")] = None,
+    small: Annotated[bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")] = False,
+    listed: Annotated[bool, Option("--list", help="All recipes, what they need, what was verified.")] = False,
+    params: ParamsFile = None,
+    sets: Annotated[
+        list[str] | None, Option("--set", help="train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published."""
+    from capgrade.pipelines.reproduce.recipe import listing, load_recipe, settings_of
+
+    if listed:
+        recipes = listing()
+        say(recipes, as_json, "\n".join(_listed(key, one) for key, one in recipes.items()))
+        return
+    recipe = load_recipe(name) if name is not None else None  # an unknown one is said before what else is missing
+    if name is None or recipe is None or captions is None or out is None:
+        missing = [text for text, given in (("NAME", name), ("--captions", captions), ("--out", out)) if given is None]
+        raise InputError(f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list")
+    settings = settings_of(recipe, params, sets or [], small)
+    measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
+    measures |= {one.measure for one in recipe.rows if one.measure}
+    require_all("torch", measures=measures, params=settings.measures)
+    from capgrade.pipelines.reproduce.stage import reproduce as stage
+    from capgrade.pipelines.reproduce.table import markdown
+
+    table = stage(
+        name, captions, regions, out, judgements=judgements, split=split, rows=row or [], params=params,
+        sets=sets or [], small=small, say=lambda text: typer.echo(text, err=True),
+    )  # fmt: skip
+    typer.echo(json.dumps(table, indent=2) if as_json else f"{markdown(table)}\n-> {out / name}")
+
+
+def _listed(name: str, one: dict) -> str:
+    of = f"{one['paper']}, table {one['table']}"
+    line = f"{name:22}{of}; needs {', '.join(one['needs'])}; verified: {one['verified']}"
+    return f"{line}; {one['network']}" if one["network"] else line

@@ -16,8 +16,8 @@ import pytest
 import typer
 
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.pipelines.cli import COMMANDS as SHOWN
 from capgrade.pipelines.cli import app
-from capgrade.pipelines.cli.examples import EXAMPLES as COMMANDS_EXAMPLES
 from capgrade.schemas.params import load_params
 from tests.benchmarks.test_shards import run_here
 from tests.conftest import ROOT, call
@@ -223,7 +223,7 @@ def test_the_examples_of(
 
 def test_the_example_of_each_command(here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
     """In the order of the table: what one writes the next may read."""
-    for name, options in COMMANDS_EXAMPLES.items():
+    for name, (_, options) in SHOWN.items():
         sizes = TINY if name == "train" else ""
         line = f"{name} {options} {sizes}".replace(ENDPOINT, endpoint)
         capfd.readouterr()

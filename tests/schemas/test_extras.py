@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.pipelines.cli.needed import require_all
+from capgrade.pipelines.cli.options import require_all
 from capgrade.schemas import extras
 from capgrade.schemas.extras import EXTRAS, MissingExtraError, missing_extra, needs, require
 from capgrade.schemas.params import MeasuresParams

@@ -55,7 +55,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     ("line", "message"),
     [
         ("--run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
-        ("--captions C --regions G --similarity s.npy", "--regions with no --run"),
+        ("--captions C --regions G --similarity s.npy", "--regions without --run"),
         ("--compare A --captions C", "--captions with --compare"),
         ("--compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
         ("--compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,12 @@ import pytest
 from PIL import Image
 
 from capgrade.pipelines import cli
+from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table
 from capgrade.schemas.params import Block, CaptionsParams, PublishParams, RegionsParams, RelevanceParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
-from tests.conftest import call, random_sets
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.tools.commands import commands, counts
 
 # Python ignores Ctrl-C where the shell that started it does, as for a job in the background.
 MAIN = "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
@@ -45,6 +48,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for line in run.strip().splitlines():
         assert call(*line.split()) == 0
     np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
+    np.save(folder / "nan.npy", np.full((15, len(rows)), np.nan))
+    (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
+    write_captions_folder(folder / "one", [caption_table([["x", "y"]])])
+    shutil.copytree(folder / "c", folder / "damaged")
+    table = (folder / "c" / "captions.arrow").read_bytes()
+    middle = len(table) // 2
+    (folder / "damaged" / "captions.arrow").write_bytes(table[:8] + bytes([255]) * middle + table[8 + middle :])
     return folder
 
 
@@ -73,25 +85,18 @@ def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, .
         assert re.search(rf"--{name} ((?! --).)*Default: {re.escape(text)}\.", shown), name
 
 
-def test_agree_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--judgements", f"{world}/people.csv", "--measures", "cider,rouge_l", "--json")
-    result = printed(capsys, "agree", "--captions", f"{world}/c", *arguments)
+def test_results_as_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    captions, two = ("--captions", f"{world}/c"), ("--measures", "cider,rouge_l")
+    result = printed(capsys, "agree", *captions, "--judgements", f"{world}/people.csv", *two, "--json")
     assert result.keys() == {"cider", "rouge_l", "binary", "human"}
     assert {"pearson", "spearman", "kendall", "kendall_c", "intervals"} <= result["cider"].keys()
     assert result["cider"]["pearson"].keys() == {"all", "non_original"}
-
-
-def test_bench_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--measures", "cider,rouge_l", "--set", "bench.pairs=50", "--json")
-    result = printed(capsys, "bench", "relevance", "--captions", f"{world}/c", *arguments)
+    result = printed(capsys, "bench", "relevance", *captions, *two, "--set", "bench.pairs=50", "--json")
     for row in result.values():
         assert {"pairs_per_s", "peer", "peer_pairs_per_s", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-5
-
-
-def test_evaluate_prints_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = ("--captions", f"{world}/c", "--similarity", f"{world}/sims.npy", "--relevance", f"{world}/r")
-    result = printed(capsys, "evaluate", *files, "--set", "evaluate.samples=20", "--json")
+    files = ("--similarity", f"{world}/sims.npy", "--relevance", f"{world}/r")
+    result = printed(capsys, "evaluate", *captions, *files, "--set", "evaluate.samples=20", "--json")
     assert {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a"} <= result["i2t"].keys()
     assert {"t2i", "rsum", "nsum"} <= result.keys()
 
@@ -103,14 +108,7 @@ def test_search_frequencies_params_and_imports(world: Path, capsys: pytest.Captu
     (world / "p.yaml").write_text(
         f"measures: {{cider: {{document_frequency: '{world}/df.arrow'}}}}\nshards: {{uniform: 3}}\n"
     )
-    options = (
-        "--params",
-        f"{world}/p.yaml",
-        "--set",
-        "shards.top=2",
-        "--measures",
-        f"cider,x={world}/sims.npy",
-    )
+    options = ("--params", f"{world}/p.yaml", "--set", "shards.top=2", "--measures", f"cider,x={world}/sims.npy")
     done = printed(capsys, "shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2", "--json")
     assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
     assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
@@ -144,10 +142,8 @@ def test_regions_of_images_drawn_exported_and_imported(
     assert call("regions", "show", *drawn) == 0
     assert Image.open(tmp_path / "p.png").width == 4 * 14 + 3 * 420
     for format, name in (("tsv", "a.tsv"), ("scan", "a_ims.npy"), ("npz", "a")):
-        assert (
-            call("regions", "export", "--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
-            == 0
-        )
+        exported = ("--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
+        assert call("regions", "export", *exported) == 0
         arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
         done = printed(capsys, "regions", "import", *arguments, "--json")
         split = {"split": "a"} if format == "scan" else {}
@@ -186,147 +182,103 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "manifest.json").read_bytes() == whole
 
 
-# What is wrong -> the command (w: the folder above, t: files with one thing wrong each), and part of its one line.
-BAD = {
-    "a missing file": (
-        "captions --source tsv --input {t}/none.tsv --out {t}/o",
-        "none.tsv: no such file",
-    ),
-    "an unknown source": (
-        "captions --source vg --input x --out {t}/o",
-        "parameter 'captions.source' is 'vg': Input should be",
-    ),
-    "one image for CIDEr": (
-        "relevance --captions {t}/one --measures cider --out {t}/o",
-        "make every CIDEr 0 -> set",
-    ),
-    "a judgement of nothing": (
-        "agree --captions {w}/c --judgements {t}/j.csv --measures cider",
-        "j.csv row 2: image 'zz'",
-    ),
-    "NaN in a similarity": (
-        "evaluate --captions {w}/c --similarity {t}/nan.npy",
-        "nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair",
-    ),
-    "a table damaged inside": (
-        "relevance --captions {t}/damaged --measures cider --out {t}/o",
+# A command (w: the folder above, o: a new one), and part of the one line that says what is wrong.
+WRONG = [
+    ("captions --source tsv --input {w}/none.tsv --out {o}", "none.tsv: no such file"),
+    ("captions --source vg --input x --out {o}", "parameter 'captions.source' is 'vg': Input should be"),
+    ("captions --source tsv --input {w}/captions.tsv --out {w}/captions.tsv/out", "error: {w}/captions.tsv/out: "),
+    ("captions --input {w}/c --frequencies {w}/one", "{w}/one: a folder where a file is to be written"),
+    ("captions --source scenes", "no folder to write -> give --out"),
+    ("captions --frequencies df.arrow", "no captions to count -> give --input"),
+    ("captions --frequencies df.arrow --input c --out o", "--out with --frequencies"),
+    ("captions --parse dog --input c", "--input with --parse"),
+    ("relevance --captions {w}/one --measures cider --out {o}", "make every CIDEr 0 -> set"),
+    (
+        "relevance --captions {w}/damaged --measures cider --out {o}",
         "damaged/captions.arrow: not a whole Arrow file",
     ),
-    "relevance of other captions": (
-        "search --captions {t}/one --relevance {w}/r",
-        "cider.arrow: ",
-    ),
-    "a value that is no YAML": (
-        "shards --captions {w}/c --set shards.top=[1 --out {t}/o",
-        "'shards.top=[1' is not valid YAML: ",
-    ),
-    "a stray word": (
-        "relevance --captions {w}/c --measures cider --out {t}/o cider",
+    ("relevance --captions {w} --measures cider --out {o}", "no manifest.json: not a finished captions"),
+    (
+        "relevance --captions {w}/c --measures cider --out {o} cider",
         "unexpected 'cider' -> see capgrade relevance --help; options of Apache Beam follow `--`",
     ),
-    "agreement of something else": (
-        "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {t}/o",
+    ("shards --captions {w}/c --set shards.top=[1 --out {o}", "'shards.top=[1' is not valid YAML: "),
+    (
+        "shards --captions {w}/c --split test --out {o} --set shards.device=cuda:99",
+        "no GPU 99 for device cuda:99: torch sees ",
+    ),
+    ("agree --captions {w}/c --judgements {w}/j.csv --measures cider", "j.csv row 2: image 'zz'"),
+    (
+        "agree --captions no --judgements j --measures cider --out x.json --calibrate ./x.json",
+        "--out and another output have one path",
+    ),
+    ("agree --captions no --judgements j --reviews r", "--captions with --reviews"),
+    (
+        "evaluate --captions {w}/c --similarity {w}/nan.npy",
+        "nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair",
+    ),
+    (
+        "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {o}",
         "manifest.json: not agreement figures -> give what capgrade agree --out wrote",
     ),
-    "a folder where a file goes": (
-        "captions --input {w}/c --frequencies {t}/one",
-        "{t}/one: a folder where a file is to be written",
+    ("publish --out nowhere --replace", "--replace without --push"),
+    ("publish --out no --push user/name --name other", "--name without --captions and --shards"),
+    ("publish --out no --push a/b --calibration crisscrossed", "--calibration without --captions and --shards"),
+    (
+        "explore --captions no --measures cider --set regions.weights=w",
+        "regions.weights without explore.detector",
     ),
-    "regions of nothing": (
-        "regions --out {t}/o",
-        "--images and --out are needed -> see capgrade regions --help",
+    ("search --captions {w}/one --relevance {w}/r", "cider.arrow: "),
+    ("search --captions c --query dog", "--query without --run"),
+    ("search --captions c", "nothing to search -> give --captions and --relevance, or --run"),
+    (
+        "search --run r --words w --captions c --regions g",
+        "--words without its images -> give --captions, --regions and --images",
     ),
-    "a detector without weights": (
-        "regions --images {t}/pictures --detector bottom_up --out {t}/o",
+    ("regions --out {o}", "--images and --out are needed -> see capgrade regions --help"),
+    (
+        "regions --images {w}/pictures --detector bottom_up --out {o}",
         "detector bottom_up has no weights -> give --weights FILE",
     ),
-    "an unknown detector": (
-        "regions --images {t}/pictures --detector yolo --out {t}/o",
+    (
+        "regions --images {w}/pictures --detector yolo --out {o}",
         "unknown detector 'yolo' -> choose from: scenes, bottom_up, detectron2",
     ),
-    "boxes that are no number": (
-        "regions --images {t}/pictures --boxes many --out {t}/o",
-        "parameter 'regions.boxes' is 'many': ",
-    ),
-    "more boxes at least than at most": (
-        "regions --images {t}/pictures --boxes 20-10 --out {t}/o",
-        "boxes 20-10: write MIN-MAX, the smaller first",
-    ),
-    "a GPU that is not there": (
-        "regions --images {t}/pictures --detector bottom_up --weights random --set regions.device=cuda:99 --out {t}/o",
+    ("regions --images {w}/pictures --boxes many --out {o}", "parameter 'regions.boxes' is 'many': "),
+    ("regions --images {w}/pictures --boxes 20-10 --out {o}", "boxes 20-10: write MIN-MAX, the smaller first"),
+    (
+        "regions --images {w}/pictures --detector bottom_up --weights random --set regions.device=cuda:99 --out {o}",
         "no GPU 99 for device cuda:99: torch sees ",
     ),
-    "a GPU that is not there, for the measures": (
-        "shards --captions {w}/c --split test --out {t}/o --set shards.device=cuda:99",
-        "no GPU 99 for device cuda:99: torch sees ",
-    ),
-    "no pictures": (
-        "regions --images {t}/one --out {t}/o",
-        "one: no picture -> give pictures named ",
-    ),
-    "an unknown format": (
-        "regions import --format csv --input {t}/one.tsv --out {t}/o",
+    ("regions --images {w}/one --out {o}", "one: no picture -> give pictures named "),
+    (
+        "regions import --format csv --input {w}/captions.tsv --out {o}",
         "unknown format 'csv' -> choose from: tsv, npz, teran, scan, h5, lxmert",
     ),
-    "a format that is not written": (
-        "regions export --format h5 --regions {t}/one --out {t}/o",
+    ("regions import --format tsv --input {w}/captions.tsv --out {o}", "captions.tsv row 1: 3 fields between tabs"),
+    (
+        "regions export --format h5 --regions {w}/one --out {o}",
         "no writer for format 'h5' -> choose from: tsv, scan, npz",
     ),
-    "another format than said": (
-        "regions import --format tsv --input {t}/one.tsv --out {t}/o",
-        "one.tsv row 1: 3 fields between tabs",
-    ),
-    "regions of captions": (
-        "regions export --format tsv --regions {w}/c --out {t}/o",
+    (
+        "regions export --format tsv --regions {w}/c --out {o}",
         "a captions folder where a regions folder is needed",
     ),
-    "no captions folder": (
-        "relevance --captions {t} --measures cider --out {t}/o",
-        "no manifest.json: not a finished captions",
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_one_line(kind: str, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(world, tmp_path)
-    line, message = BAD[kind]
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_bad_input_is_one_line(
+    line: str, message: str, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
-    assert call(*line.format(w=world, t=tmp_path).split()) == 2
+    assert call(*line.format(w=world, o=tmp_path / "o").split()) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert message.format(w=world, t=tmp_path) in said.err
+    assert message.format(w=world) in said.err
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
     assert not (tmp_path / "o" / "manifest.json").exists()
-
-
-def prepare(world: Path, folder: Path) -> None:
-    """Files with one thing wrong each."""
-    head = "image_id\tcaption_id\tcaption\n"
-    (folder / "one.tsv").write_text(head + "a\t1\tx\na\t2\ty\n")
-    (folder / "pictures").mkdir()
-    Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
-    (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
-    n_captions = json.loads((world / "r" / "manifest.json").read_text())["n_captions"]
-    np.save(folder / "nan.npy", np.full((15, n_captions), np.nan))
-    assert (
-        call("captions", "--source", "tsv", "--input", f"{folder}/one.tsv", "--split", "test", "--out", f"{folder}/one")
-        == 0
-    )
-    table = (world / "c" / "captions.arrow").read_bytes()
-    middle = len(table) // 2
-    damaged = folder / "damaged"
-    damaged.mkdir()
-    (damaged / "manifest.json").write_bytes((world / "c" / "manifest.json").read_bytes())
-    (damaged / "captions.arrow").write_bytes(table[:8] + bytes([255]) * middle + table[8 + middle :])
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "c.tsv").write_text("image_id\tcaption_id\tcaption\na\t1\tx\n")
-    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/file/out") == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/file/out: ")
 
 
 def test_the_traceback_is_there_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -347,26 +299,9 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"capgrade {version('capgrade')}\n"
 
 
-def test_a_search_for_nothing_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_for_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("search", "--run", str(tmp_path), "--query", " ") == 2
     assert "the query has no words" in capsys.readouterr().err
-    assert call("search", "--captions", "c", "--query", "a dog") == 2
-    assert "--query with no --run" in capsys.readouterr().err
-    assert call("search", "--captions", "c") == 2
-    assert "nothing to search -> give --captions and --relevance, or --run" in capsys.readouterr().err
-    assert call("search", "--run", "r", "--words", "w", "--captions", "c", "--regions", "g") == 2
-    assert "--words without its images -> give --captions, --regions and --images" in capsys.readouterr().err
-
-
-def test_captions_writes_a_folder_or_answers_one_question(capsys: pytest.CaptureFixture[str]) -> None:
-    for line, message in (
-        ("captions --source scenes", "no folder to write -> give --out"),
-        ("captions --frequencies df.arrow", "no captions to count -> give --input"),
-        ("captions --frequencies df.arrow --input c --out o", "--out with --frequencies"),
-        ("captions --parse dog --input c", "--input with --parse"),
-    ):
-        assert call(*line.split()) == 2
-        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -392,3 +327,36 @@ def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("capgrade.pipelines.captions.captions", full)
     assert call("captions", "--source", "scenes", "--out", str(tmp_path / "c")) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/c: No space left on device\n"
+
+
+def test_at_most_twenty_commands_and_150_options() -> None:
+    """Printed by `python -m tests.tools.commands`."""
+    commands, _, options = counts()
+    assert commands <= 20 and options <= 150
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_help_fits_on_a_screen_and_opens_with_an_example(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(*name.split(), "--help") == 0
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert len(lines) <= 40
+    assert lines[2].strip() == f"$ capgrade {name} {cli.COMMANDS[name][1]}"
+
+
+def test_help_lists_the_commands_in_the_order_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--help") == 0
+    listed = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("Commands:")[2], re.MULTILINE)
+    assert listed == [name for name in cli.COMMANDS if " " not in name]
+
+
+def test_no_head_of_a_table_is_cut_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    agreement_table({"people": {name: {"all": -0.123, "non_original": -0.456} for name in COEFFICIENTS}})
+    shown = capsys.readouterr().out
+    assert "…" not in shown and all(name.replace("_", " ") in shown for name in COEFFICIENTS)
+    assert shown.count("non-own") == shown.count("-0.456") == len(COEFFICIENTS)

@@ -1,4 +1,4 @@
-"""The commands that write a page."""
+"""Commands that write a page."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
-from capgrade.pipelines.cli.needed import ENCODER, require_all
-from capgrade.pipelines.cli.options import AsJson, CaptionsDir, Images, Split, say
-
-app = typer.Typer()
+from capgrade.pipelines.cli.options import ENCODER, AsJson, CaptionsDir, Images, Split, require_all, say
 
 
-@app.command()
 def report(
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
-    data: Annotated[Path, typer.Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path("data"),
-    pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as PNG and SVG.")] = None,
-    title: Annotated[str | None, typer.Option(help="Default: the folder's name.")] = None,
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
+    data: Annotated[Path, Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path("data"),
+    pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
+    title: Annotated[str | None, Option(help="Default: the folder's name.")] = None,
     images: Images = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
@@ -34,24 +31,21 @@ def report(
         typer.echo(f"not here: {what}")
 
 
-@app.command()
 def audit(
     captions: CaptionsDir,
-    relevance: Annotated[Path | None, typer.Option(help="Folder of `capgrade relevance`: every pair.")] = None,
-    shards: Annotated[
-        Path | None, typer.Option(help="Folder of `capgrade shards`: estimates by their weights.")
-    ] = None,
+    relevance: Annotated[Path | None, Option(help="Folder of `capgrade relevance`: every pair.")] = None,
+    shards: Annotated[Path | None, Option(help="Folder of `capgrade shards`: estimates by their weights.")] = None,
     images: Images = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write, beside a folder of its lists.")] = Path("audit.html"),
-    measure: Annotated[str | None, typer.Option(help="Default: the first calibrated one, people before sbert.")] = None,
+    out: Annotated[Path, Option(help="HTML file to write, beside a folder of its lists.")] = Path("audit.html"),
+    measure: Annotated[str | None, Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="What `agree --calibrate` wrote, or crisscrossed, the default.")
+        Path | None, Option(help="What `agree --calibrate` wrote, or crisscrossed, the default.")
     ] = None,
     similarity: Annotated[
         list[Path] | None,
-        typer.Option(help="A model's, as `evaluate` takes it: how many of its R@1 errors are likely positives."),
+        Option(help="A model's, as `evaluate` takes it: how many of its R@1 errors are likely positives."),
     ] = None,
-    stand_in: Annotated[int | None, typer.Option(help="As a model: caption k of each image stands for it.")] = None,
+    stand_in: Annotated[int | None, Option(help="As a model: caption k of each image stands for it.")] = None,
     split: Split = None,
     as_json: AsJson = False,
 ) -> None:

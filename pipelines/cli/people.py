@@ -1,0 +1,213 @@
+"""Commands around people's judgements: a page to look at labels and to rate pairs, and a model as a rater."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from capgrade.pipelines.cli.options import (
+    AsJson,
+    CaptionsDir,
+    Images,
+    Measures,
+    ParamsFile,
+    Sets,
+    Split,
+    load,
+    names_of,
+    parts_of,
+    refuse,
+    require_all,
+    say,
+)
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.hosts import is_loopback
+from capgrade.schemas.say import warn
+
+if TYPE_CHECKING:
+    from capgrade.explorer.corpus import LabelledCorpus
+    from capgrade.explorer.start import ExplorerFolders
+    from capgrade.schemas.params import ExploreParams
+    from capgrade.schemas.reviews import Plan
+
+
+def explore(
+    dataset: Annotated[Path | None, Option(help="Folder that `capgrade publish` wrote; enough by itself.")] = None,
+    captions: Annotated[Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")] = None,
+    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = None,
+    relevance: Annotated[Path | None, Option(help="With --captions: folder of `capgrade relevance`.")] = None,
+    split: Split = None,
+    measures: Measures = None,
+    runs: Annotated[list[Path] | None, Option("--run", help="Folder of `capgrade train`; repeat for several.")] = None,
+    indexes: Annotated[
+        list[Path] | None, Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index.")
+    ] = None,
+    images: Images = None,
+    reviews: Annotated[Path, Option(help="Folder of the ratings that people give.")] = Path("reviews"),
+    sample: Annotated[Path | None, Option(metavar="DIR", help="Only choose pairs to rate, into DIR.")] = None,
+    export: Annotated[Path | None, Option(metavar="CSV", help="Only write mean scores of --reviews.")] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+) -> None:
+    """A local page: what each measure and model ranks first, where they disagree, and pairs for people to rate.
+
+    `--sample DIR` chooses pairs where measures disagree; with --run a model's misses, with `explore.pool` a pool.
+    People rate them with `--reviews DIR`, models with `capgrade judge --pairs DIR`.
+    """
+    if export is not None:
+        refuse("with --export", dataset=dataset, captions=captions, sample=sample)
+        _export(reviews, export)
+        return
+    loaded = load(params, sets)
+    asked, names = loaded.explore, names_of(measures, loaded.shards.measures)
+    if sample is not None:
+        refuse("with --sample", images=images)
+        _refuse_sample(asked, runs or [])
+        fitted = set() if dataset or shards or relevance else set(names)
+        require_all(*(["torch"] if runs else []), measures=fitted, params=loaded.measures)
+    else:
+        if loaded.regions.weights and not asked.detector:
+            remedy = "set both, or leave regions.weights out"
+            raise InputError("regions.weights without explore.detector", remedy=remedy)
+        fitted = _fitted(dataset, shards, relevance, names)
+        models = ["torch"] if runs or asked.detector else []
+        require_all("gradio", *models, measures=fitted, params=loaded.measures)
+    from capgrade.explorer.start import ExplorerFolders
+
+    folders = ExplorerFolders(
+        dataset=dataset, captions=captions, shards=shards, relevance=relevance, split=split, measures=names,
+        runs=runs or [], indexes=indexes or [], images=images, params=loaded.measures,
+        judgements=None if asked.judgements is None else Path(asked.judgements),
+        detector=loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None,
+    )  # fmt: skip
+    if sample is not None:
+        _sample(sample, folders, asked)
+    else:
+        _serve(folders, reviews, asked.host, asked.port)
+
+
+def _fitted(dataset: Path | None, shards: Path | None, relevance: Path | None, names: Sequence[str]) -> set[str]:
+    """The measures that the explorer fits: of the labels, else those asked for."""
+    from capgrade.schemas.files import read_manifest
+
+    if dataset:
+        return parts_of(read_manifest(dataset, "publish")["measures"])
+    if shards:
+        return parts_of(read_manifest(shards, "shards")["params"]["measures"])
+    return {path.stem for path in relevance.glob("*.arrow")} if relevance else set(names)
+
+
+def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> None:
+    from capgrade.explorer.reviews import Review
+    from capgrade.explorer.server import serve
+    from capgrade.explorer.start import open_explorer
+
+    explorer = open_explorer(folders)
+    if not is_loopback(host):
+        said = "everybody who reaches this machine by network can search and rate, without a password"
+        warn(f"explore.host={host}: {said}")
+    told = lambda address: typer.echo(f"explorer at {address}")  # noqa: E731
+    serve(explorer, Review(explorer, reviews), host, port, told)
+
+
+def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:
+    if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
+        problem = "explore.pool goes with explore.similarity, not with --run"
+        raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
+    if len(runs) > 1:
+        raise InputError("--sample looks at the misses of one model", remedy="give --run once")
+
+
+def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
+    """Write the review's plan and lines."""
+    from capgrade.explorer.plans import misses_again, most_informative, write_lines, write_plan
+    from capgrade.explorer.start import read_corpus
+
+    corpus = read_corpus(folders)
+    of_corpus = corpus.captions, corpus.fingerprint
+    if asked.pool is not None:
+        plan = _pooled(corpus, asked)
+    elif not folders.runs:
+        plan = most_informative(corpus.pairs, *of_corpus, asked.count, asked.seed)
+    else:
+        from capgrade.explorer.models import model_voice
+
+        run = folders.runs[0]
+        index = folders.indexes[0] if folders.indexes else run / "index"
+        model = model_voice(run.resolve().name, run, index, corpus.captions)
+        plan = misses_again(model, *of_corpus, asked.count, asked.seed)
+    write_plan(out, plan)
+    write_lines(out, plan, corpus.captions)
+    typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
+
+
+def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> Plan:
+    from capgrade.explorer.pool import pooled
+    from capgrade.trainer.evaluation.inputs import read_similarity
+
+    assert asked.pool is not None
+    matrices = {
+        f"model {k}": read_similarity(Path(path), corpus.captions) for k, path in enumerate(asked.similarity, 1)
+    }
+    of_corpus = corpus.captions, corpus.fingerprint
+    plan = pooled(corpus.pairs, matrices, *of_corpus, asked.pool, asked.count, asked.seed)
+    for name, stratum in plan.facts["strata"].items():
+        typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
+    return plan
+
+
+def _export(reviews: Path, out: Path) -> None:
+    """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
+    from capgrade.explorer.judgements import export as write
+    from capgrade.explorer.ratings import ReviewRatings
+
+    if out.suffix == ".arrow":
+        raise InputError("judgements are written as CSV", file=out, remedy="call it .csv; .arrow is a dense matrix")
+    typer.echo(f"{write(ReviewRatings.open(reviews), out):,} pairs -> {out}")
+
+
+def judge(
+    captions: CaptionsDir,
+    pairs: Annotated[str, Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")],
+    endpoint: Annotated[str, Option(help="An OpenAI-compatible endpoint, such as http://localhost:8000/v1.")],
+    model: Annotated[str, Option(help="The model's name there, and the rater's in the judgements.")],
+    out: Annotated[Path, Option(help="CSV to write: image_id, caption_id, score, rater.")],
+    images: Images = None,
+    split: Split = None,
+    max_cost: Annotated[
+        float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out.")
+    ] = None,
+    params: ParamsFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a model at a chat endpoint how well captions describe images, as judgements that `agree` reads.
+
+    The endpoint's token is read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where the one before
+    was stopped; nothing that was answered is asked again.
+    """
+    from capgrade.pipelines.judging import judge as stage
+    from capgrade.pipelines.judging.endpoint import Prices
+
+    if out.suffix != ".csv":
+        raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
+    asked = load(params, sets).judge
+    prices = Prices(asked.price_in, asked.price_out)
+    if max_cost is not None and not (prices.sent or prices.answered):
+        remedy = "set judge.price_in and judge.price_out, per million tokens"
+        raise InputError("--max-cost without prices", remedy=remedy)
+    done = stage(
+        captions, pairs, out, endpoint=endpoint, model=model, images=images,
+        prompt=None if asked.prompt is None else Path(asked.prompt), split=split, parallel=asked.parallel,
+        per_minute=asked.per_minute, prices=prices, max_cost=max_cost, tries=asked.tries, seconds=asked.timeout,
+    )  # fmt: skip
+    say(done, as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
+    if done["unanswered"]:
+        beside = out.with_name(f"{out.stem}-unanswered.csv")
+        typer.echo(f"{done['unanswered']:,} pairs have no answer that counts -> {beside}", err=True)
+    if done["left"]:
+        typer.echo(f"{done['left']:,} pairs are left: {done['stopped']}; run again to go on", err=True)
