@@ -18,6 +18,7 @@ import typer
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.pipelines.cli import COMMANDS as SHOWN
 from capgrade.pipelines.cli import app
+from capgrade.pipelines.measures import MEASURES
 from capgrade.schemas.params import load_params
 from tests.benchmarks.test_shards import run_here
 from tests.conftest import ROOT, call
@@ -77,7 +78,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "relevance ... --": "relevance --captions one --measures rouge_l --out again --",
         "np.array([17])": "np.array([7])",  # this world has fourteen images
         "--split train": "--split test",
-        "tops --captions DIR": "tops --captions one --set bench.images=5",
         "--captions s3://BUCKET/captions --out OUT": "--captions file://one --measures rouge_l --out from_url",
         '"file:///tmp/capgrade-exchange"': 'f"file://{__import__(\'os\').getcwd()}/exchange"',
         '"file:///tmp/capgrade-shards"': 'f"file://{__import__(\'os\').getcwd()}/written"',
@@ -144,6 +144,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_world()
         shutil.copytree("data/dataset", "dataset")
         shutil.copytree(ROOT / "examples", "examples")
+        given = "--source coco --input examples/captions.json --split test --out captions"
+        assert call("captions", *given.split()) == 0
+        assert call(*"relevance --captions captions --out relevance".split()) == 0
     return folder
 
 
@@ -160,6 +163,8 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     shutil.copytree(world, tmp_path / "here", copy_function=shutil.copyfile)
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)  # a process takes ten seconds to start
+    monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
+    monkeypatch.delitem(MEASURES, "length")
     monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it
