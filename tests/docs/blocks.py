@@ -30,7 +30,7 @@ class Example:
 def differs(said: str, printed: str, within: float = 0.02) -> str | None:
     """The first line that a page shows and a command does not print, in the page's order; None where there is none.
 
-    Words are compared as they stand. Numbers may differ by `within` of their value or by one in the last place that is
+    Words are compared as they stand; `...` stands for the rest of a line. Numbers may differ by `within` of their value or by one in the last place that is
     shown, as embeddings do between processors. Frames of tables and the width of columns do not count.
     """
     lines = [line for line in map(_words, printed.splitlines()) if line]
@@ -47,6 +47,8 @@ def _words(line: str) -> list[str]:
 
 
 def _alike(shown: list[str], printed: list[str], within: float) -> bool:
+    if shown[-1] == "...":
+        shown, printed = shown[:-1], printed[: len(shown) - 1]
     return len(shown) == len(printed) and all(map(partial(_same, within=within), shown, printed))
 
 
