@@ -30,8 +30,9 @@ class Example:
 def differs(said: str, printed: str, within: float = 0.02) -> str | None:
     """The first line that a page shows and a command does not print, in the page's order; None where there is none.
 
-    Words are compared as they stand; `...` stands for the rest of a line. Numbers may differ by `within` of their value or by one in the last place that is
-    shown, as embeddings do between processors. Frames of tables and the width of columns do not count.
+    Words are compared as they stand; `...` stands for the rest of a line. Numbers may differ by `within` of their value
+    or by one in the last place that is shown, as embeddings do between processors. Frames of tables and the width of
+    columns do not count.
     """
     lines = [line for line in map(_words, printed.splitlines()) if line]
     for shown in filter(None, map(_words, said.splitlines())):

@@ -145,7 +145,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / "examples", "examples")
         given = "--source coco --input examples/captions.json --split test --out captions"
         assert call("captions", *given.split()) == 0
-        assert call(*"relevance --captions captions --out relevance".split()) == 0
+        assert call("relevance", "--captions", "captions", "--out", "relevance") == 0
     return folder
 
 
