@@ -20,7 +20,7 @@ HEAD = """# Every parameter
 
 `--params FILE` reads these keys from a YAML file, a block a stage, as `params.yaml` has them. `--set KEY=VALUE` sets
 one key, and wins over the file; an option of the command wins over both. A misspelt key and a value out of range are
-errors.
+errors. Each line has the key, its type and range, and the default in brackets.
 This page is written by `python -m tests.tools.reference` from `schemas/params.py`.
 """
 
@@ -34,9 +34,9 @@ def page() -> str:
         block = _block(field.annotation)
         if block is not None:
             told = " ".join(inspect.cleandoc(block.__doc__ or "").split())
-            parts += [f"## {name}\n\n{told}\n", _table(_rows(block, name, schema, comments))]
+            parts += [f"## {name}\n\n{told}\n", _list(_rows(block, name, schema, comments))]
     rows = [_row(name, schema["properties"][name], schema, comments.get(("Params", name), "")) for name in plain]
-    return "\n".join([*parts, "## The rest\n", _table(iter(rows))])
+    return "\n".join([*parts, "## The rest\n", _list(iter(rows))])
 
 
 def _block(annotation: Any) -> type[BaseModel] | None:
@@ -44,7 +44,7 @@ def _block(annotation: Any) -> type[BaseModel] | None:
 
 
 def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: dict) -> Iterator[str]:
-    """A row a key, blocks within this one after it."""
+    """A line for each key, blocks within this one after it."""
     found = block.model_json_schema()
     for name, field in block.model_fields.items():
         inner = _block(field.annotation)
@@ -57,7 +57,8 @@ def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: 
 def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
     default = json.dumps(field.get("default"), ensure_ascii=False)
     shown = default if len(default) < 60 else "see schemas/params.py"
-    return f"| `{key}` | {_kind(field)} | `{shown}` | {comment} |"
+    kind = _kind(field).removesuffix(", or null") if default == "null" else _kind(field)
+    return f"- `{key}`: {kind} (`{shown}`)" + (f"; {comment}" if comment else "")
 
 
 def _kind(field: dict[str, Any]) -> str:
@@ -69,10 +70,10 @@ def _kind(field: dict[str, Any]) -> str:
     kind = field.get("type", "any")
     if kind == "array":
         return f"list of {_kind(field['items'])}" if field.get("items") else "list"
-    words = {"integer": "whole number", "string": "text", "boolean": "true or false", "object": "mapping"}
-    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    limits = [f"{word} {field[name]:g}" for name, word in bounds.items() if name in field]
-    limits += [f"as `{field['pattern']}`".replace("|", "\\|")] if "pattern" in field else []
+    words = {"string": "text", "object": "mapping"}
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign}{field[name]:g}" for name, sign in bounds.items() if name in field]
+    limits += [f"as `{field['pattern']}`"] if "pattern" in field else []
     return " ".join([words.get(kind, kind), ", ".join(limits)]).strip()
 
 
@@ -85,12 +86,12 @@ def _comments() -> dict[tuple[str, str], str]:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 _, _, comment = lines[(item.end_lineno or 1) - 1].rpartition("  # ")
                 told = comment if "  # " in lines[(item.end_lineno or 1) - 1] else ""
-                found[node.name, item.target.id] = re.sub(r"\bNone\b", "null", told.replace("|", "\\|"))
+                found[node.name, item.target.id] = re.sub(r"\bNone\b", "null", told)
     return found
 
 
-def _table(rows: Iterator[str]) -> str:
-    return "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]) + "\n"
+def _list(rows: Iterator[str]) -> str:
+    return "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":
