@@ -14,13 +14,17 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache
+from numba.core.registry import CPUDispatcher
 
 from capgrade.schemas.say import tell
 from capgrade.schemas.threads import start
@@ -37,12 +41,39 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
     kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)  # one for C, compiled too, that nobody calls
+    kernel.__class__ = _Kernel
     if cache:
         try:
             kernel._cache = _Cache(function, bool(options.get("parallel")))
         except RuntimeError as error:  # no folder that may be written
             _warn(str(error).partition(" for file")[0])
     return kernel
+
+
+_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def as_python(wanted: bool) -> Iterator[None]:
+    """Where wanted, kernels run as the Python that they are written in: a little takes less time than to compile."""
+    token = _PLAIN.set(wanted)
+    try:
+        with np.errstate(over="ignore" if wanted else None):  # hashes wrap round
+            yield
+    finally:
+        _PLAIN.reset(token)
+
+
+class _Kernel(CPUDispatcher):
+    """A compiled function, which `as_python` makes a plain one."""
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args) if _PLAIN.get() else super().__call__(*args)
+
+
+def is_compiled(kernel: Any) -> bool:
+    """Whether machine code of a kernel is here, in this process or kept."""
+    return bool(kernel.signatures) or (isinstance(kernel._cache, _Cache) and kernel._cache.has_code())
 
 
 @lru_cache(maxsize=1)
@@ -66,6 +97,10 @@ class _Cache(FunctionCache):
         super().__init__(function)
         self.parallel = parallel
         self._cache_file._version = f"{numba.__version__} {digest()}"  # compared before the rest is unpickled
+
+    def has_code(self) -> bool:
+        """Whether any is kept, of whatever types."""
+        return bool(self._cache_file._load_index())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Kept machine code, or None after a word on what takes the seconds that follow."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +27,8 @@ def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
     """
     runs = max(1, min(get_num_threads(), n))
     bounds = [n * k // runs for k in range(runs + 1)]
-    others = [_pool(os.getpid()).submit(kernel, *run, *args) for run in zip(bounds[1:-1], bounds[2:], strict=True)]
+    start, rest = _pool(os.getpid()).submit, zip(bounds[1:-1], bounds[2:], strict=True)
+    others = [start(copy_context().run, kernel, *run, *args) for run in rest]  # so threads heed `as_python` too
     try:
         kernel(0, bounds[1], *args)
     finally:

@@ -60,7 +60,7 @@ def _closest(size, own, references):
 
 
 @njit(nogil=True, cache=True)
-def _count(begin, end, images, rows, captions, references, ref_ptr, refs, leave_out, out):
+def matches_of_pairs(begin, end, images, rows, captions, references, ref_ptr, refs, leave_out, out):
     most = captions.start.shape[1]
     for k in range(begin, end):
         c, own = rows[k], refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]
@@ -85,7 +85,7 @@ def statistics_of_pairs(
     refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k].
     """
     out = np.empty((len(rows), 2 + 2 * captions.start.shape[1]))
-    in_threads(_count, len(out), images, rows, captions, references, ref_ptr, refs, leave_out, out)
+    in_threads(matches_of_pairs, len(out), images, rows, captions, references, ref_ptr, refs, leave_out, out)
     return out
 
 

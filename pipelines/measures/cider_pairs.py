@@ -113,7 +113,7 @@ def _pair(c, refs, weighted, references, terms, form, cosine):
 
 
 @njit(nogil=True, cache=True)
-def _score(begin, end, order, images, rows, captions, references, ref_ptr, refs, gain, form, out):
+def cider_of_pairs(begin, end, order, images, rows, captions, references, ref_ptr, refs, gain, form, out):
     """Pairs order[begin:end], in which those of an image follow each other."""
     image, own = np.int64(-1), refs[:0]
     terms, cosine = _terms(own, references, gain), np.empty(0)
@@ -136,5 +136,5 @@ def score_pairs(
     """
     out = np.empty(len(rows))
     order = np.argsort(images, kind="stable")
-    in_threads(_score, len(out), order, images, rows, captions, references, ref_ptr, refs, gain, form, out)
+    in_threads(cider_of_pairs, len(out), order, images, rows, captions, references, ref_ptr, refs, gain, form, out)
     return out

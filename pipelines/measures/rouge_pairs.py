@@ -31,7 +31,9 @@ def _longest_common(a, b, row):
 
 
 @njit(nogil=True, cache=True)
-def _score(begin, end, images, rows, captions, references, ref_ptr, refs, longest, beta2, mean, leave_out, out):
+def rouge_l_of_pairs(
+    begin, end, images, rows, captions, references, ref_ptr, refs, longest, beta2, mean, leave_out, out
+):
     row = np.empty(longest + 1, np.int32)
     for k in range(begin, end):
         mine = captions.word[captions.ptr[rows[k]] : captions.ptr[rows[k] + 1]]
@@ -65,5 +67,5 @@ def score_pairs(
     """
     out, longest = np.empty(len(rows)), int(np.diff(references.ptr).max(initial=0))
     args = images, rows, captions, references, ref_ptr, refs, longest, beta**2, mean, leave_out, out
-    in_threads(_score, len(out), *args)
+    in_threads(rouge_l_of_pairs, len(out), *args)
     return out

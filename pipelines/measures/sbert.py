@@ -40,7 +40,7 @@ def _dot(a, b):
 
 
 @njit(nogil=True, cache=True)
-def _score(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
+def cosine_of_pairs(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
     """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
@@ -81,7 +81,7 @@ class FittedSbert(ArrayState):
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
         args = vectors, self.embeddings, self.ref_ptr, self.refs, folding, leave_out, out
-        in_threads(_score, len(out), images, rows, *args)
+        in_threads(cosine_of_pairs, len(out), images, rows, *args)
         return cosine_range(out.astype(np.float32))
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:

@@ -21,7 +21,8 @@ import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.meteor import caption_lines
+from capgrade.pipelines.measures.meteor import refuse_bars
+from capgrade.pipelines.measures.scores.words import tokens_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
@@ -100,7 +101,9 @@ class Spice:
         folder = spice_folder()
         _require_java()
         params = self.params
-        lines = caption_lines(captions)
+        tokens = tokens_of(captions)
+        refuse_bars(tokens, captions.caption_ids)
+        lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
         return FittedSpice(
             captions.ref_ptr, captions.refs, lines, str(folder), params.memory, params.cache, params.batch, leave_out
         )

@@ -8,23 +8,24 @@ pair costs what its common words cost. Words are the caption's tokens, normalise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow.compute as pc
 
 from capgrade.pipelines.measures.base import ArrayState, by_image, leaves_out
 from capgrade.pipelines.measures.language import warn_unless_english
-from capgrade.pipelines.measures.meteor import kernel, tops_kernel
+from capgrade.pipelines.measures.meteor import kernel, tops
 from capgrade.pipelines.measures.meteor.data import read_lexicon
-from capgrade.pipelines.measures.meteor.index import Index, build_index
-from capgrade.pipelines.measures.meteor.tops import bound_index
+from capgrade.pipelines.measures.meteor.index import Index, index_words
+from capgrade.pipelines.measures.meteor.text import as_meteor_reads
+from capgrade.pipelines.measures.scores.words import Words, tokens_of
 from capgrade.pipelines.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
-from capgrade.schemas.threads import get_num_threads
+from capgrade.schemas.threads import in_threads
 from capgrade.schemas.ties import Ties
 
 
@@ -56,26 +57,35 @@ class FittedMeteor(ArrayState):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
-        some, ptr, order = by_image(images)
-        values = np.empty(len(captions), np.float32)
-        kernel.score(some, ptr, captions[order], *self.arrays, values)
-        out = np.empty_like(values)
+        return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
+
+    def counts(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """float64 [pairs, COUNTS]: of the alignment with the reference that gives the score."""
+        out = np.empty((len(captions), kernel.COUNTS))
+        self._score(images, captions, out)
+        return out
+
+    def _score(self, images: np.ndarray, captions: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        different, ptr, order = by_image(images)
+        values, out, by_order = np.empty(len(captions)), np.empty(len(captions)), np.empty_like(counts)
+        in_threads(kernel.score, len(different), different, ptr, captions[order], *self.arrays, values, by_order)
         out[order] = values
+        counts[order[: len(counts)]] = by_order
         return out
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
-        """As `Searches.tops`: by the bounds of `tops_kernel`, where the captions are few words enough for them."""
-        if self._longest > tops_kernel.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
+        """As `Searches.tops`: by the bounds of `tops`, where the captions are few words enough for them."""
+        if self._longest > tops.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
             return every_pair(self, images, k, ties)
         rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
         pairs = np.zeros(len(images), np.int64)
-        found = ties.images[images], ties.captions, rows, values, pairs
-        tops_kernel.tops(get_num_threads(), images, *self.arrays, self.bounds, *found)
+        out = ties.images[images], ties.captions, rows, values, pairs
+        in_threads(tops.tops, len(images), images, *self.arrays, self.bounds, *out)
         return sorted_tops(images, rows, values, pairs, k, ties)
 
     @cached_property
-    def bounds(self) -> tops_kernel.BoundIndex:
-        return bound_index(self)
+    def bounds(self) -> tops.BoundIndex:
+        return tops.bound_index(self)
 
     @property
     def _longest(self) -> int:
@@ -102,17 +112,39 @@ class Meteor:
         METEOR's data is missing."""
         leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
-        index = build_index(caption_lines(captions), read_lexicon())
+        index = index_of(tokens_of(captions), captions.caption_ids)
         return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
 
 
-def caption_lines(captions: Captions) -> list[str]:
-    """Each caption's tokens joined by a space. InputError where METEOR's protocol would take a caption for several."""
-    lines: list[str] = pc.binary_join(captions.table["tokens"], " ").to_pylist()
-    for row, line in enumerate(lines):
-        if "|||" in line:
-            raise InputError(
-                f"caption '{captions.caption_ids[row]}' has '|||', which separates METEOR's captions",
-                remedy="remove it from the caption",
-            )
-    return lines
+def index_of(tokens: Words, ids: Sequence[str]) -> Index:
+    """Index captions, each tokens. InputError for one that METEOR's protocol would take for several."""
+    refuse_bars(tokens, ids)
+    lexicon = read_lexicon()
+    return index_words(as_meteor_reads(tokens, lexicon.abbreviations), lexicon)
+
+
+def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
+    """InputError for a caption with '|||', which separates captions in the protocol of METEOR's jar and of SPICE's."""
+    rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
+    if len(rows):
+        problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"
+        raise InputError(problem, remedy="remove it from the caption")
+
+
+def metrics(counts: np.ndarray) -> np.ndarray:
+    """METEOR, 0..1, from counts or sums of `added_up` counts [n, COUNTS], float64 [n].
+
+    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
+    (`MeteorScorer.computeMetrics`).
+    """
+    return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
+
+
+def added_up(counts: np.ndarray) -> np.ndarray:
+    """The same counts as the jar adds them up for a corpus: a caption that is its reference adds no chunk
+    (`MeteorStats.addStats`)."""
+    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference
+    whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
+    counts = counts.copy()
+    counts[whole, kernel.CHUNKS] = 0
+    return counts

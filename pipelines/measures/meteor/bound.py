@@ -1,7 +1,8 @@
 """What METEOR of a caption with a reference cannot exceed, from which of their words match something at all.
 
 Words are bits of one 64-bit number. An alignment has at most the weight of all words that match, each by its best
-stage; and its chunks are no fewer than its words less the neighbours among them. References whose bound is below
+stage; and its chunks are no fewer than its words less the neighbours among them, which match neighbours or are words of
+one match. References whose bound is below
 the best score so far need no alignment, which is most of them.
 """
 
@@ -49,28 +50,15 @@ def _weight(bits, function):
         n, n_function = count(new), count(new & function)
         total += CLASSES[k] * (DELTA * (n - n_function) + (1 - DELTA) * n_function)
         seen |= new
-    return total, seen
-
-
-@njit(cache=True)
-def bound(bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2):
-    """At least METEOR of a caption and a reference: their matching words by class, their function words, their
-    weighted lengths and numbers of words."""
-    weight_1, seen_1 = _weight(bits_1, function_1)
-    weight_2, seen_2 = _weight(bits_2, function_2)
-    if weight_1 == 0 or weight_2 == 0:
-        return 0.0
-    neighbours = count(seen_1 & seen_1 >> np.uint64(1)) + count(seen_2 & seen_2 >> np.uint64(1))
-    whole = count(seen_1) == words_1 and count(seen_2) == words_2
-    penalty = 0.0 if whole else PENALTY[neighbours]
-    return f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty)
+    return total
 
 
 @njit(cache=True)
 def _look(hits, r, cells, places, bits_1, bits_2):
     """Fill the matching words by class, and for each of the caption's the reference's that it matches, `places`; the
     words, as bits, that may have their neighbour on the right in their own match."""
-    bits_1[:], bits_2[:] = 0, 0
+    for k in range(3):
+        bits_1[k], bits_2[k] = 0, 0
     inner_1, inner_2 = np.uint64(0), np.uint64(0)
     for h in range(hits.shape[0]):
         every = np.uint64(0)
@@ -88,19 +76,17 @@ def _look(hits, r, cells, places, bits_1, bits_2):
 
 
 @njit(cache=True)
-def closer_bound(
-    hits, r, cells, places, bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2
-):  # fmt: skip
-    """At least METEOR as well, mostly less than `bound`: words that are neighbours in a chunk match neighbours, or are
-    words of one match.
+def bound(hits, r, cells, places, bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2):
+    """At least METEOR of a caption and a reference, from their function words, their weighted lengths and numbers of
+    words.
 
     `hits` are the caption's with any reference, r is the reference, `cells` uint64 [units, references, 3] its words
     that a unit matches. Room: `places` uint64 [words of the caption + 1], bits_1 and bits_2 uint64 [3].
     """
-    places[: words_1 + 1] = 0
+    for j in range(words_1 + 1):
+        places[j] = 0
     inner_1, inner_2 = _look(hits, r, cells, places, bits_1, bits_2)
-    weight_1, _ = _weight(bits_1, function_1)
-    weight_2, _ = _weight(bits_2, function_2)
+    weight_1, weight_2 = _weight(bits_1, function_1), _weight(bits_2, function_2)
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
     for j in range(words_1):

@@ -93,8 +93,9 @@ class Lexicon:
 _AGAIN = "install pycocoevalcap again"
 
 
+@cache
 def read_lexicon(folder: Path | None = None) -> Lexicon:
-    """Read the jar's English data. InputError when it is missing or cannot be read."""
+    """Read the jar's English data, once a process. InputError when it is missing or cannot be read."""
     folder = folder or meteor_folder()
     try:
         with zipfile.ZipFile(folder / JAR) as jar:
@@ -109,12 +110,6 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
         folder / PARAPHRASES,
     )
-
-
-@cache
-def kept_lexicon() -> Lexicon:
-    """The installed jar's data, read once a process."""
-    return read_lexicon()
 
 
 _NAMES = (

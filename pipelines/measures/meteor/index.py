@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.pipelines.measures.meteor.bound import BITS, DELTA
 from capgrade.pipelines.measures.meteor.data import Lexicon, Word
 from capgrade.pipelines.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
-from capgrade.pipelines.measures.meteor.text import meteor_words
+from capgrade.pipelines.measures.scores.words import Words
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
@@ -41,18 +41,9 @@ class Index(NamedTuple):
     match_rank: np.ndarray  # int32 [matches]: order among the paraphrases of a place
 
 
-def build_index(lines: Sequence[str], lexicon: Lexicon) -> Index:
-    """Index captions, each a line of tokens."""
-    split = [meteor_words(line, lexicon.abbreviations) for line in lines]
-    vocabulary: dict[str, int] = {}
-    word = np.array([vocabulary.setdefault(w, len(vocabulary)) for words in split for w in words], np.int32)
-    ptr = np.concatenate([[0], np.cumsum([len(words) for words in split])]).astype(np.int64)
-    return index_words(ptr, word, list(vocabulary), lexicon)
-
-
-def index_words(ptr: np.ndarray, word: np.ndarray, words: list[str], lexicon: Lexicon) -> Index:
-    """Index captions of METEOR's words: numbers `word` of `words`, split by `ptr`. InputError for a caption of more
-    words than the kernels can count."""
+def index_words(sentences: Words, lexicon: Lexicon) -> Index:
+    """Index captions of METEOR's words. InputError for a caption of more words than the kernels can count."""
+    ptr, word, words = sentences
     longest = int(np.diff(ptr).max(initial=0))
     if longest > LONGEST_CAPTION:
         where = int(np.argmax(np.diff(ptr)))

@@ -1,11 +1,14 @@
-"""METEOR 1.5 of captions with reference sets, over the arrays of `index`."""
+"""METEOR 1.5 of captions with reference sets, over the arrays of `index`: the counts of the best alignment.
+
+The jar scores a corpus by the sums of its sentences' counts, so counts are what an alignment gives; METEOR follows from
+them. Of several references the first with the highest score counts.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.measures.meteor.align import (
     align,
@@ -25,7 +28,6 @@ from capgrade.pipelines.measures.meteor.bound import (
     GAMMA,
     WEIGHTS,
     bound,
-    closer_bound,
     f_score,
     run_of_bits,
 )
@@ -35,6 +37,10 @@ from capgrade.schemas.compiled import njit
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
 SLACK = 1 + 2**-20  # more than rounding takes: of a bound, and of a value to float32
+# Columns of the counts: words and function words of both sides, chunks, then by stage content and function words that
+# match, of the caption and of the reference.
+WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
+COUNTS = MATCHED + 16
 
 
 class Folded(NamedTuple):
@@ -52,9 +58,10 @@ class Room(NamedTuple):
     hits: np.ndarray  # int64 [7 * longest, 3]
     bounds: np.ndarray  # float64 [references]
     places: np.ndarray  # uint64 [longest + 1]
-    bits: np.ndarray  # uint64 [2, references, 3]
+    bits: np.ndarray  # uint64 [2, 3]
     match: np.ndarray  # int64 [2, matches]
     work: tuple[np.ndarray, ...]  # of `align`
+    counts: np.ndarray  # float64 [2, COUNTS]: of an alignment, of the best one
 
 
 @njit(cache=True)
@@ -126,32 +133,6 @@ def find_hits(c, index, local, room):
 
 
 @njit(cache=True, forceinline=True)
-def _bounds(c, refs, hits, index, cell_bits, bits_1, bits_2, out):
-    """What the score with each reference cannot exceed."""
-    width, n_words = refs.shape[0], index.ptr[c + 1] - index.ptr[c]
-    if n_words > BITS:
-        out[:] = 1
-        return
-    bits_1[:], bits_2[:] = 0, 0
-    for h in range(hits.shape[0]):
-        own = run_of_bits(hits[h, 1], hits[h, 2])
-        for r in range(width):
-            for k in range(3):
-                places = cell_bits[hits[h, 0], r, k]
-                bits_2[r, k] |= places
-                bits_1[r, k] |= own if places else np.uint64(0)
-    for r in range(width):
-        ref = refs[r]
-        ref_words = index.ptr[ref + 1] - index.ptr[ref]
-        out[r] = 1.0
-        if ref_words <= BITS:
-            out[r] = bound(
-                bits_1[r], bits_2[r], index.function_bits[c], index.function_bits[ref], index.weight[c],
-                index.weight[ref], n_words, ref_words,
-            )  # fmt: skip
-
-
-@njit(cache=True, forceinline=True)
 def _find_matches(hits, r, width, ptr, entry, match, order):
     """The matches of a caption's hits with reference r, sorted, into match: how many, or how many it lacks room for."""
     n = 0
@@ -183,36 +164,41 @@ def _only_exact(match):
 
 
 @njit(cache=True, forceinline=True)
-def _weigh(node, nodes, function_1, function_2):
-    """Weighted and counted words of an alignment, on the caption's side and on the reference's."""
-    weight_1, weight_2, words_1, words_2 = 0.0, 0.0, 0, 0
+def _count(c, ref, node, chunks, nodes, index, out):
+    """The counts of an alignment, whose last match is `node`."""
+    for k in range(MATCHED, COUNTS):
+        out[k] = 0
+    start_1, start_2 = index.ptr[c], index.ptr[ref]
+    out[WORDS_1], out[WORDS_2] = index.ptr[c + 1] - start_1, index.ptr[ref + 1] - start_2
+    out[FUNCTION_1] = (DELTA * out[WORDS_1] - index.weight[c]) / (2 * DELTA - 1)
+    out[FUNCTION_2] = (DELTA * out[WORDS_2] - index.weight[ref]) / (2 * DELTA - 1)
+    out[CHUNKS] = chunks
     while node >= 0:
         match = nodes[node, 1]
-        weight = WEIGHTS[module_of(match)]
-        j, i = caption_place(match), reference_place(match)
-        for k in range(j, j + caption_words(match)):
-            weight_1 += weight * ((1 - DELTA) if function_1[k] else DELTA)
-        for k in range(i, i + reference_words(match)):
-            weight_2 += weight * ((1 - DELTA) if function_2[k] else DELTA)
-        words_1 += caption_words(match)
-        words_2 += reference_words(match)
+        at, j, i = MATCHED + 4 * module_of(match), caption_place(match), reference_place(match)
+        for k in range(start_1 + j, start_1 + j + caption_words(match)):
+            out[at + index.function[k]] += 1
+        for k in range(start_2 + i, start_2 + i + reference_words(match)):
+            out[at + 2 + index.function[k]] += 1
         node = nodes[node, 0]
-    return weight_1, weight_2, words_1, words_2
 
 
-@njit(cache=True, forceinline=True)
-def _score_pair(c, ref, matches, index, work):
-    """METEOR of a caption with one reference: F of precision and recall, less the penalty for fragmentation."""
-    function_1 = index.function[index.ptr[c] : index.ptr[c + 1]]
-    function_2 = index.function[index.ptr[ref] : index.ptr[ref + 1]]
-    ranks, slot, state, used, nodes, covered = work
-    node, chunks = align(matches, function_2.shape[0], ranks, slot, state, used, nodes, covered)
-    weight_1, weight_2, words_1, words_2 = _weigh(node, nodes, function_1, function_2)
+@njit(cache=True)
+def metric(counts):
+    """METEOR from counts or their sums: F of precision and recall, less the penalty for fragmentation."""
+    weight_1, weight_2, words = 0.0, 0.0, 0.0
+    for stage in range(4):
+        at = MATCHED + 4 * stage
+        weight_1 += WEIGHTS[stage] * (DELTA * counts[at] + (1 - DELTA) * counts[at + 1])
+        weight_2 += WEIGHTS[stage] * (DELTA * counts[at + 2] + (1 - DELTA) * counts[at + 3])
+        words += counts[at] + counts[at + 1] + counts[at + 2] + counts[at + 3]
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
-    whole = words_1 == function_1.shape[0] and words_2 == function_2.shape[0] and chunks == 1
-    penalty = 0.0 if whole else GAMMA * (chunks / ((words_1 + words_2) / 2)) ** BETA
-    return max(f_score(weight_1 / index.weight[c], weight_2 / index.weight[ref]) * (1 - penalty), 0.0)
+    length_1 = DELTA * (counts[WORDS_1] - counts[FUNCTION_1]) + (1 - DELTA) * counts[FUNCTION_1]
+    length_2 = DELTA * (counts[WORDS_2] - counts[FUNCTION_2]) + (1 - DELTA) * counts[FUNCTION_2]
+    whole = words == counts[WORDS_1] + counts[WORDS_2] and counts[CHUNKS] <= 1
+    penalty = 0.0 if whole else GAMMA * (counts[CHUNKS] / (words / 2)) ** BETA
+    return max(f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty), 0.0)
 
 
 @njit(cache=True, forceinline=True)
@@ -229,7 +215,8 @@ def new_room(width, longest):
     """For so many references and captions of at most `longest` words."""
     return Room(
         np.empty((7 * longest, 3), np.int64), np.empty(width), np.empty(longest + 1, np.uint64),
-        np.empty((2, width, 3), np.uint64), np.empty((2, MATCHES), np.int64), workspace(longest, MATCHES),
+        np.empty((2, 3), np.uint64), np.empty((2, MATCHES), np.int64), workspace(longest, MATCHES),
+        np.empty((2, COUNTS)),
     )  # fmt: skip
 
 
@@ -240,15 +227,15 @@ def limit(c, r, hits, im, index, room):
     words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
     if words_1 > BITS or words_2 > BITS:
         return 1.0 * SLACK
-    return SLACK * closer_bound(
-        hits, r, im.bits, room.places, room.bits[0, r], room.bits[1, r], index.function_bits[c],
+    return SLACK * bound(
+        hits, r, im.bits, room.places, room.bits[0], room.bits[1], index.function_bits[c],
         index.function_bits[ref], index.weight[c], index.weight[ref], words_1, words_2,
     )  # fmt: skip
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def score_reference(c, r, hits, im, index, room):
-    """METEOR of a caption with reference r, from the caption's hits."""
+    """METEOR of a caption with reference r, from the caption's hits; the counts are then room.counts[0]."""
     width, ref, match, work = im.refs.shape[0], im.refs[r], room.match, room.work
     n = _find_matches(hits, r, width, im.ptr, im.entry, match[0], match[1])
     if n > match.shape[1]:
@@ -256,32 +243,43 @@ def score_reference(c, r, hits, im, index, room):
         _find_matches(hits, r, width, im.ptr, im.entry, match[0], match[1])
     if index.same[c] == index.same[ref]:  # METEOR then asks no other stage
         n = _only_exact(match[0, :n])
-    return _score_pair(c, ref, match[0, :n], index, work) if n else 0.0
+    ranks, slot, state, used, nodes, covered = work
+    words = index.ptr[ref + 1] - index.ptr[ref]
+    node, chunks = align(match[0, :n], words, ranks, slot, state, used, nodes, covered)
+    _count(c, ref, node, chunks, nodes, index, room.counts[0])
+    return metric(room.counts[0])
 
 
 @njit(cache=True)
-def _score_image(refs, captions, leave_out, index, longest, local, out):
-    """METEOR of each caption with the references, the best of them, into out."""
-    im, room = fold(refs, index, local), new_room(refs.shape[0], longest)
-    for column in range(captions.shape[0]):
-        c, best = captions[column], 0.0
-        found = find_hits(c, index, local, room.hits)
-        _bounds(c, im.refs, found, index, im.bits, room.bits[0], room.bits[1], room.bounds)
-        for _ in range(refs.shape[0]):
-            r = room.bounds.argmax()
-            if room.bounds[r] * SLACK <= best:
-                break
-            room.bounds[r] = -1
-            if not (leave_out and refs[r] == c):
-                best = max(best, score_reference(c, r, found, im, index, room))
-        out[column] = best
-    forget(refs, index, local)
+def _best(c, leave_out, im, index, local, room):
+    """The highest METEOR of a caption with a reference; the counts are then room.counts[1]."""
+    best, of = -1.0, -1
+    hits = find_hits(c, index, local, room.hits)
+    for r in range(im.refs.shape[0]):
+        room.bounds[r] = -1.0 if leave_out and im.refs[r] == c else limit(c, r, hits, im, index, room)
+    for _ in range(im.refs.shape[0]):
+        r = room.bounds.argmax()
+        if room.bounds[r] <= best:
+            break
+        room.bounds[r] = -1
+        value = score_reference(c, r, hits, im, index, room)
+        if value > best or (value == best and r < of):
+            best, of = value, r
+            for k in range(COUNTS):
+                room.counts[1, k] = room.counts[0, k]
+    return max(best, 0.0)
 
 
-@njit(parallel=True, cache=True)
-def score(images, ptr, rows, ref_ptr, refs, leave_out, index, longest, out):
-    """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], into out float32 [len(rows)]."""
-    for b in prange(images.shape[0]):
-        local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
-        own, some = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(ptr[b], ptr[b + 1])
-        _score_image(own, rows[some], leave_out, index, longest, local, out[some])
+@njit(nogil=True, cache=True)
+def score(begin, end, images, ptr, rows, ref_ptr, refs, leave_out, index, longest, values, counts):
+    """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], b from `begin` to `end`, into values
+    float64 [len(rows)]; and its counts into float64 [len(rows), COUNTS], or none into [0, COUNTS]."""
+    local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
+    for b in range(begin, end):
+        own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
+        im, room = fold(own, index, local), new_room(own.shape[0], longest)
+        for k in range(ptr[b], ptr[b + 1]):
+            values[k] = _best(rows[k], leave_out, im, index, local, room)
+            for x in range(COUNTS if counts.shape[0] else 0):
+                counts[k, x] = room.counts[1, x]
+        forget(own, index, local)

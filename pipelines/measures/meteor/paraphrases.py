@@ -17,7 +17,7 @@ from numba import prange
 
 from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.schemas.bits import GOLDEN, mix
-from capgrade.schemas.compiled import njit
+from capgrade.schemas.compiled import as_python, njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
@@ -208,7 +208,8 @@ def read_paraphrases(path: Path) -> Paraphrases:
 def _compile(path: Path) -> Paraphrases:
     tell("reading METEOR's paraphrases, once")
     try:
-        return compiled(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8))
+        with as_python(False):  # millions of entries
+            return compiled(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8))
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"cannot be read: {error}", file=path, remedy=AGAIN) from error
     except ValueError as error:

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from capgrade.pipelines.measures.scores.words import Words, respelled, with_sentences
 
 _ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
 _PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes
@@ -41,6 +46,22 @@ _HAS_LETTER = re.compile(f"[{_ALPHA}]")
 _SPACES = re.compile("[ \u2000-\u200a\u202f\u205f\u3000\xa0]+")
 _BREAKS = re.compile("[ \t\n\r\f]+")
 _BLANK = "".join(map(chr, range(33)))
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike beside others of these
+
+
+def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
+    """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with their sentence.
+    `prefixes` are as `meteor_words` takes them."""
+    spelling = [_alone(token) for token in tokens.vocabulary]
+    rows = tokens.sentences_with(np.array([parts is None for parts in spelling], bool))
+    read = [meteor_words(" ".join(tokens.sentence(r)), prefixes) for r in rows]
+    return with_sentences(respelled(tokens, [parts or () for parts in spelling]), rows, read)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alone(token: str) -> tuple[str, ...] | None:
+    """The words of a token that is read alike everywhere; None for any other."""
+    return tuple(meteor_words(token, {})) if _ALONE.fullmatch(token) else None
 
 
 def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.pipelines.measures.base import ArrayState
-from capgrade.pipelines.measures.bleu import bleu_of, statistics_of_pairs
-from capgrade.pipelines.measures.cider_pairs import Form, Weighted, inverse_norms
+from capgrade.pipelines.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
+from capgrade.pipelines.measures.cider_pairs import Form, Weighted, cider_of_pairs, inverse_norms
 from capgrade.pipelines.measures.cider_pairs import score_pairs as cider_pairs
-from capgrade.pipelines.measures.rouge_pairs import Sentences
+from capgrade.pipelines.measures.meteor import FittedMeteor, added_up, index_of, metrics
+from capgrade.pipelines.measures.meteor import kernel as meteor_kernel
+from capgrade.pipelines.measures.rouge_pairs import Sentences, rouge_l_of_pairs
 from capgrade.pipelines.measures.rouge_pairs import score_pairs as rouge_pairs
-from capgrade.pipelines.measures.sbert import Sbert
+from capgrade.pipelines.measures.sbert import Sbert, cosine_of_pairs
 from capgrade.pipelines.measures.scene_graph import SceneGraph
+from capgrade.pipelines.measures.scene_graph import kernel as scene_kernel
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.grams import Grams
-from capgrade.pipelines.measures.scores.meteor import added_up, meteor_of, meteor_statistics
+from capgrade.schemas.compiled import as_python, is_compiled
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
 
@@ -85,8 +88,10 @@ def rouge_l(corpus: Corpus) -> dict[str, Scored]:
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
-    counts = meteor_statistics(corpus.tokens, corpus.given.owner, corpus.given.ref_ptr)
-    return {"meteor": Scored(meteor_of(counts), added_up(counts), meteor_of)}
+    given = corpus.given
+    index = index_of(corpus.tokens, given.texts)
+    counts = FittedMeteor(given.ref_ptr, given.refs, **index._asdict(), leave_out=False).counts(*given.pairs)
+    return {"meteor": Scored(metrics(counts), added_up(counts), metrics)}
 
 
 def scene_graph(corpus: Corpus) -> dict[str, Scored]:
@@ -113,6 +118,15 @@ MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {
     "scene_graph": scene_graph,
     "sbert": sbert,
 }
+FEW = 500  # sentences that are scored before kernels are compiled
+KERNELS = {
+    "bleu": matches_of_pairs,
+    "meteor": meteor_kernel.score,
+    "rouge_l": rouge_l_of_pairs,
+    "cider": cider_of_pairs,
+    "scene_graph": scene_kernel.score_pairs,
+    "sbert": cosine_of_pairs,
+}
 BLEUS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
 DEFAULT = ("bleu", "meteor", "rouge_l", "cider")  # what pycocoevalcap has without further downloads
 
@@ -127,6 +141,8 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     corpus.warn_of_empty()
     found: dict[str, Scored] = {}
     for name in names:
+        measure = "bleu" if name in BLEUS else name
         if name not in found:
-            found |= MEASURES["bleu" if name in BLEUS else name](corpus)
+            with as_python(len(corpus.given.texts) <= FEW and not is_compiled(KERNELS[measure])):
+                found |= MEASURES[measure](corpus)
     return {name: found[name] for name in names}

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.measures.meteor import FittedMeteor, Meteor, caption_lines
-from capgrade.pipelines.measures.meteor.bound import closer_bound
-from capgrade.pipelines.measures.meteor.data import kept_lexicon
-from capgrade.pipelines.measures.meteor.index import build_index
+from capgrade.pipelines.measures.meteor import FittedMeteor, Meteor, index_of
+from capgrade.pipelines.measures.meteor.bound import bound
 from capgrade.pipelines.measures.meteor.kernel import find_hits, fold, new_room
+from capgrade.pipelines.measures.scores.words import tokens_of
 from capgrade.pipelines.measures.tops import every_pair
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeteorParams
@@ -40,9 +39,9 @@ def english_sets(images: int, seed: int, words: int) -> list[list[str]]:
 
 
 def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
-    """As `Meteor.fit`, the lexicon read once."""
+    """As `Meteor.fit`, whatever the language."""
     captions = make_captions(sets)
-    index = build_index(caption_lines(captions), kept_lexicon())
+    index = index_of(tokens_of(captions), captions.caption_ids)
     return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=left_out)
 
 
@@ -92,7 +91,7 @@ def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
-def test_the_closer_bound_is_one(seed: int) -> None:
+def test_the_bound_is_one(seed: int) -> None:
     """With every reference for itself, it is at least METEOR."""
     sets = english_sets(6, seed, 20)
     fitted = fit(sets)
@@ -104,8 +103,8 @@ def test_the_closer_bound_is_one(seed: int) -> None:
     for r in range(n):
         im, room = fold(np.array([r]), index, local), new_room(1, longest)
         for c in range(n):
-            most = closer_bound(
-                find_hits(c, index, local, room.hits), 0, im.bits, room.places, room.bits[0, 0], room.bits[1, 0],
+            most = bound(
+                find_hits(c, index, local, room.hits), 0, im.bits, room.places, room.bits[0], room.bits[1],
                 index.function_bits[c], index.function_bits[r], index.weight[c], index.weight[r],
                 index.ptr[c + 1] - index.ptr[c], index.ptr[r + 1] - index.ptr[r],
             )  # fmt: skip

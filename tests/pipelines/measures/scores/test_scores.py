@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from capgrade.pipelines.measures.meteor.data import Lexicon
-from capgrade.pipelines.measures.meteor.text import meteor_words
+from capgrade.pipelines.measures.meteor.text import as_meteor_reads, meteor_words
+from capgrade.pipelines.measures.scores import measures
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import given as as_given
 from capgrade.pipelines.measures.scores.measures import MEASURES, scored
-from capgrade.pipelines.measures.scores.meteor import _meteor_words
 from capgrade.pipelines.measures.scores.reader import Reader
 from capgrade.pipelines.measures.scores.words import number_words, tokenized
 from capgrade.pipelines.measures.tokens import tokenize
@@ -99,7 +97,7 @@ METEOR = [
 )
 def test_meteor_reads_tokens_one_by_one_as_in_their_caption(tokens: list[str]) -> None:
     """Beside a caption of tokens that none of these is, so that both ways of reading are taken."""
-    found = _meteor_words(number_words([tokens, ["a", "dog"]]), Lexicon(frozenset(), {"u.s": True}, {}, {}, Path()))
+    found = as_meteor_reads(number_words([tokens, ["a", "dog"]]), {"u.s": True})
     assert found.sentence(0) == meteor_words(" ".join(tokens), {"u.s": True})
     assert found.sentence(1) == ["a", "dog"]
 
@@ -175,6 +173,17 @@ def _cider_with(counted: list[list[str]], pairs: list[tuple[str, list[str]]]) ->
 def test_frequencies_of_another_tokeniser_are_refused() -> None:
     with pytest.raises(InputError, match="tokenizer ptb_py, captions with none"):
         corpus([("a", ["a"])], frequencies=Frequencies.of([["a"], ["b"]]))
+
+
+def test_few_captions_are_scored_before_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same code as Python: nothing is compiled, and the values are those of compiled kernels."""
+    names, pairs = ["bleu", "meteor", "rouge_l", "cider"], [*METEOR, *_coco(10)]
+    compiled = scored(corpus(pairs), names)
+    monkeypatch.setattr(measures, "is_compiled", lambda kernel: False)
+    monkeypatch.setattr("numba.core.compiler.compile_extra", lambda *_, **__: pytest.fail("a kernel was compiled"))
+    plain = scored(corpus(pairs), names)
+    for name, one in compiled.items():
+        np.testing.assert_allclose(plain[name].statistics, one.statistics, atol=1e-12)
 
 
 def test_long_sentences() -> None:
