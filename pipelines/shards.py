@@ -13,7 +13,7 @@ import pyarrow as pa
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.run import joined, run_blocks
-from capgrade.pipelines.execution.sampled import SCORED, TABLE, Nearest, Sampled
+from capgrade.pipelines.execution.sampled import SCORED, TABLE, Sampled
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import fit_measures, forget, run_url, save_ids
 from capgrade.pipelines.measures import Measure, choose, read_by
@@ -106,8 +106,7 @@ class Source:
 
     @property
     def tables(self) -> Sampled:
-        kind = Sampled if self.params.windows.among == "all" else Nearest
-        return kind(tuple(self.params.measures), self.plan, self.schema)
+        return Sampled(tuple(self.params.measures), self.plan, self.schema)
 
     @property
     def plan(self) -> Plan:

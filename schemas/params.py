@@ -255,7 +255,7 @@ class ShardsParams(Block):
     windows: WindowsParams = WindowsParams()
     uniform: Natural = 64  # captions drawn uniformly
     seed: Natural = 0
-    device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
+    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out

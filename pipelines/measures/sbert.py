@@ -23,31 +23,38 @@ from capgrade.schemas.threads import in_threads
 
 REFERENCES = ("max", "mean", "first")
 MAX, FIRST = 0, 2  # of REFERENCES
+LANES = 32
 
 
 @njit(cache=True)
-def _dot(a, b):
-    """In double precision, where products of float32 are exact; four sums, in the same order on any processor."""
-    s, t, u, v, whole = 0.0, 0.0, 0.0, 0.0, a.shape[0] // 4 * 4
-    for k in range(0, whole, 4):
-        s += np.float64(a[k]) * np.float64(b[k])
-        t += np.float64(a[k + 1]) * np.float64(b[k + 1])
-        u += np.float64(a[k + 2]) * np.float64(b[k + 2])
-        v += np.float64(a[k + 3]) * np.float64(b[k + 3])
+def _dot(a, b, sums):
+    """In double precision, where products of float32 are exact; in LANES sums, float64, so that they become vectors,
+    and in the same order on any processor."""
+    whole = a.shape[0] // LANES * LANES
+    sums[:] = 0
+    for k in range(0, whole, LANES):
+        for j in range(LANES):
+            sums[j] += np.float64(a[k + j]) * np.float64(b[k + j])
     for k in range(whole, a.shape[0]):
-        s += np.float64(a[k]) * np.float64(b[k])
-    return (s + t) + (u + v)
+        sums[k - whole] += np.float64(a[k]) * np.float64(b[k])
+    half = LANES // 2
+    while half:
+        for j in range(half):
+            sums[j] += sums[j + half]
+        half //= 2
+    return sums[0]
 
 
 @njit(nogil=True, cache=True)
 def cosine_of_pairs(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
     """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
+    sums = np.empty(LANES)
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
         for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
             if (leave_out and r == rows[k]) or (folding == FIRST and used):
                 continue
-            cosine = _dot(vectors[rows[k]], embeddings[r])
+            cosine = _dot(vectors[rows[k]], embeddings[r], sums)
             largest, total, used = max(largest, cosine), total + cosine, used + 1
         out[k] = np.nan if not used else largest if folding == MAX else total / used
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from capgrade.benchmarks.brute_force import samples_of
 from capgrade.benchmarks.corpus import _suffix, corpus, stand_ins
 from capgrade.benchmarks.shards import bench
-from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, WindowsParams

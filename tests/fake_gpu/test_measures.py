@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from capgrade.pipelines.measures import choose, embeddings, on_device
+from capgrade.pipelines.measures import Fitted, choose, embeddings, on_device
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
@@ -28,6 +31,30 @@ def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPa
         assert type(moved) is not type(fitted)
         found = moved.score(images)
     assert np.abs(found - fitted.score(images)).max() < 1e-5
+
+
+def test_what_is_kept_is_the_same() -> None:
+    """Bit for bit, however many images a block has: blocks select, pairs decide."""
+    params = MeasuresParams(mixtures={"both": {"cider": 0.1, "sbert": 1.0}})
+    captions = make_captions([*random_sets(70, seed=6, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
+    measures = choose(["cider", "rouge_l", "sbert", "both"], params)
+    fitted = [measure.fit(captions) for measure in measures.values()]
+    plan = Plan(*zip(*((m.low, m.high) for m in measures.values()), strict=True), 5, 0.1, 0.05, 2, 6, 0)
+    keys, kept = (id_keys(captions.image_ids), id_keys(captions.caption_ids)), set()
+
+    def sampled(fitted: Sequence[Fitted], size: int) -> bytes:
+        sampler = Sampler(plan, fitted, *keys, captions.ref_ptr, captions.refs)
+        blocks = np.split(np.arange(captions.n_images), range(size, captions.n_images, size))
+        parts = [sampler.sample(block)[0] for block in blocks]
+        return b"".join(
+            np.concatenate([getattr(part, name) for part in parts], axis=-1).tobytes()
+            for name in ("caption", "reasons", "weight", "values")
+        )
+
+    with FakeGpu():
+        for size in (16, 64, 512):
+            kept |= {sampled(fitted, size), sampled([on_device.on_device(one, DEVICE) for one in fitted], size)}
+    assert len(kept) == 1
 
 
 def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

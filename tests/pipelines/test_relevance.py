@@ -89,9 +89,10 @@ def test_distribution_counts_every_pair(captions_dir: Path, tmp_path: Path) -> N
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
+    """Those of `pairs`, to the last bit."""
     manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
-    relevance(captions_dir, tmp_path / "dense", DENSE, MeasuresParams())
-    folder = read_shards(tmp_path / "out")
+    folder, captions = read_shards(tmp_path / "out"), make_captions(SETS)
+    fitted = {"cider": Cider(CiderParams()).fit(captions), "rouge_l": RougeL(RougeParams()).fit(captions)}
     folder.require(read_captions(captions_dir))
     assert folder.metadata["reasons"][:4] == ["own", "uniform", "top_rouge_l", "window_rouge_l"]
     images, pairs = [], 0
@@ -99,10 +100,10 @@ def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: P
         for r in batch.to_pylist():
             images.append(r["image_id"])
             pairs += len(r["captions"])
-            assert set(np.flatnonzero(make_captions(SETS).owner == r["image"])) <= set(r["captions"])
-            for name in SAMPLED.measures:
-                row = read_relevance(tmp_path / "dense" / f"{name}.arrow").rows(np.array([r["image"]]))[0]
-                assert np.array_equal(np.float32(r[name]), row[r["captions"]])
+            assert set(np.flatnonzero(captions.owner == r["image"])) <= set(r["captions"])
+            for name, measure in fitted.items():
+                values = measure.pairs(np.full(len(r["captions"]), r["image"]), np.array(r["captions"]))
+                assert np.array_equal(np.float32(r[name]), values)
     assert images == [f"i{k}" for k in range(30)]
     assert manifest["pairs"] == pairs
 
@@ -116,19 +117,10 @@ def test_shards_have_the_size_asked_for(tmp_path: Path) -> None:
     assert all(2**20 <= size < 2 * 2**20 for size in sizes[:-1])
 
 
-@pytest.mark.parametrize("stage", [relevance, shards])
-def test_the_same_bytes_on_two_processes(stage, captions_dir: Path, tmp_path: Path) -> None:
-    params = DENSE if stage is relevance else SAMPLED
-    stage(captions_dir, tmp_path / "one", params, MeasuresParams())
-    stage(captions_dir, tmp_path / "two", params, MeasuresParams(), MULTI)
+def test_the_same_bytes_on_two_processes(captions_dir: Path, tmp_path: Path) -> None:
+    relevance(captions_dir, tmp_path / "one", DENSE, MeasuresParams())
+    relevance(captions_dir, tmp_path / "two", DENSE, MeasuresParams(), MULTI)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_blocks_do_not_change_the_values(captions_dir: Path, tmp_path: Path) -> None:
-    for name, size in (("a", 7), ("b", 30)):
-        shards(captions_dir, tmp_path / name, SAMPLED.model_copy(update={"block_images": size}), MeasuresParams())
-    a, b = (pa.Table.from_batches(read_shards(tmp_path / name).batches()) for name in "ab")
-    assert a.combine_chunks().to_pylist() == b.combine_chunks().to_pylist()
 
 
 def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path) -> None:
@@ -167,20 +159,26 @@ def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path)
     assert done == contents(tmp_path / "undisturbed")
 
 
-def test_a_damaged_part_is_computed_again(captions_dir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["000002-pairs.arrow", "000002-scored.arrow", "000002-.json"])
+@pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(path.read_bytes()[:-9]), Path.unlink])
+def test_a_damaged_part_is_computed_again(name: str, damage, captions_dir: Path, tmp_path: Path) -> None:
+    """It alone: its digest is not that of its receipt."""
+    out, made = tmp_path / "out", list[int]()
+    stopped(shards, captions_dir, out, SAMPLED, MeasuresParams())
+    damage(out / ".work" / "parts" / name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "remove_work", lambda folder: None)
+        tables = Worker.tables
+        patch.setattr(Worker, "tables", lambda self, block: (made.append(block), tables(self, block))[1])
         shards(captions_dir, out, SAMPLED, MeasuresParams())
-    expected = contents_of_shards(out)
-    part = next((out / ".work" / "parts").glob("*.arrow"))
-    part.write_bytes(part.read_bytes()[:-100])
-    shards(captions_dir, out, SAMPLED, MeasuresParams())
-    assert contents_of_shards(out) == expected
-
-
-def contents_of_shards(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.arrow")}
+    assert made == [2]
+    shards(captions_dir, tmp_path / "fresh", SAMPLED, MeasuresParams())
+    assert contents(out) == contents(tmp_path / "fresh")
 
 
 def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:

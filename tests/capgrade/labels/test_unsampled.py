@@ -12,7 +12,8 @@ import pytest
 from capgrade import Labels
 from capgrade.labels.stored import Part, Sampled
 from capgrade.labels.unsampled import UNKNOWN, bounds, estimates
-from capgrade.pipelines.sampling.plan import Kept, Plan, id_keys, keep
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import Kept, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call

@@ -19,7 +19,8 @@ from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import EDGES, Bands
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.measures.tokens import tokenize
-from capgrade.pipelines.sampling.plan import Plan, id_keys, keep
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import keep
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.judges import CHOSEN, RANDOM, SHARES

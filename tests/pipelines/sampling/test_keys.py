@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.pipelines.sampling.keys import ANY, LANES, key_below, word
-from capgrade.pipelines.sampling.plan import Plan, id_keys, key_numbers, windows_of
+from capgrade.pipelines.sampling.keys import ANY, GUARD, bound_of, keys_of, limit_for, mark, word
+from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.schemas.bits import GOLDEN, mix
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.ties import mix_all
-from tests.pipelines.sampling.test_offering import key
+from tests.pipelines.sampling.rule import key
 
 NUMBERS = 10
 
 
-@njit
-def keys_of(seeds, numbers):
-    """uint64 [numbers, pairs]: every key."""
-    out = np.empty((numbers, seeds.shape[0]), np.uint64)
-    for k in range(seeds.shape[0]):
-        for number in range(numbers):
-            out[number, k] = key_below(word(seeds[k], number // LANES), number, ANY)
-    return out
+def all_keys(pairs: np.ndarray) -> np.ndarray:
+    """uint64 [numbers, pairs]."""
+    return np.stack([keys_of(pairs, number) for number in range(NUMBERS)])
 
 
 def seeds(image: str, captions: int, seed: int = 0) -> np.ndarray:
@@ -36,11 +30,11 @@ def seeds(image: str, captions: int, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module")
 def drawn() -> np.ndarray:
     """Of two images, side by side, and numbers of both."""
-    return np.concatenate([keys_of(seeds(image, 300_000), NUMBERS) for image in ("i0", "i1")])
+    return np.concatenate([all_keys(seeds(image, 300_000)) for image in ("i0", "i1")])
 
 
 def test_keys_are_those_that_are_written_down() -> None:
-    found = keys_of(seeds("image", 50, 7), NUMBERS)
+    found = all_keys(seeds("image", 50, 7))
     for number in range(NUMBERS):
         assert found[number].tolist() == [key(7, "image", f"c{k}", number) for k in range(50)]
 
@@ -79,25 +73,23 @@ def test_keys_that_are_not_independent_would_be_seen(drawn: np.ndarray) -> None:
     assert stats.chi2_contingency(np.bincount(16 * high[0] + high[1], minlength=256).reshape(16, 16)).pvalue < 1e-6
 
 
-def test_windows_that_share_a_key_share_no_value() -> None:
-    random = np.random.default_rng(0)
-    for _ in range(300):
-        width, stride = random.uniform(0.02, 1), random.uniform(0.02, 1)
-        plan = Plan((-1.0, 0.0), (1.0, 10.0), 3, width, stride, 2, 5, 0)
-        windows = windows_of(np.stack([plan.windows(m) for m in range(2)]))
-        keys = key_numbers(windows)
-        assert (keys[:3] == 0).all() and (keys[3:] > 1).all()  # 1 is that of the share
-        for m, of_windows in enumerate(keys[3:].reshape(2, -1)):
-            for a, b in combinations(range(len(of_windows)), 2):
-                if windows.lower[m, b] < windows.upper[m, a]:
-                    assert of_windows[a] != of_windows[b]
-        assert not set(keys[3:].reshape(2, -1)[0]) & set(keys[3:].reshape(2, -1)[1])
+@pytest.mark.parametrize("limit", [0, 1, 2**49, 2**49 + 1, 2**57, 2**64 - 1])
+@pytest.mark.parametrize("number", [0, 3, 5])
+def test_no_caption_with_a_key_below_its_limit_is_left_unmarked(limit: int, number: int) -> None:
+    """And of those without, only those whose lane is that of the limit are marked."""
+    pairs, limits = seeds("image", 5000), np.uint64(limit)
+    marks = np.zeros(5000, np.uint64)
+    mark(np.uint64(0), pairs, number // 4, np.full(5000, bound_of(limits, number)), marks)
+    found = keys_of(pairs, number)
+    assert (marks[found < limits] > 0).all() and (marks & ~GUARD == 0).all()
+    assert np.array_equal(marks > 0, (found >> np.uint64(49) <= limits >> np.uint64(49)) & (limit > 0))
 
 
-def test_eight_keys_in_two_words_with_the_default_windows_of_three_measures() -> None:
-    plan = Plan((0.0, 0.0, -1.0), (10.0, 1.0, 1.0), 64, 0.1, 0.05, 4, 64, 0)
-    keys = key_numbers(windows_of(np.stack([plan.windows(m) for m in range(3)])))
-    assert sorted(set(keys.tolist())) == [0, 2, 3, 4, 5, 6, 7]
+def test_enough_keys_are_below_a_limit() -> None:
+    found = keys_of(seeds("image", 300_000), 0).reshape(100, 3000)
+    for wanted in (1, 4, 64, 2000):
+        assert (found < limit_for(wanted, 3000)).sum(axis=1).min() >= wanted
+    assert limit_for(5, 5) == limit_for(1, 0) == ANY
 
 
 def test_words_are_the_numbers_of_splitmix64() -> None:

@@ -1,0 +1,219 @@
+"""The sampler: what it keeps, against the rule written out, and that its weights estimate without bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capgrade.pipelines.measures.base import Error, Fitted
+from capgrade.pipelines.measures.tops import Tops
+from capgrade.pipelines.sampling import keys, sampler, windows
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import ShardsParams, validated
+from tests.pipelines.sampling.rule import chosen
+
+PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
+ERRORS = [Error(), Error(3e-6), Error(0.02), Error(0, 1e-6), Error(0, 0.05), Error(0.1, 0.1)]
+
+
+@dataclass(frozen=True)
+class Wrong(Fitted):
+    """Values that are there, whose blocks are wrong by up to the error that is declared."""
+
+    values: np.ndarray  # float32 [images, captions]
+    error: Error = Error()
+    seed: int = 0
+
+    @property
+    def columns(self) -> int:
+        return self.values.shape[1]
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return self.values[images, captions]
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        sides = np.random.default_rng(self.seed).choice([-0.8, 0.0, 0.8], (len(images), self.columns))
+        true = self.values[images].astype(float)
+        blocks = (true * (1 + sides * self.error.relative / (1 + self.error.relative))) + sides * self.error.absolute
+        blocks = blocks.astype(np.float32)
+        assert (np.abs(blocks - true) <= self.error.absolute + self.error.relative * np.abs(blocks) + 1e-30).all()
+        return blocks
+
+
+class Searching(Wrong):
+    """It finds its best captions itself."""
+
+    def tops(self, images: np.ndarray, k: int, ties: object) -> Tops:
+        rows = np.lexsort((ties.of(images, np.tile(np.arange(self.columns), (len(images), 1))), -self.values[images]))  # type: ignore[attr-defined]
+        rows = rows[:, :k]
+        return Tops(rows, np.take_along_axis(self.values[images], rows, 1), np.full(len(images), 2 * k))
+
+
+def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]) -> np.ndarray:
+    """float32: continuous values; few different ones, zeros of both signs among them; those at and beside the edges of
+    windows, and beyond the measure's range; or nearly all of one cell, with infinite ones."""
+    low, span = plan.low[m], plan.high[m] - plan.low[m]
+    if kind == "skewed":
+        return (low + span * np.minimum(1, random.exponential(0.03, shape))).astype(np.float32)
+    if kind == "ties":
+        return random.choice(np.array([0.0, -0.0, 0.1, 0.25, 0.3, 0.5], np.float32), shape)
+    edges = plan.windows(m).ravel()
+    edges = np.append(edges[np.isfinite(edges)], low)
+    near = np.concatenate([edges, edges - 5e-6 * span]).astype(np.float32)
+    near = np.concatenate([near, np.nextafter(near, np.float32(-99)), np.nextafter(near, np.float32(99))])
+    return random.choice(np.append(near, np.float32([low - 0.5, low + span + 0.5])), shape)
+
+
+def same(kept: Kept, other: Kept) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(vars(kept).values(), vars(other).values(), strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["skewed", "ties", "edges"]), min_size=1, max_size=3),
+    st.sampled_from([(0.1, 0.05), (0.2, 0.2), (0.1, 0.3), (0.35, 0.07), (0.01, 0.005), (1.0, 1.0), (0.6, 0.4)]),
+    st.sampled_from([(5, 2, 6), (0, 4, 0), (40, 0, 3), (3, 1, 70)]),
+    st.sampled_from([1, 2, 17, 300, 600]),
+    st.sampled_from([1.0, 1.0, 0.4, 0.05]),
+    st.sampled_from(ERRORS),
+    st.integers(0, 2**32),
+)
+def test_what_is_kept_is_what_the_rule_says(
+    kinds: list[str], widths: tuple[float, float], rooms: tuple[int, int, int], n: int, among: float, error: Error,
+    seed: int,
+) -> None:  # fmt: skip
+    """Whatever blocks are wrong within the declared error, however many images are looked at together, and in whatever
+    order the captions stand."""
+    random, images = np.random.default_rng(seed), min(3, n)
+    low, high = (-1.0, 0.0, 0.0)[: len(kinds)], (1.0, 1.0, 10.0)[: len(kinds)]
+    plan = Plan(low, high, rooms[0], *widths, rooms[1], rooms[2], seed=seed, among=among)
+    values = np.stack([values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)])
+    ids, own = [f"c{k}" for k in range(n)], np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
+    ptr = np.linspace(0, len(own), images + 1).astype(int)
+    kinds_of = Searching if error == Error() and seed % 2 else Wrong
+    measures = [kinds_of(one, error, seed) for one in values]
+    names = id_keys([f"i{k}" for k in range(images)])
+    kept, scored = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
+    for i in range(images):
+        here = slice(kept.ptr[i], kept.ptr[i + 1])
+        captions = kept.caption[here].tolist()
+        expected = chosen(plan, f"i{i}", ids, own[ptr[i] : ptr[i + 1]].tolist(), values[:, i])
+        assert dict(zip(captions, kept.reasons[here].tolist(), strict=True)) == {c: b for c, (b, _) in expected.items()}
+        assert captions == sorted(captions)
+        np.testing.assert_allclose(kept.weight[here], [expected[c][1] for c in captions], rtol=1e-9)
+        assert np.array_equal(kept.values[:, here], values[:, i, captions])
+    assert (scored == images * n).all() or among < 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "MEMORY", 1)
+        assert same(Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))[0], kept)
+    order = random.permutation(n)
+    back = np.argsort(order)
+    shuffled = [kinds_of(one[:, order], error, seed + 1) for one in values]
+    other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(np.arange(images))[0]
+    again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.ptr))))
+    assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(other.ptr, kept.ptr)
+    assert np.array_equal(other.reasons[again], kept.reasons) and np.array_equal(other.values[:, again], kept.values)
+    assert np.array_equal(other.weight[again], kept.weight)
+
+
+def setting(
+    n_images: int = 3, n: int = 200, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
+    """Keys, own captions and two measures' values, one skewed towards 0 and one with many ties."""
+    random = np.random.default_rng(seed)
+    values = np.stack(
+        [np.minimum(10, random.exponential(1.5, (n_images, n))), random.integers(-10, 11, (n_images, n)) / 10]
+    ).astype(np.float32)
+    images, captions = id_keys([f"i{k}" for k in range(n_images)]), id_keys([f"c{k}" for k in range(n)])
+    return images, captions, [np.arange(2) + 2 * k for k in range(n_images)], values
+
+
+def test_limits_that_too_few_keys_are_below_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As happens once in billions of samples."""
+    given = setting(n=3000)
+    expected = [keep(replace(PLAN, among=among), *given) for among in (1.0, 0.3)]
+    for module in (keys, windows):
+        monkeypatch.setattr(module, "limit_for", keys.njit(lambda wanted, captions: np.uint64(2**40)))
+    monkeypatch.setattr(windows, "_draw", keys.njit(windows._draw.py_func, nogil=True))  # compiled with what is patched
+    assert all(same(keep(replace(PLAN, among=among), *given), kept) for among, kept in zip((1.0, 0.3), expected))  # noqa: B905
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, among=0.3), replace(PLAN, top=0, among=0.3)])
+def test_nan_is_refused(plan: Plan) -> None:
+    images, captions, own, values = setting()
+    values[1, 2, own[2][0]] = np.nan
+    with pytest.raises(ValueError, match="NaN among the values of measure 2, _Given, of images 0 to 2"):
+        keep(plan, images, captions, own, values)
+
+
+def test_infinite_values_are_beyond_all_windows() -> None:
+    images, captions, own, values = setting(1, 600)
+    values[0, 0, ::50], values[1, 0, ::40], values[1, 0, 1::40] = np.inf, -np.inf, np.inf
+    kept = keep(PLAN, images, captions, own, values)
+    expected = chosen(PLAN, "i0", [f"c{k}" for k in range(600)], own[0].tolist(), values[:, 0])
+    assert dict(zip(kept.caption.tolist(), kept.reasons.tolist(), strict=True)) == {
+        c: b for c, (b, _) in expected.items()
+    }
+
+
+ACCEPTED = [
+    {"uniform": 6, "windows": {"width": 0.25, "stride": 0.125, "per_window": 2}},
+    {"uniform": 1, "windows": {"width": 0.1, "stride": 1.0}},
+    {"uniform": 1, "windows": {"per_window": 0}},
+    {"uniform": 0, "windows": {"width": 0.1, "stride": 0.1, "per_window": 2}},
+    {"uniform": 0, "windows": {"width": 0.3, "stride": 0.07, "per_window": 1}, "top": 0},
+    {"uniform": 3, "windows": {"width": 0.2, "stride": 0.6}, "top": 0},
+    {"uniform": 0, "windows": {"width": 1.0, "stride": 1.0, "per_window": 1}, "top": 0},
+    {"uniform": 0, "windows": {"width": 0.25, "stride": 0.125, "per_window": 2, "among": 0.3}},
+    {"uniform": 6, "windows": {"width": 0.25, "stride": 0.125, "per_window": 2, "among": 0.1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ACCEPTED, ids=str)
+def test_sums_over_all_captions_are_estimated_without_bias(given: dict) -> None:
+    """Of 1 and of each measure's values, over 1,000 seeds, within four standard errors; of plans at the edge of what is
+    accepted. Without the weights they would not be."""
+    params, among = ShardsParams.model_validate({"top": 3, **given}), given["windows"].get("among", 1.0)
+    images, captions, own, values = setting(1, 80)
+    w, sums, unweighted = params.windows, [], []
+    plan = Plan((0.0, -1.0), (10.0, 1.0), params.top, w.width, w.stride, w.per_window, params.uniform, 0, among)
+    for seed in range(1000):
+        kept = keep(replace(plan, seed=seed), images, captions, own, values)
+        sums.append([kept.weight.sum(), *(values[:, 0, kept.caption] * kept.weight).sum(axis=1)])
+        unweighted.append(len(kept.caption))
+    truth, error = [80, *values[:, 0].sum(axis=1)], np.std(sums, axis=0) / np.sqrt(len(sums))
+    assert (np.abs(np.mean(sums, axis=0) - truth) <= 4 * error + 1e-4).all(), (np.mean(sums, axis=0), truth, error)
+    assert np.mean(unweighted) < 80 - 4 * error[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"uniform": 0, "windows": {"width": 0.1, "stride": 0.2}}, "stride 0.2 above width 0.1"),
+        ({"uniform": 0, "windows": {"per_window": 0}}, "no windows"),
+    ],
+)
+def test_a_plan_that_leaves_pairs_without_a_chance_is_refused(given: dict, why: str) -> None:
+    with pytest.raises(InputError, match=f"uniform 0 with {why} leaves pairs without a chance.*set shards.uniform"):
+        validated(ShardsParams, given)
+
+
+@given(
+    st.floats(0.01, 1), st.floats(0.01, 1), st.floats(-10, 10, width=32), st.floats(0.015625, 20, width=32),
+    st.integers(0, 2**32),
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_windows_without_gaps_hold_every_number(width: float, share: float, low: float, span: float, seed: int) -> None:
+    """Also those at their bounds, where a bound computed in two ways may differ by a rounding."""
+    stride = width if seed % 2 else width * share
+    plan = replace(PLAN, low=(low,), high=(low + span,), width=width, stride=stride)
+    windows = plan.windows(0)
+    edges = np.concatenate([windows[1:, 0], windows[:-1, 1]])
+    values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), [low, low + span]])
+    assert ((values[:, None] >= windows[:, 0]) & (values[:, None] < windows[:, 1])).any(axis=1).all()
