@@ -1,38 +1,46 @@
-"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker."""
+"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker.
+
+The runner checks, tokenises and counts captions in shares of the images; one worker puts them in order as Arrow tables,
+and fits the measures.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
+from zlib import crc32
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
 
-from capgrade.pipelines.beam_captions import (
-    WHERE,
-    Element,
-    added,
-    counted,
-    counts_frequencies,
-    keyed,
-    tokenized,
-    with_frequencies,
-    write_sorted,
-)
+from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
-from capgrade.pipelines.execution.sampled import SCORED, TABLE
 from capgrade.pipelines.execution.work import code_digest
 from capgrade.pipelines.execution.worker import run_name, share
-from capgrade.pipelines.shards import Source
+from capgrade.pipelines.measures.language import warn_of_scripts
+from capgrade.pipelines.measures.ngrams import (
+    FREQUENCY_SCHEMA,
+    CountedCaptions,
+    DocumentFrequencies,
+    document_frequencies,
+)
+from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.pipelines.shards import SCORED, TABLE, Source
+from capgrade.pipelines.sources.fields import Position, as_id, as_text, required
+from capgrade.schemas.captions import SCHEMA, Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -49,6 +57,23 @@ from capgrade.schemas.shards import shard_name
 
 KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 RUN, CAPTIONS, FREQUENCIES = "run", "captions", "frequencies"  # what one worker fits from
+WHERE = "captions of the pipeline"
+REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
+CIDERS = ("cider", "cider_plain")
+NGRAM_SHARES = 16  # that frequencies are added up in
+TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
+LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list(TEXTS)) for f in SCHEMA])
+Fields = tuple[str, str, str]  # image_id, caption_id, caption
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A NamedTuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+Element = Mapping[str, Any] | beam.Row | Named
 
 
 @dataclass(frozen=True)
@@ -116,7 +141,7 @@ class WriteShards(beam.PTransform):
         whole = {"exchange": None, **({} if captions else {"split": None})}
         read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
         params = (params or ShardsParams()).model_copy(update=whole)
-        self.out, self.format = out.rstrip("/"), format
+        self.target = Target(out.rstrip("/"), format)
         self.fit = Fit(url, params, measures or MeasuresParams(), read, captions)
 
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
@@ -130,15 +155,15 @@ class WriteShards(beam.PTransform):
         return (
             {RUN: always, **captions}
             | "Together" >> beam.CoGroupByKey()
-            | "Fit" >> beam.ParDo(self.fit)
-            | "Claim" >> beam.ParDo(Claim(self.out, self.format))
+            | "Fit" >> beam.Map(self.fit.run)
+            | "Claim" >> beam.Map(self.target.claimed)
             | "Shares" >> beam.FlatMap(_shares)
             | "Apart" >> beam.GroupByKey()  # Dask does not reshuffle
             | "Blocks" >> beam.FlatMap(_blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Write" >> beam.ParDo(WriteBlock(self.out, self.format, processes_here(given.pipeline.options)))
+            | "Write" >> beam.ParDo(WriteBlock(self.target, processes_here(given.pipeline.options)))
             | "All" >> beam.GroupByKey()
-            | "Manifest" >> beam.ParDo(Finish(self.out, self.format))
+            | "Manifest" >> beam.MapTuple(lambda _, written, target=self.target: target.finished(written))
         )
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
@@ -161,15 +186,18 @@ class WriteShards(beam.PTransform):
         return found
 
 
-class Fit(beam.DoFn):
+@dataclass(frozen=True)
+class Fit:
     """All captions -> the run that scores them, with what workers read at the URL."""
 
-    def __init__(
-        self, url: str, params: ShardsParams, measures: MeasuresParams, read: CaptionsParams, captions: str | None
-    ) -> None:
-        self.url, self.params, self.measures, self.read, self.captions = url, params, measures, read, captions
+    url: str
+    params: ShardsParams
+    measures: MeasuresParams
+    read: CaptionsParams
+    captions: str | None
 
-    def process(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> Iterator[Run]:
+    def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> Run:
+        """From the tables of captions and of frequencies, or of the folder at a URL."""
         parts = element[1]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
@@ -181,16 +209,20 @@ class Fit(beam.DoFn):
             if FREQUENCIES in parts:
                 source = replace(source, captions=with_frequencies(source.captions, parts[FREQUENCIES]))
             job = source.job(work)
-            key = hashlib.sha256(canonical([made_by(), source.made_with, source.inputs]).encode()).hexdigest()
+            key = _digest([made_by(), source.made_with, source.inputs])
             job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
             share(job)
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
-        yield Run(replace(job, work=Path()), facts)
+        return Run(replace(job, work=Path()), facts)
 
 
 def made_by() -> list[str]:
     """The version of the package, and the digest of its code, which may change where the version does not."""
     return [package_version(), code_digest()]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def _shares(run: Run) -> Iterator[tuple[int, tuple[Run, tuple[int, int]]]]:
@@ -202,37 +234,29 @@ def _blocks(element: tuple[int, Iterable[tuple[Run, tuple[int, int]]]]) -> Itera
     return ((run, block) for block in range(*share))
 
 
-def file_name(run: Run, block: int, format: str) -> str:
-    """Of a block's file."""
-    return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{format}").name
+@dataclass(frozen=True)
+class Target:
+    """The folder at a URL that files go to, and their format."""
 
+    out: str
+    format: str
 
-def claim_name(run: Run) -> str:
-    """Of the file that says whose an unfinished folder is: the same whenever these shards are made by this code."""
-    key = hashlib.sha256(canonical([made_by(), run.facts]).encode()).hexdigest()
-    return f".capgrade-{key[:32]}"
+    def name(self, run: Run, block: int) -> str:
+        """Of a block's file."""
+        return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{self.format}").name
 
+    def claimed(self, run: Run) -> Run:
+        """The run, if nothing but its own files is there; they are its own from then on."""
+        if not self._is_of(run):
+            self.put(_claim(run), lambda file: write_json(file, run.facts))
+            self._is_of(run)  # again: of two that begin at once, one sees the other's claim
+        return run
 
-class Claim(beam.DoFn):
-    """The run, if nothing but its own files is at the URL; they are its own from then on."""
-
-    def __init__(self, out: str, format: str) -> None:
-        self.out, self.format = out, format
-
-    def process(self, run: Run) -> Iterator[Run]:
-        remote, claim = Remote(self.out), claim_name(run)
-        if not self._is_of(run, remote):
-            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-                write_json(Path(folder) / claim, run.facts)
-                remote.put(Path(folder), [claim])
-            self._is_of(run, remote)  # again: of two that begin at once, one sees the other's claim
-        yield run
-
-    def _is_of(self, run: Run, remote: Remote) -> bool:
+    def _is_of(self, run: Run) -> bool:
         """Whether the folder is known to be this run's, or is empty. InputError when it is somebody else's."""
-        names, remedy = remote.names(), "give the URL of an empty folder"
-        own = {file_name(run, block, self.format) for block in range(run.job.n_blocks)}
-        known = names & {MANIFEST, claim_name(run)}
+        remote, remedy = Remote(self.out), "give the URL of an empty folder"
+        names, own = remote.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
+        known = names & {MANIFEST, _claim(run)}
         if other := sorted(names - known - own if known else names):
             raise InputError(f"{remote}: holds {other[0]}, which is not of these shards", remedy=remedy)
         if MANIFEST in names:
@@ -245,50 +269,142 @@ class Claim(beam.DoFn):
                 raise InputError(f"{remote}: {problem}", remedy=remedy)
         return bool(known)
 
+    def put(self, name: str, write: Callable[[Path], Any]) -> dict[str, Any]:
+        """Write a file there; its size and digest."""
+        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            file = Path(folder) / name
+            write(file)
+            entry = {"bytes": file.stat().st_size, "sha256": digest(file)}
+            Remote(self.out).put(Path(folder), [name])
+        return entry
+
+    def finished(self, written: Iterable[Written]) -> dict[str, Any]:
+        """All files -> the manifest, which is written there."""
+        remote, files = Remote(self.out), dict[str, Written]()
+        for one in written:
+            if files.setdefault(one.name, one).entry != one.entry:
+                problem = f"{one.name} was written twice, with other bytes"
+                raise InputError(f"{remote}: {problem}", remedy="give all workers the same versions of packages")
+        run = next(one.run for one in files.values() if one.run)
+        entries = {name: one.entry for name, one in sorted(files.items())}
+        scored = {name: sum(one.scored[name] for one in files.values()) for name in run.job.kinds}
+        pairs = sum(one.pairs for one in files.values())
+        manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, scored=scored, **run.facts)
+        remote.drop_partial(entries)
+        self.put(MANIFEST, lambda file: write_json(file, manifest))
+        remote.delete(_claim(run))
+        return manifest
+
+
+def _claim(run: Run) -> str:
+    """The name of the file that says whose an unfinished folder is: the same whenever these shards are made by this
+    code."""
+    return f".capgrade-{_digest([made_by(), run.facts])[:32]}"
+
 
 class WriteBlock(Opening):
     """A block -> its file at the URL."""
 
-    def __init__(self, out: str, format: str, workers: int = 1) -> None:
+    def __init__(self, target: Target, workers: int = 1) -> None:
         super().__init__(workers)
-        self.out, self.format = out, format
+        self.target = target
 
     def process(self, element: tuple[Run, int]) -> Iterator[tuple[int, Written]]:
         run, block = element
-        tables, name = self.worker(run.job).tables(block), file_name(run, block, self.format)
+        tables, name = self.worker(run.job).tables(block), self.target.name(run, block)
         batch = tables[TABLE]
-        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-            file = Path(folder) / name
-            if self.format == "arrow":
+
+        def write(file: Path) -> None:
+            if self.target.format == "arrow":
                 write_arrow(file, batch.schema, [batch])
             else:
                 pq.write_table(pa.Table.from_batches([batch]), file)
-            entry = {"rows": batch.num_rows, "bytes": file.stat().st_size, "sha256": digest(file)}
-            Remote(self.out).put(Path(folder), [name])
-        scored = tables[SCORED].to_pylist()[0]
-        yield 0, Written(name, entry, len(batch["captions"].flatten()), scored, None if block else run)
+
+        entry = {"rows": batch.num_rows, **self.target.put(name, write)}
+        yield (
+            0,
+            Written(
+                name, entry, len(batch["captions"].flatten()), tables[SCORED].to_pylist()[0], None if block else run
+            ),
+        )
 
 
-class Finish(beam.DoFn):
-    """All files -> the manifest at the URL."""
+def keyed(element: Element) -> tuple[int, Fields]:
+    """The share of the images that an element is of, and its fields: ids that are integers in decimal, as `capgrade
+    captions` has them. InputError that names the field and the element for one that is missing or no text."""
+    if isinstance(element, beam.Row):
+        element = element.as_dict()
+    elif isinstance(element, Named):
+        element = element._asdict()
+    position = Position(WHERE, reprlib.repr(element))
+    if not isinstance(element, Mapping):
+        raise position.refuse("no caption", REMEDY)
+    values = {name: required(element, name, position, REMEDY) for name in ("image_id", "caption_id", "caption")}
+    image, caption = (as_id(values[name], name, position) for name in ("image_id", "caption_id"))
+    return crc32(image.encode()) % SHARES, (image, caption, as_text(values["caption"], "caption", position))
 
-    def __init__(self, out: str, format: str) -> None:
-        self.out, self.format = out, format
 
-    def process(self, element: tuple[int, Iterable[Written]]) -> Iterator[dict[str, Any]]:
-        remote, written = Remote(self.out), dict[str, Written]()
-        for one in element[1]:
-            if written.setdefault(one.name, one).entry != one.entry:
-                problem = f"{one.name} was written twice, with other bytes"
-                raise InputError(f"{remote}: {problem}", remedy="give all workers the same versions of packages")
-        run = next(one.run for one in written.values() if one.run)
-        files = {name: one.entry for name, one in sorted(written.items())}
-        pairs = sum(one.pairs for one in written.values())
-        scored = {name: sum(one.scored[name] for one in written.values()) for name in run.job.kinds}
-        manifest = manifest_of(KINDS[self.format], files, pairs=pairs, scored=scored, **run.facts)
-        remote.drop_partial(files)
-        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-            write_json(Path(folder) / MANIFEST, manifest)
-            remote.put(Path(folder), [MANIFEST])
-        remote.delete(claim_name(run))
-        yield manifest
+def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table:
+    """All captions of a share of the images, as rows of SCHEMA."""
+    rows = sorted(element[1])
+    records = [Caption(image, caption, "all", text, WHERE, "") for image, caption, text in rows]
+    tokens = tokenize(tokenizer, [record.text for record in records])
+    return pa.Table.from_batches(caption_batches(records, tokens), SCHEMA)
+
+
+def counts_frequencies(names: Iterable[str], params: MeasuresParams) -> bool:
+    """Whether one of these measures, or of their parts, takes its document frequencies from the captions."""
+    parts = {part for name in names for part in params.all_mixtures.get(name, [name])}
+    return any(getattr(params, name).document_frequency is None for name in parts.intersection(CIDERS))
+
+
+def counted(share: pa.Table, tokenizer: str) -> Iterator[tuple[int, pa.Table]]:
+    """Document frequencies of a share of the images, in shares of the n-grams."""
+    found = document_frequencies(Captions(share, "all", tokenizer, ""))
+    table = pa.table([found.ngram, pa.array(found.images)], schema=FREQUENCY_SCHEMA)
+    of = np.array([crc32(ngram.encode()) % NGRAM_SHARES for ngram in found.ngram.to_pylist()], np.int64)
+    return ((int(k), table.filter(pa.array(of == k))) for k in np.unique(of))
+
+
+def added(tables: Iterable[pa.Table]) -> pa.Table:
+    """Document frequencies of several shares of the images, together."""
+    found = pa.concat_tables(tables).group_by("ngram").aggregate([("images", "sum")])
+    return pa.table([found["ngram"], found["images_sum"].cast(pa.int32())], schema=FREQUENCY_SCHEMA)
+
+
+def with_frequencies(captions: Captions, tables: Iterable[pa.Table]) -> CountedCaptions:
+    """The captions with their document frequencies, which are in tables of different n-grams."""
+    table = pa.concat_tables(tables).combine_chunks()
+    ngram, images = table["ngram"].combine_chunks(), table["images"].to_numpy()
+    found = DocumentFrequencies(ngram, images, captions.n_images, f"captions {captions.digest}")
+    return CountedCaptions(captions.table, captions.split, captions.tokenizer, captions.digest, found)
+
+
+def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) -> None:
+    """Write the captions of all shares as `capgrade captions` does, sorted by image id and caption id; they are no
+    Python objects. InputError as `checked`."""
+    tables = [share.cast(LARGE) for share in shares]
+    table = pa.concat_tables(tables or [LARGE.empty_table()])
+    table = table.take(pc.sort_indices(table, [("image_id", "ascending"), ("caption_id", "ascending")]))
+    _refuse(table, params)
+    warn_of_scripts(table["caption"].slice(0, BATCH).to_pylist(), params.tokenizer)
+    images = pc.count_distinct(table["image_id"]).as_py()
+    facts = {"images": images, "splits": {"all": table.num_rows}, "dropped_empty": 0}
+    write_table(out, _batches(table.combine_chunks()), params, facts)
+
+
+def _refuse(table: pa.Table, params: CaptionsParams) -> None:
+    """Hand `checked` those captions that it refuses, if there are any."""
+    ids = pc.value_counts(table["caption_id"])
+    twice = ids.field("values").filter(pc.greater(ids.field("counts"), 1))
+    wrong = pc.or_(pc.is_in(table["caption_id"], twice), pc.equal(pc.list_value_length(table["tokens"]), 0))
+    rows = np.flatnonzero(wrong)
+    if len(rows) or not table.num_rows:
+        columns = [table[name].take(pa.array(rows)).to_pylist() for name in ("image_id", "caption_id", "caption")]
+        records = zip(*columns, rows.tolist(), strict=True)
+        checked([Caption(image, caption, "all", text, WHERE, row) for image, caption, text, row in records], params)
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for at, stop in pairwise(cuts(pc.binary_length(table["caption"]).to_numpy())):
+        yield from table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.run import joined, run_blocks
+from capgrade.pipelines.execution.run import run_blocks
 from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.worker import Batches, Opened, fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.pipelines.measures import choose, read_by
+from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.pipelines.measures import Fitted, choose, read_by
 from capgrade.pipelines.measures.own_pairs import FILE, write_own_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.compiled import njit
@@ -34,8 +34,8 @@ class _Dense:
 
     schemas: dict[str, pa.Schema]
 
-    def make(self, images: np.ndarray, opened: Opened) -> Batches:
-        ids, fitted = ids_of(images, opened.folder), opened.fitted
+    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+        ids = ids_of(images, folder)
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
 
@@ -77,13 +77,13 @@ def relevance(
         save_ids(captions.image_ids, work)
         job = Job(
             work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
-            block_images=params.block_images, n_captions=captions.n_captions, device=params.device, url=url,
+            block_images=params.block_images, device=params.device, url=url,
         )  # fmt: skip
         run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
-            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(joined(job, name)))
+            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(job.joined(name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **metadata})

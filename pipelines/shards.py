@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
-from capgrade.pipelines.execution.run import joined, run_blocks
-from capgrade.pipelines.execution.sampled import SCORED, TABLE, Sampled
+from capgrade.pipelines.execution.run import run_blocks
 from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.worker import fit_measures, forget, run_url, save_ids
-from capgrade.pipelines.measures import Measure, choose, read_by
+from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.pipelines.measures import Fitted, Measure, choose, read_by
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
+from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
@@ -26,6 +26,31 @@ from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
+
+TABLE = "pairs"
+SCORED = "scored"  # the table that counts pairs: a column a measure, a row
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The kept captions of each image as lists, and how many pairs of each measure were scored."""
+
+    measures: tuple[str, ...]
+    plan: Plan
+    schema: pa.Schema
+
+    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
+        keys = np.asarray(arrays["images"]), np.asarray(arrays["captions"])
+        measures = [fitted[name] for name in self.measures]
+        kept, scored = Sampler(self.plan, measures, *keys, arrays["ref_ptr"], arrays["refs"]).sample(images)
+        columns = [pa.array(ids_of(images, folder), pa.string()), pa.array(images, pa.int32())]
+        lists = (kept.caption, kept.reasons, kept.weight, *kept.values)
+        for flat, field in zip(lists, list(self.schema)[2:], strict=True):
+            values = pa.array(flat, field.type.value_type)
+            columns.append(pa.ListArray.from_arrays(pa.array(kept.ptr, pa.int32()), values, field.type))
+        counts = {name: [int(count)] for name, count in zip(self.measures, scored, strict=True)}
+        return {TABLE: pa.record_batch(columns, schema=self.schema), SCORED: pa.RecordBatch.from_pydict(counts)}
 
 
 @dataclass(frozen=True)
@@ -100,8 +125,7 @@ class Source:
             np.save(work / "keys" / f"{name}.npy", array)
         return Job(
             work=work, kinds=kinds, tables=self.tables,
-            n_images=captions.n_images, block_images=self.params.block_images, n_captions=captions.n_captions,
-            device=params.device, url=url,
+            n_images=captions.n_images, block_images=params.block_images, device=params.device, url=url,
         )  # fmt: skip
 
     @property
@@ -119,7 +143,7 @@ class Source:
 
     def scored(self, job: Job, blocks: range) -> dict[str, int]:
         """By measure, how many pairs these blocks had values of."""
-        counts = [batch.to_pylist()[0] for batch in joined(job, SCORED, blocks)]
+        counts = [batch.to_pylist()[0] for batch in job.joined(SCORED, blocks)]
         return {name: sum(count[name] for count in counts) for name in self.params.measures}
 
     def finish(
@@ -177,7 +201,7 @@ def _made(
         images = min(len(blocks) * source.params.block_images, source.captions.n_images)
         require_space(folder, source.size(images), parts=source.size(images), done=size_of(work / "parts"))
         job = source.job(work)
-        run_blocks(job, f"sampling from {images:,} x {job.n_captions:,} pairs", options, blocks)
+        run_blocks(job, f"sampling from {images:,} x {source.captions.n_captions:,} pairs", options, blocks)
         rows, pairs = write(folder, source, [job.part(block, TABLE) for block in blocks])
         scored = source.scored(job, blocks)
     manifest = source.finish(folder, kind, rows, pairs, scored)

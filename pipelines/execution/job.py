@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
-from capgrade.schemas.files import digest, write_arrow, write_json
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, open_arrow, write_arrow, write_json
 
 if TYPE_CHECKING:
     from capgrade.pipelines.execution.worker import Batches, Tables
@@ -27,7 +30,6 @@ class Job:
     tables: Tables
     n_images: int
     block_images: int
-    n_captions: int
     device: str = "cpu"
     url: str | None = None  # of a folder that workers on other machines exchange files by; None: they see `work`
 
@@ -78,16 +80,17 @@ class Job:
 
     def write(self, batches: Batches, block: int) -> None:
         """Write a block's tables, then its receipt, here or to the URL."""
-        if self.remote:  # by way of a folder of its own: another worker may be at the same block
-            with tempfile.TemporaryDirectory(dir=self.work / "parts") as folder:
-                here = replace(self, work=Path(folder), url=None)
-                here.write(batches, block)
+        with ExitStack() as stack:
+            here = self
+            if self.remote:  # by way of a folder of its own: another worker may be at the same block
+                folder = stack.enter_context(tempfile.TemporaryDirectory(dir=self.work / "parts"))
+                here = replace(self, work=Path(folder))
+            for table, batch in batches.items():
+                write_arrow(here.part(block, table), batch.schema, [batch])
+            write_json(here.receipt(block), {table: digest(here.part(block, table)) for table in batches})
+            if self.remote:
                 files = [*(here.part(block, table) for table in batches), here.receipt(block)]
                 self.remote.put(here.work, [here.name(file) for file in files])
-            return
-        for table, batch in batches.items():
-            write_arrow(self.part(block, table), batch.schema, [batch])
-        write_json(self.receipt(block), {table: digest(self.part(block, table)) for table in batches})
 
     def fetch(self, block: int) -> bool:
         """Bring a block's parts here from the URL. False where they are not as they were written: their receipt is
@@ -105,3 +108,16 @@ class Job:
         """The blocks whose receipts are at the URL."""
         names = self.remote.names("parts", depth=1) if self.remote else set()
         return {int(Path(name).name.removesuffix("-.json")) for name in names if name.endswith("-.json")}
+
+    def receipts(self) -> int:
+        """How many are here or at the URL; a store that does not answer now has none: workers say so where it
+        matters."""
+        try:
+            return max(sum(1 for _ in (self.work / "parts").glob("*-.json")), len(self.done_elsewhere()))
+        except InputError:
+            return 0
+
+    def joined(self, table: str, blocks: range | None = None) -> Iterator[pa.RecordBatch]:
+        """The parts of one table in image order, memory-mapped."""
+        for block in blocks or range(self.n_blocks):
+            yield open_arrow(self.part(block, table)).get_batch(0)

@@ -12,12 +12,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import pyarrow as pa
-
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.worker import Worker, share
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import open_arrow
 from capgrade.schemas.progress import progress
 
 FETCHES = 16  # parts on their way from a URL at a time
@@ -59,26 +56,18 @@ def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
         worker.make(block)
 
 
-def joined(job: Job, table: str, blocks: range | None = None) -> Iterator[pa.RecordBatch]:
-    """The parts of one table in image order, memory-mapped."""
-    for block in blocks or range(job.n_blocks):
-        yield open_arrow(job.part(block, table)).get_batch(0)
-
-
 @contextmanager
 def watch(job: Job, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts receipts: it works for any runner."""
-    stop = threading.Event()
-    before = _receipts(job)
+    stop, shown = threading.Event(), job.receipts()
     with progress(what, total, "blocks") as advance:
 
         def count() -> None:
-            shown = 0
+            nonlocal shown
             while not stop.wait(10 if job.url else 0.3):
-                done = _receipts(job) - before
-                if done > shown:
-                    advance(done - shown)
-                    shown = done
+                new = max(0, job.receipts() - shown)
+                advance(new)
+                shown += new
 
         thread = threading.Thread(target=count, daemon=True)
         thread.start()
@@ -87,11 +76,3 @@ def watch(job: Job, what: str, total: int) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-
-
-def _receipts(job: Job) -> int:
-    """Here or at the URL; a store that does not answer now has none: workers say so where it matters."""
-    try:
-        return max(sum(1 for _ in (job.work / "parts").glob("*-.json")), len(job.done_elsewhere()))
-    except InputError:
-        return 0

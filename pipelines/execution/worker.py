@@ -13,7 +13,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -39,19 +39,11 @@ RUN = "run"  # in the work folder: the name of the run's folder at the URL
 FETCHED = "fetched"  # in a machine's copy, when all is there
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What a worker has opened: the fitted measures, and the folder with whatever else the stage saved for it."""
-
-    fitted: Mapping[str, Fitted]
-    folder: Path
-
-
 class Tables(Protocol):
     """What a stage makes of a block of images. Sent to workers, so small."""
 
-    def make(self, images: np.ndarray, opened: Opened) -> Batches:
-        """Record batches by table name."""
+    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+        """Record batches by table name, from the fitted measures and what else the stage saved in the work folder."""
         ...
 
 
@@ -60,13 +52,12 @@ class Worker:
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         self.job, self.workers = _with_copy(job), workers
-        folder = self.job.work
-        fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / "fit" / name) for name, kind in job.kinds.items()}
+        folder = self.job.work / "fit"
+        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / name) for name, kind in job.kinds.items()}
         if job.device != "cpu":
             from capgrade.pipelines.measures.on_device import on_device  # torch only where it is needed
 
-            fitted = {name: on_device(one, job.device) for name, one in fitted.items()}
-        self.opened = Opened(fitted, folder)
+            self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
 
     def make(self, block: int) -> None:
         """Write the parts of a block unless they are there: a runner may hand it out twice."""
@@ -78,7 +69,7 @@ class Worker:
         with KERNEL:
             start()
             numba.set_num_threads(self._threads())
-            return self.job.tables.make(self.job.images(block), self.opened)
+            return self.job.tables.make(self.job.images(block), self.fitted, self.job.work)
 
     def _threads(self) -> int:
         """This machine's, shared by the workers on it; numba counts them a thread."""

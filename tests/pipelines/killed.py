@@ -14,15 +14,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
 
-from apache_beam import DoFn  # noqa: E402
-
-from capgrade.pipelines.beam_shards import RUN, Claim, Finish, WriteBlock, WriteShards  # noqa: E402
+from capgrade.pipelines.beam_shards import RUN, WriteBlock, WriteShards  # noqa: E402
 from tests.pipelines.test_beam_files import PARAMS  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
@@ -33,15 +30,11 @@ def work(folder: Path) -> None:
     out, there = f"file://{folder}/out", f"file://{folder}/url"
     transform = WriteShards(out, there, PARAMS, captions=f"file://{folder}/captions")
 
-    def done(worker: DoFn, element: object) -> Iterable[object]:
-        worker.setup()
-        return list(worker.process(element))
-
-    (run,) = done(transform.fit, (0, {RUN: ["one"]}))
-    done(Claim(out, "arrow"), run)
-    writer = WriteBlock(out, "arrow")
-    files = [one for block in range(run.job.n_blocks) for one in done(writer, (run, block))]
-    done(Finish(out, "arrow"), (0, [entry for _, entry in files]))
+    run = transform.fit.run((0, {RUN: ["one"]}))
+    transform.target.claimed(run)
+    writer = WriteBlock(transform.target)
+    files = [one for block in range(run.job.n_blocks) for _, one in writer.process((run, block))]
+    transform.target.finished(files)
 
 
 def killed(folder: Path, after: int) -> bool:

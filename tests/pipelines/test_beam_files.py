@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.beam_shards import RUN, Claim, Finish, WriteBlock, WriteShards
+from capgrade.pipelines.beam_shards import RUN, WriteBlock, WriteShards
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
@@ -86,11 +86,8 @@ def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = PARA
         _ = pipeline | beam.Create(rows) | transform
 
 
-@pytest.mark.parametrize("options", [(), PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
-def test_files_are_those_of_the_command(
-    options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    run(write(captions_dir, tmp_path), *options)
+def test_files_are_those_of_the_command(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    run(write(captions_dir, tmp_path))
     assert files(tmp_path / "out") == expected
     assert [row["image"] for batch in read_shards(tmp_path / "out").batches() for row in batch.to_pylist()] == [
         *range(20)
@@ -149,17 +146,17 @@ def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], 
 
 def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,), (same,) = (list(transform.fit.process(NOTHING)) for _ in range(2))
+    one, same = (transform.fit.run(NOTHING) for _ in range(2))
     assert one == same
-    writer, out = WriteBlock(transform.out, "arrow"), []
+    writer, out = WriteBlock(transform.target), []
     for block in (3, 1, *range(10), 3, 0):
-        list(Claim(transform.out, "arrow").process(one))
+        transform.target.claimed(one)
         out += [entry for _, entry in writer.process((one, block))]
     left = tmp_path / "out" / f"shard-00001-of-00010.arrow.{'0' * 32}.partial"
     left.write_bytes(b"of a worker that was lost")
     for _ in range(2):
-        list(Finish(transform.out, "arrow").process((0, out)))
-        list(Claim(transform.out, "arrow").process(one))
+        transform.target.finished(out)
+        transform.target.claimed(one)
     assert files(tmp_path / "out") == expected
 
 
@@ -191,28 +188,28 @@ def test_two_to_one_folder(tmp_path: Path) -> None:
 def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both find an empty folder, and the second claims it first: before a shard is there, one sees the other."""
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.fit.process(NOTHING)
+    one = transform.fit.run(NOTHING)
     other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})
-    claims, put = [Claim(transform.out, "arrow") for _ in range(2)], Remote.put
+    put = Remote.put
 
     def faster(remote: Remote, folder: Path, names: list[str]) -> None:
         monkeypatch.setattr(Remote, "put", put)
-        list(claims[1].process(other))
+        transform.target.claimed(other)
         put(remote, folder, names)
 
     monkeypatch.setattr(Remote, "put", faster)
     with pytest.raises(InputError, match=r"holds \.capgrade-[0-9a-f]{32}, which is not of these shards"):
-        list(claims[0].process(one))
+        transform.target.claimed(one)
 
 
 def test_shards_without_a_claim_stay(captions_dir: Path, tmp_path: Path) -> None:
     """They may be anybody's, though they have the names of these."""
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.fit.process(NOTHING)
+    one = transform.fit.run(NOTHING)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "shard-00000-of-00010.arrow").write_bytes(b"of others")
     with pytest.raises(InputError, match=r"/out: holds shard-00000-of-00010\.arrow, which is not of these shards"):
-        list(Claim(transform.out, "arrow").process(one))
+        transform.target.claimed(one)
     assert files(tmp_path / "out") == {"shard-00000-of-00010.arrow": b"of others"}
 
 
@@ -238,16 +235,16 @@ def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transform = write(captions_dir, tmp_path)
-    (one,) = transform.fit.process(NOTHING)
+    one = transform.fit.run(NOTHING)
     entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
     (tmp_path / "out").mkdir()
     write_json(
         tmp_path / "out" / "manifest.json", manifest_of("shards", {"shard-00000-of-00010.arrow": entry}, **one.facts)
     )
-    list(Claim(transform.out, "arrow").process(one))
+    transform.target.claimed(one)
     monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "0.0.1")
     with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):
-        list(Claim(transform.out, "arrow").process(one))
+        transform.target.claimed(one)
 
 
 def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.testing.test_stream import TestStream as Stream
@@ -19,11 +17,20 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
-from capgrade.pipelines import beam_captions, beam_shards
-from capgrade.pipelines.beam_captions import added, counted, keyed, tokenized
-from capgrade.pipelines.beam_shards import CAPTIONS, FREQUENCIES, RUN, Fit, WriteBlock, WriteShards
+from capgrade.pipelines import beam_shards
+from capgrade.pipelines.beam_shards import (
+    CAPTIONS,
+    FREQUENCIES,
+    RUN,
+    Fit,
+    WriteBlock,
+    WriteShards,
+    added,
+    counted,
+    keyed,
+    tokenized,
+)
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.shards import join_shards, shards_part
 from capgrade.schemas.captions import Caption, Captions
@@ -104,13 +111,16 @@ def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tokenizer"):
         write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
-        list(fit.process(gathered([ROWS[0], ROWS[0]])))
+        fit.run(gathered([ROWS[0], ROWS[0]]))
     with pytest.raises(InputError, match=r"caption 'i000#9' has no words \('...'\), 1 such in all"):
-        list(fit.process(gathered([*ROWS, {**ROWS[0], "caption_id": "i000#9", "caption": "..."}])))
+        fit.run(gathered([*ROWS, {**ROWS[0], "caption_id": "i000#9", "caption": "..."}]))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_source_without_an_end() -> None:
+def test_a_source_that_is_none() -> None:
+    assert (beam.Pipeline() | beam.Create(ROWS[:2]) | write()).element_type == beam.typehints.Dict[str, Any]
+    with pytest.raises(TypeCheckError, match="Input type hint violation"):
+        _ = beam.Pipeline() | beam.Create(["a dog"]) | write()
     with pytest.raises(InputError, match="without an end -> give a bounded PCollection"):
         _ = beam.Pipeline() | Stream() | write()
 
@@ -151,34 +161,6 @@ def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
 def test_elements_that_are_no_captions(element: Any, says: str) -> None:
     with pytest.raises(InputError, match=f"captions of the pipeline row .*a.*: {says}"):
         keyed(element)
-
-
-def test_type_hints() -> None:
-    made = beam.Pipeline() | beam.Create(ROWS[:2]) | write()
-    assert made.element_type == beam.typehints.Dict[str, Any]
-    with pytest.raises(TypeCheckError, match="Input type hint violation"):
-        _ = beam.Pipeline() | beam.Create(["a dog"]) | write()
-
-
-def test_threads_share_what_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beam gives each thread a DoFn of its own."""
-    (run,) = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None).process(gathered(ROWS))
-    worker, opened = runners.Worker, []
-
-    def counting(*given: Any) -> Any:
-        opened.append(given)
-        return worker(*given)
-
-    monkeypatch.setattr(runners, "Worker", counting)
-    written = pickler.dumps(WriteBlock(f"file://{tmp_path}/out", "arrow", workers=3))
-    copies = [pickler.loads(written) for _ in range(8)]
-    threads = [threading.Thread(target=lambda one=one: list(one.process((run, 0)))) for one in copies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [workers for _, workers in opened] == [3]
-    assert all(one.opened is copies[0].opened for one in copies)
 
 
 def transforms(pipeline: beam.Pipeline) -> list[beam.PTransform]:
@@ -243,12 +225,12 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
     def refused(*_: object) -> None:
         raise AssertionError("all captions as Python objects")
 
-    monkeypatch.setattr(beam_captions, "Caption", refused)
+    monkeypatch.setattr(beam_shards, "Caption", refused)
     for name in ("caption_ids", "texts"):
         monkeypatch.setattr(Captions, name, property(refused))
     fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
-    (run,) = fit.process(element)
-    (other,) = fit.process((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
+    run = fit.run(element)
+    other = fit.run((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
     gains = [
         np.load(Path(str(one.job.url).removeprefix("file://")) / "fit" / "cider" / "gain.npy") for one in (run, other)
     ]
@@ -259,8 +241,8 @@ def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypat
     fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     parts = gathered(ROWS)[1]
     for name in ("first", "second"):
-        list(fit.process((0, {**parts, RUN: [name]})))
+        fit.run((0, {**parts, RUN: [name]}))
     monkeypatch.setattr(beam_shards, "code_digest", lambda: "of other code")
-    list(fit.process((0, parts)))
+    fit.run((0, parts))
     keys, runs = zip(*(path.name.split("-") for path in (tmp_path / "url").iterdir()), strict=True)
     assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -109,22 +104,33 @@ def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, 
     assert join(captions_dir, tmp_path / "out") == expected
 
 
-def test_a_part_that_is_killed_goes_on(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "capgrade.pipelines.cli", "shards", "--captions", str(captions_dir), *BY_HAND]
-    command += ["--out", str(out), "--part", "1/2"]
-    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
-        while not list(out.with_name("out.parts").glob("1-of-2/.work/parts/*.json")) and process.poll() is None:
-            assert time.monotonic() < until
-            time.sleep(0.001)
-        os.killpg(process.pid, signal.SIGKILL)
-    assert not (out.with_name("out.parts") / "1-of-2" / "manifest.json").exists()
-    make(captions_dir, out, "2/2")
+def test_a_part_that_is_stopped_goes_on(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    make(captions_dir, tmp_path / "out", "2/2")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("capgrade.pipelines.shards.write_blocks", stopped)
+        make(captions_dir, tmp_path / "out", "1/2")
     with pytest.raises(InputError, match="not a finished shards_part folder"):
-        join(captions_dir, out)
-    make(captions_dir, out, "1/2")
-    assert join(captions_dir, out) == expected
+        join(captions_dir, tmp_path / "out")
+    make(captions_dir, tmp_path / "out", "1/2")
+    assert join(captions_dir, tmp_path / "out") == expected
+
+
+def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
+    """Parts and blocks do not show. METEOR has a search: beside its tops only what was drawn is scored."""
+    params = PARAMS.model_copy(update={"measures": ("meteor", "bleu"), "top": 2})
+    params = params.model_copy(update={"windows": WindowsParams(per_window=1, among=0.05)})
+    done = shards(captions_dir, tmp_path / "one", params, MeasuresParams())
+    assert done["scored"]["meteor"] < 60 * done["n_captions"] < done["scored"]["bleu"]
+    for number in (2, 1):
+        make(captions_dir, tmp_path / "joined", f"{number}/2", params)
+    assert join(captions_dir, tmp_path / "joined", params) == files(tmp_path / "one")
+    no_tops = shards(captions_dir, tmp_path / "two", params.model_copy(update={"top": 0}), MeasuresParams())
+    assert no_tops["scored"]["meteor"] == no_tops["scored"]["bleu"] < 60 * done["n_captions"] / 4
 
 
 def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,10 @@ from capgrade.pipelines.execution import run as module
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import graph, shares
-from capgrade.pipelines.execution.sampled import Sampled
 from capgrade.pipelines.execution.worker import Worker, share
 from capgrade.pipelines.relevance import _Dense
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.shards import shards
+from capgrade.pipelines.shards import Sampled, shards
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
@@ -178,9 +177,7 @@ def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     dense = _Dense({"a": relevance_schema(5 * n, "float32", {})})
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
     for tables in (dense, Sampled(("a",), plan, shard_schema(("a",), {}))):
-        job = Job(
-            work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64, n_captions=5 * n
-        )
+        job = Job(work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64)
         pipeline = beam.Pipeline()
         graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
         assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
@@ -199,6 +196,6 @@ def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPat
 
 def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
-    job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1, n_captions=1)
+    job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     assert [Worker(job, workers)._threads() for workers in (2, 1, 64)] == [16, 32, 1]
