@@ -132,7 +132,7 @@ def _most_together(windows: np.ndarray) -> int:
 
 
 def _keys(pair: np.ndarray, number: int) -> np.ndarray:
-    """Key `number` of each pair, as docs/shards.md says."""
+    """Key `number` of each pair, as `sampling.keys` says."""
     word = _mix(pair + _times_golden(number // 4 + 1))
     lane = word >> np.uint64(16 * (number % 4)) & np.uint64(0x7FFF)
     return lane << np.uint64(49) | _mix(word + _times_golden(number + 1)) >> np.uint64(15)

@@ -29,7 +29,7 @@ AGAIN = "run its command again"
 
 
 @dataclass(frozen=True)
-class Found:
+class Usable:
     """A folder that a stage wrote: usable when nothing is wrong with it."""
 
     folder: str
@@ -54,7 +54,7 @@ class Problem:
 class Report:
     """What a tree holds."""
 
-    usable: list[Found] = field(default_factory=list)
+    usable: list[Usable] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _claimed(folder: Path) -> tuple[str, set[str]] | None:
         return "", set()
 
 
-def _check(folder: Path) -> tuple[Found | None, list[Path], list[Problem]]:
+def _check(folder: Path) -> tuple[Usable | None, list[Path], list[Problem]]:
     """Of a folder with a manifest: what it is, its files, and what is wrong with them."""
     path = folder / MANIFEST
     try:
@@ -150,7 +150,7 @@ def _check(folder: Path) -> tuple[Found | None, list[Path], list[Problem]]:
     if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
         problems.append(Problem(str(folder), f"made from another model than {model}", remedy))
     size = sum(entry["bytes"] for entry in entries.values())
-    return Found(str(folder), str(kind), len(entries), size), [folder / name for name in entries], problems
+    return Usable(str(folder), str(kind), len(entries), size), [folder / name for name in entries], problems
 
 
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
@@ -167,7 +167,7 @@ def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
                 yield Problem(str(path), problem, "move it elsewhere, or make the folder again under another name")
 
 
-def _alone(folder: Path) -> Iterator[tuple[Found | None, list[Problem]]]:
+def _alone(folder: Path) -> Iterator[tuple[Usable | None, list[Problem]]]:
     """Tables of ours that stand by themselves, such as judged pairs."""
     for path in sorted(folder.glob("*.arrow")):
         kind = _table_kind(path)
@@ -177,7 +177,7 @@ def _alone(folder: Path) -> Iterator[tuple[Found | None, list[Problem]]]:
             except InputError as error:
                 yield None, [_problem(path, error, f"run `capgrade {ALONE[kind]}` again")]
             else:
-                yield Found(str(path), kind, 1, path.stat().st_size), []
+                yield Usable(str(path), kind, 1, path.stat().st_size), []
 
 
 def _table_kind(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.pipelines.execution.conftest import files
 
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
@@ -36,10 +37,6 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
     out = captions_dir.parent / "together"
     shards(captions_dir, out, PARAMS, MeasuresParams())
     return files(out)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:

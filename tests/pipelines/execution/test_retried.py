@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -21,28 +20,12 @@ from capgrade.pipelines.execution.worker import Worker, share
 from capgrade.pipelines.relevance import _Dense
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import Sampled, shards
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.pipelines.execution.conftest import PARAMS, files
 
-PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
 Make = Callable[[Job, int], None]
-
-
-@pytest.fixture(scope="module")
-def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
-
-
-@pytest.fixture(scope="module")
-def expected(captions_dir: Path) -> dict[str, bytes]:
-    return made(captions_dir, captions_dir.parent / "expected", PARAMS)
-
-
-@pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 @pytest.fixture
@@ -64,7 +47,7 @@ def made(captions_dir: Path, out: Path, params: ShardsParams, make: Make | None 
         if make:
             patch.setattr(module, "_run", run)
         shards(captions_dir, out, params, MeasuresParams())
-    return {path.name: path.read_bytes() for path in out.iterdir()}
+    return files(out)
 
 
 @pytest.mark.parametrize("where", ["here", "url"])
@@ -131,8 +114,7 @@ def test_a_killed_run_goes_on(
         f"stage.shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
         f"ShardsParams.model_validate({there.model_dump()!r}), MeasuresParams())\n"
     )
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
     assert list((tmp_path / "bucket").rglob("parts/*"))
     assert made(captions_dir, tmp_path / "out", there) == expected
 

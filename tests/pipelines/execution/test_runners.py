@@ -14,16 +14,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from capgrade.pipelines.execution import run as module
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
-from capgrade.pipelines.measures.base import CHUNK
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from tests.pipelines.execution.conftest import PARAMS, files
 
-PARAMS = ShardsParams(
-    measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=700
-)
 DIRECT = ("--runner=DirectRunner",)
 PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
@@ -39,21 +34,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two chunks of captions."""
-    folder: Path = tmp_path_factory.mktemp("runners")
-    sets = [["a dog runs"] * 5 + texts for texts in random_sets(2000, seed=2)]
-    write_captions_folder(folder / "captions", [caption_table(sets)])
-    assert CHUNK < read_captions(folder / "captions").n_captions < 2 * CHUNK
-    return folder / "captions"
-
-
-@pytest.fixture(scope="module")
-def expected(captions_dir: Path) -> dict[str, bytes]:
-    return made(captions_dir, captions_dir.parent / "together", PARAMS, ())
-
-
 @pytest.fixture
 def cluster() -> Iterator[str]:
     pytest.importorskip("distributed", reason="Dask is not installed")
@@ -66,7 +46,7 @@ def cluster() -> Iterator[str]:
 
 def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str, ...]) -> dict[str, bytes]:
     shards(captions_dir, out, params, MeasuresParams(), options)
-    return {path.name: path.read_bytes() for path in out.iterdir()}
+    return files(out)
 
 
 @pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
@@ -87,15 +67,13 @@ def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cl
 
 
 def test_exchanged_through_a_store(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, machine: Path
 ) -> None:
     """Workers that do not see the output: files go through a URL, and nothing stays there."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store = tmp_path / "bucket"
     exchanged = PARAMS.model_copy(update={"exchange": f"file://{store}"})
     assert made(captions_dir, tmp_path / "out", exchanged, PROCESSES) == expected
-    assert not [path for path in store.rglob("*") if path.is_file()] and not list(tmp_path.glob("capgrade-*"))
+    assert not [path for path in store.rglob("*") if path.is_file()] and not list(machine.glob("capgrade-*"))
 
 
 def test_what_a_store_has_is_not_computed_again(

@@ -24,23 +24,12 @@ from capgrade.pipelines.execution.remote import Remote, without_secrets
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from capgrade.schemas.params import MeasuresParams, ShardsParams
+from tests.pipelines.execution.conftest import PARAMS, files
 from tests.pipelines.execution.faulty import KINDS, Faults, faulty
 
-PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
 THERE = PARAMS.model_copy(update={"exchange": "s3://bucket/runs"})
 SECRET = "not-for-logs"
-
-
-@pytest.fixture(scope="module")
-def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
-
-
-@pytest.fixture(scope="module")
-def expected(captions_dir: Path) -> dict[str, bytes]:
-    return made(captions_dir, captions_dir.parent / "here", PARAMS)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +54,7 @@ def store() -> Iterator[int]:
 
 
 @pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "machine").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PAUSES", (0.01, 0.01, 0.01))
 
 
@@ -94,7 +81,7 @@ def bucket(store: int) -> Iterator[Any]:
 
 def made(captions_dir: Path, out: Path, params: ShardsParams) -> dict[str, bytes]:
     shards(captions_dir, out, params, MeasuresParams())
-    return {path.name: path.read_bytes() for path in out.iterdir()}
+    return files(out)
 
 
 def test_faults_that_pass(

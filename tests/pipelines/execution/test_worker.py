@@ -15,21 +15,8 @@ from capgrade.pipelines.execution.runners import MakeBlock
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import Worker, forget, run_url
 from capgrade.pipelines.shards import Source, shards
-from capgrade.schemas.params import MeasuresParams, ShardsParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
-
-PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, block_images=6)
-
-
-@pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "machine").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
-
-
-@pytest.fixture
-def captions_dir(tmp_path: Path) -> Path:
-    return write_captions_folder(tmp_path / "captions", [caption_table(random_sets(20, seed=5))])
+from capgrade.schemas.params import MeasuresParams
+from tests.pipelines.execution.conftest import PARAMS
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is kept, written out from docs/shards.md in Python's own numbers."""
+"""What is kept, by the rule written out in Python's own numbers."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again, manifest_of, write_json
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
+from tests.conftest import ROOT, call
+from tests.pipelines.execution.conftest import PARAMS, files
 from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
 
-PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
-
+SMALL = PARAMS.model_copy(update={"block_images": 2})
 NOTHING = (0, {RUN: ["first"]})  # but the folder at the URL to fit on
 WORDS = ("a red dog runs", "two dogs on a beach", "a man rides", "the cat sits", "a blue bike near a street")
 ROWS = [
@@ -41,32 +41,13 @@ ROWS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary folder of its own, of worker processes too."""
-    (tmp_path / "machine").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "machine"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "machine"))
-
-
-@pytest.fixture(scope="module")
-def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_captions_folder(
-        tmp_path_factory.mktemp("c") / "captions", [caption_table(random_sets(20, seed=5, least=4))]
-    )
-
-
 @pytest.fixture(scope="module")
 def expected(captions_dir: Path) -> dict[str, bytes]:
     """Of `capgrade shards`, with a shard for each block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.shards._by_size", lambda parts, size: [[part] for part in parts])
-        shards(captions_dir, captions_dir.parent / "here", PARAMS, MeasuresParams())
+        shards(captions_dir, captions_dir.parent / "here", SMALL, MeasuresParams())
     return files(captions_dir.parent / "here")
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def run(transform: beam.PTransform, *options: str) -> None:
@@ -76,11 +57,11 @@ def run(transform: beam.PTransform, *options: str) -> None:
 
 def write(captions_dir: Path, folder: Path, **options: str) -> WriteShards:
     return WriteShards(
-        f"file://{folder}/out", f"file://{folder}/url", PARAMS, captions=f"file://{captions_dir}", **options
+        f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{captions_dir}", **options
     )
 
 
-def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = PARAMS, *options: str) -> None:
+def run_on(rows: list[dict[str, str]], folder: Path, params: ShardsParams = SMALL, *options: str) -> None:
     with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
         transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", params)
         _ = pipeline | beam.Create(rows) | transform
@@ -124,7 +105,7 @@ def test_a_dask_worker_is_killed(
 
 def test_workers_killed_at_twenty_moments(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     shutil.copytree(captions_dir, tmp_path / "captions")
-    command = [sys.executable, "-m", "tests.pipelines.killed", str(tmp_path), "20", "7"]
+    command = [sys.executable, "-m", "tests.pipelines.execution.killed", str(tmp_path), "20", "7"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     deaths, operations = map(int, told.stdout.split())
@@ -162,7 +143,7 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
 
 @pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
 def test_a_collection_on_other_runners(runner: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    params = PARAMS.model_copy(update={"measures": ("rouge_l", "cider")})
+    params = SMALL.model_copy(update={"measures": ("rouge_l", "cider")})
     options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
     if runner == "dask":
         options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
@@ -178,7 +159,7 @@ def test_two_to_one_folder(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="is not of these shards -> give the URL of an empty"), beam.Pipeline() as both:
         for name, rows in (("a", ROWS), ("b", others)):
             captions = both | f"Read {name}" >> beam.Create(rows)
-            _ = captions | name >> WriteShards(f"file://{tmp_path}/out", f"file://{tmp_path}/url", PARAMS)
+            _ = captions | name >> WriteShards(f"file://{tmp_path}/out", f"file://{tmp_path}/url", SMALL)
     found = [pa.ipc.open_file(path).read_all() for path in (tmp_path / "out").glob("*.arrow")]
     assert len({image.startswith("other") for table in found for image in table["image_id"].to_pylist()}) <= 1
     with pytest.raises(Exception, match="is not of these shards|holds shards of other captions or parameters"):
@@ -252,7 +233,7 @@ def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: P
         write(captions_dir, tmp_path, format="csv")
     for given, captions in ((beam.Pipeline() | beam.Create([]), "file:///c"), (beam.Pipeline(), None)):
         with pytest.raises(InputError, match="captions from the pipeline and from a URL, or from neither"):
-            _ = given | WriteShards("file:///nowhere", "file:///nowhere", PARAMS, captions=captions)
+            _ = given | WriteShards("file:///nowhere", "file:///nowhere", SMALL, captions=captions)
     pipeline = beam.Pipeline()
     _ = pipeline | write(captions_dir, tmp_path)
     assert len(pipeline.to_runner_api().SerializeToString()) < 100_000

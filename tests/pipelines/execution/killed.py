@@ -1,6 +1,6 @@
 """Workers of WriteShards that are killed with -9 at file operations drawn by a seed, and started again.
 
-    python -m tests.pipelines.killed FOLDER MOMENTS SEED
+    python -m tests.pipelines.execution.killed FOLDER MOMENTS SEED
 
 FOLDER holds `captions`; files go to FOLDER/out by way of FOLDER/url. Each worker is a fork that does every element, as
 a runner hands them out again: every second one from nothing, the others from what the one before has left. Prints how
@@ -20,7 +20,7 @@ from random import Random
 os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
 
 from capgrade.pipelines.beam_shards import RUN, WriteBlock, WriteShards  # noqa: E402
-from tests.pipelines.test_beam_files import PARAMS  # noqa: E402
+from tests.pipelines.execution.test_beam_files import SMALL  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 
@@ -28,7 +28,7 @@ EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 def work(folder: Path) -> None:
     """All elements of the pipeline, one after the other."""
     out, there = f"file://{folder}/out", f"file://{folder}/url"
-    transform = WriteShards(out, there, PARAMS, captions=f"file://{folder}/captions")
+    transform = WriteShards(out, there, SMALL, captions=f"file://{folder}/captions")
 
     run = transform.fit.run((0, {RUN: ["one"]}))
     transform.target.claimed(run)

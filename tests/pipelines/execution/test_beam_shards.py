@@ -51,12 +51,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary folder of its own, where copies of what is at the URL are kept."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("machine")))
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     folder: Path = tmp_path_factory.mktemp("expected")
