@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from capgrade.pipelines.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.shards import plan_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
@@ -28,7 +28,7 @@ def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:
     params = ShardsParams.model_validate(made["shards"])
     chosen = choose(params.measures, MeasuresParams.model_validate(made["measures"]))
     fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
-    bounds = [(measure.low, measure.high) for measure in chosen.values()]
+    plan = plan_of(chosen.values(), params)
     keys, size, largest, checked = id_keys(captions.caption_ids), made["shards"]["block_images"], 0.0, 0
     blocks = np.random.default_rng(0).permutation(-(-captions.n_images // size))[: -(-count // size)]
     with progress("brute force", len(blocks)) as advance:
@@ -38,7 +38,8 @@ def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:
             for image in images.tolist():
                 row, n = stored[image], captions.n_captions
                 values = np.stack([fitted[name].pairs(np.full(n, image), np.arange(n)) for name in params.measures])
-                if not samples_of(captions, keys, image, values, params, bounds).same_as(row):
+                own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
+                if not samples_of(plan, row["image_id"], keys, own, values).same_as(row):
                     problem = f"image '{row['image_id']}' keeps other captions than brute force"
                     raise InputError(problem, file=shards.folder)
                 kept = np.array([row[name] for name in params.measures], np.float32)
@@ -74,56 +75,36 @@ class Sample:
         )
 
 
-def samples_of(
-    captions: Captions,
-    keys: np.ndarray,
-    image: int,
-    values: np.ndarray,
-    params: ShardsParams,
-    bounds: Sequence[tuple[float, float]],
-) -> Sample:
-    """Of one image; `keys` of all captions, `values` float32 [measures, captions], low and high of each measure.
+def samples_of(plan: Plan, image_id: str, keys: np.ndarray, own: np.ndarray, values: np.ndarray) -> Sample:
+    """Of one image: `keys` of all captions, rows of its own ones, values float32 [measures, captions].
 
-    Windows draw from the captions whose key of the share is in the share `among`.
+    Windows draw from the captions whose key of the share is in the share `plan.among`.
     """
-    low, high = zip(*bounds, strict=True)
-    windows = params.windows
-    plan = Plan(low, high, params.top, windows.width, windows.stride, windows.per_window, params.uniform, params.seed)
-    n, among = values.shape[1], 1.0 if windows.among == "all" else windows.among
-    base = _mix(id_keys([captions.image_ids[image]]) ^ id_keys([f"seed {params.seed}"]))
-    pair = base + keys
-    share = _keys(pair, 1) <= np.uint64(min(int(among * 2**64), _MASK))
-    reasons, missed, uniform = np.zeros(n, np.int64), np.ones(n), min(1.0, params.uniform / n)
-    reasons[captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]] |= 1
-    reasons[_lowest(_keys(pair, 0), params.uniform)] |= 2
+    n, pair = values.shape[1], _mix(id_keys([image_id]) ^ id_keys([f"seed {plan.seed}"])) + keys
+    share = _keys(pair, 1) <= np.uint64(min(int(plan.among * 2**64), _MASK))
+    reasons, missed, uniform = np.zeros(n, np.int64), np.ones(n), min(1.0, plan.uniform / n)
+    reasons[own] |= 1
+    reasons[_lowest(_keys(pair, 0), plan.uniform)] |= 2
     together = max(_most_together(plan.windows(m)) for m in range(len(values)))
     for m, row in enumerate(values):
-        reasons[_highest(row, _mix(pair), params.top)] |= 4 << 2 * m
-        half = 5e-6 * (high[m] - low[m])  # a value reaches an edge when it does so rounded to five places
+        reasons[np.lexsort((_mix(pair), -row))[: plan.top]] |= 4 << 2 * m
+        half = 5e-6 * (plan.high[m] - plan.low[m])  # a value reaches an edge when it does so rounded to five places
         for w, (lower, upper) in enumerate(plan.windows(m)):
             here = (row >= lower - half) & ((row < upper - half) | (upper == np.inf))
             inside = np.flatnonzero(here & share)
             drawn = _keys(pair[inside], 2 + m * together + w % together)
-            reasons[inside[_lowest(drawn, windows.per_window)]] |= 8 << 2 * m
+            reasons[inside[_lowest(drawn, plan.per_window)]] |= 8 << 2 * m
             size = len(inside) + ~share[here]  # with the caption itself, were it in the share
-            missed[here] *= 1 - np.minimum(1, windows.per_window / size)
+            missed[here] *= 1 - np.minimum(1, plan.per_window / size)
     kept = np.flatnonzero(reasons)
     certain = 1 | sum(4 << 2 * m for m in range(len(values)))
-    chance = uniform + (1 - uniform) * among * (1 - missed[kept])
+    chance = uniform + (1 - uniform) * plan.among * (1 - missed[kept])
     weight = 1 / np.where(reasons[kept] & certain, 1, chance)
     return Sample(kept, reasons[kept], weight)
 
 
 def _lowest(keys: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(keys, kind="stable")[:count]
-
-
-def _highest(values: np.ndarray, ties: np.ndarray, count: int) -> np.ndarray:
-    """Rows of the highest values, of equal ones those of the lowest hashes."""
-    if not 0 < count < len(values):
-        return np.arange(len(values) if count else 0)
-    able = np.flatnonzero(values >= np.partition(values, -count)[-count])
-    return able[np.lexsort((ties[able], -values[able]))[:count]]
 
 
 def _most_together(windows: np.ndarray) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,16 @@ class Sampled:
             columns.append(pa.ListArray.from_arrays(pa.array(kept.ptr, pa.int32()), values, field.type))
         counts = {name: [int(count)] for name, count in zip(self.measures, scored, strict=True)}
         return {TABLE: pa.record_batch(columns, schema=self.schema), SCORED: pa.RecordBatch.from_pydict(counts)}
+
+
+def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
+    """What to keep of each image, by fitted measures' ranges."""
+    low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
+    windows = params.windows
+    among = 1.0 if windows.among == "all" else windows.among
+    return Plan(
+        low, high, params.top, windows.width, windows.stride, windows.per_window, params.uniform, params.seed, among
+    )
 
 
 @dataclass(frozen=True)
@@ -130,16 +140,7 @@ class Source:
 
     @property
     def tables(self) -> Sampled:
-        return Sampled(tuple(self.params.measures), self.plan, self.schema)
-
-    @property
-    def plan(self) -> Plan:
-        chosen, params = self.chosen.values(), self.params
-        among = 1.0 if params.windows.among == "all" else params.windows.among
-        return Plan(
-            tuple(m.low for m in chosen), tuple(m.high for m in chosen), params.top, params.windows.width,
-            params.windows.stride, params.windows.per_window, params.uniform, params.seed, among,
-        )  # fmt: skip
+        return Sampled(tuple(self.params.measures), plan_of(self.chosen.values(), self.params), self.schema)
 
     def scored(self, job: Job, blocks: range) -> dict[str, int]:
         """By measure, how many pairs these blocks had values of."""

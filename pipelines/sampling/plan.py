@@ -12,7 +12,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.ties import mix_all
 
 MOST_MEASURES = 15  # of two bits each, beside two
-OWN = 0  # bits of `reasons`: own 0, uniform 1; measure m has top at 2 + 2 m and windows at 3 + 2 m
+OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8  # `reasons`; those of measure m are TOP and WINDOW shifted by 2 m
 
 
 @dataclass(frozen=True)
@@ -72,4 +72,4 @@ def image_seeds(seed: int, image_keys: np.ndarray) -> np.ndarray:
 
 def certain_bits(measures: int) -> int:
     """The reasons that do not depend on chance: own, and the top of each measure."""
-    return (1 << OWN) | sum(1 << (2 + 2 * m) for m in range(measures))
+    return OWN | sum(TOP << 2 * m for m in range(measures))

@@ -19,13 +19,12 @@ from capgrade.pipelines.measures.base import Fitted, own_pairs
 from capgrade.pipelines.measures.tops import Searches
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
 from capgrade.pipelines.sampling.keys import drawn
-from capgrade.pipelines.sampling.plan import Plan, certain_bits, image_seeds
+from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds
 from capgrade.pipelines.sampling.tops import candidates
 from capgrade.pipelines.sampling.windows import Offered, draw
 from capgrade.schemas.ties import Ties, mix_all
 
 MEMORY = 2**28  # bytes of the blocks of images whose values are looked at together
-OF_UNIFORM, OF_TOP, OF_WINDOW = 2, 4, 8  # reasons; measure m has the last two shifted by 2 m
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,9 @@ class _Block:
         offered = Offered(listed, ptr, cells, members)
         taken, measure = draw(self.seeds, self.keys, offered, self.plan.per_window, self.cells)
         pairs = [self.own, self.uniform, *tops, taken]
-        bits = [np.full(len(self.own), 1), np.full(len(self.uniform), OF_UNIFORM)]
-        bits += [np.full(len(top), OF_TOP << 2 * m) for m, top in enumerate(tops)]
-        kept, reasons = _together(np.concatenate(pairs), np.concatenate([*bits, OF_WINDOW << 2 * measure]))
+        bits = [np.full(len(self.own), OWN), np.full(len(self.uniform), UNIFORM)]
+        bits += [np.full(len(top), TOP << 2 * m) for m, top in enumerate(tops)]
+        kept, reasons = _together(np.concatenate(pairs), np.concatenate([*bits, WINDOW << 2 * measure]))
         values = np.stack([self._values(m, kept) for m in range(len(self.measures))])
         weight = self._weights(kept, reasons, values, members)
         row = np.searchsorted(kept, images * self.n)
@@ -129,9 +128,9 @@ class _Block:
         tops, scored = [], []
         for m, measure in enumerate(self.measures):
             if isinstance(measure, Searches) and self.plan.top:
-                found = measure.tops(self.images, self.plan.top, self.ties)
-                tops.append(np.sort((np.arange(len(self.images))[:, None] * self.n + found.rows).ravel()))
-                scored.append(int(found.pairs.sum()))
+                best = measure.tops(self.images, self.plan.top, self.ties)
+                tops.append(np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel()))
+                scored.append(int(best.pairs.sum()))
             else:
                 tops.append(self._top(m, self._block(m)) if self.plan.top else self.own[:0])
                 scored.append(len(self.images) * self.n * bool(self.plan.top))
@@ -155,10 +154,10 @@ class _Block:
     def _top(self, m: int, values: np.ndarray) -> np.ndarray:
         """The pairs of the highest values of each image, of equal ones those of the lowest hashes; rising."""
         pairs = candidates(values, self.plan.top, self.measures[m].error)
-        image, found = pairs // self.n, self._settled(m, pairs)
-        order = np.lexsort((mix_all(self.seeds[image] + self.keys[pairs % self.n]), -found, image))
+        image, values = pairs // self.n, self._settled(m, pairs)
+        order = np.lexsort((mix_all(self.seeds[image] + self.keys[pairs % self.n]), -values, image))
         top = np.sort(order[np.arange(len(order)) - np.searchsorted(image, image) < self.plan.top])
-        self.known.append((pairs[top], found[top]))
+        self.known.append((pairs[top], values[top]))
         return pairs[top]
 
     def _settled(self, m: int, pairs: np.ndarray) -> np.ndarray:

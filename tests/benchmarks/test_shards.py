@@ -8,17 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
-from capgrade.benchmarks.brute_force import samples_of
 from capgrade.benchmarks.corpus import _suffix, corpus, stand_ins
 from capgrade.benchmarks.shards import bench
-from capgrade.pipelines.sampling.plan import Plan, id_keys
-from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import ShardsParams, WindowsParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 
@@ -125,28 +119,3 @@ def test_vectors_of_another_corpus_are_refused(real: Captions, tmp_path: Path) -
     np.save(tmp_path / "v.npy", np.zeros((7, 4), np.float32))
     with pytest.raises(InputError, match="7 vectors for 100 captions"):
         bench(tmp_path / "c", ("sbert",), None, tmp_path / "v.npy", 5, [])
-
-
-@given(st.integers(0, 10**6), st.integers(1, 400), st.integers(0, 40), st.integers(0, 6), st.integers(0, 40))
-@settings(max_examples=30, deadline=None)
-def test_brute_force_keeps_what_the_samplers_keep(seed: int, n: int, top: int, per_window: int, uniform: int) -> None:
-    assume(uniform or per_window)  # else some pairs have no chance, which the parameters refuse
-    random = np.random.default_rng(seed)
-    n_images = -(-n // 5)
-    ids = [f"i{k // 5}" for k in range(n)]
-    table = caption_table([["a"]] * 1).slice(0, 0)
-    captions = Captions(table, "x", "y", "z")
-    captions.__dict__.update(
-        image_ids=list(dict.fromkeys(ids)), caption_ids=[f"c{k}" for k in range(n)], refs=np.arange(n),
-        ref_ptr=np.minimum(np.arange(n_images + 1) * 5, n),
-    )  # fmt: skip
-    values = np.stack([np.minimum(10, random.exponential(1.5, n)), random.integers(-10, 11, n) / 10]).astype(np.float32)
-    windows = WindowsParams(width=0.2, stride=0.1, per_window=per_window)
-    params = ShardsParams(measures=("cider", "sbert"), top=top, uniform=uniform, windows=windows, seed=seed)
-    plan = Plan((0.0, -1.0), (10.0, 1.0), top, 0.2, 0.1, per_window, uniform, seed)
-    keys, own = id_keys(captions.caption_ids), [captions.refs[:5]]
-    kept = keep(plan, id_keys(captions.image_ids[:1]), keys, own, np.ascontiguousarray(values[:, None, :]))
-    found = samples_of(captions, keys, 0, values, params, [(0, 10), (-1, 1)])
-    assert np.array_equal(found.captions, kept.caption) and np.array_equal(found.reasons, kept.reasons)
-    assert np.allclose(found.weight, kept.weight, rtol=1e-9)
-    assert np.array_equal(kept.values, values[:, kept.caption])

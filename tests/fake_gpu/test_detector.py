@@ -16,8 +16,6 @@ from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, Reg
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
-from studies.scene_objects import Truth
-from studies.train_detector import SampleRule, losses_of, unfreeze
 from tests import tiny_detector
 from tests.fake_gpu.device import DEVICE, FakeGpu, counted
 from tests.tiny_detector import TINY, tiny_model
@@ -108,19 +106,3 @@ def test_a_gpu_computes_in_bfloat16_unless_told_otherwise(tmp_path: Path, monkey
         ]
     assert [one and one["params"]["precision"] for one in done] == ["bf16", "tf32"]
     assert done[0] and done[1] and done[0]["files"] != done[1]["files"]
-
-
-def test_a_training_step_stays_on_the_device() -> None:
-    model = tiny_model().train()
-    unfreeze(model)
-    with FakeGpu():
-        model.to(DEVICE)
-        images = (100 * torch.rand(2, 3, 64, 85)).to(DEVICE)
-        boxes = torch.tensor([[4.0, 4, 40, 50], [30, 10, 80, 60]]).to(DEVICE)
-        numbers = torch.tensor([1, 3]).to(DEVICE)
-        truths = [Truth(boxes, numbers, numbers)] * 2
-        with torch.autocast("cuda", torch.bfloat16):
-            losses = losses_of(model, images, [1.0, 1.0], truths, SampleRule())
-        torch.stack(list(losses.values())).sum().backward()
-        grads = [p.grad for p in model.parameters() if p.grad is not None]
-        assert len(losses) == 5 and grads and all(grad.device.type == "cuda" for grad in grads)

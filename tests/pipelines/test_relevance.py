@@ -210,29 +210,28 @@ def test_imported_matrices(captions_dir: Path, tmp_path: Path) -> None:
     assert np.array_equal(imported(captions_dir, tmp_path / "out-arrow", ours), values)
 
 
+def headerless(values: np.ndarray, cut: int = 0) -> bytes:
+    return values.astype(np.float32).T.tobytes()[: 4 * values.size - cut]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda v: v[:, :-1], r"float32 of shape \(30, \d+\), where the captions have 30 images"),
         (lambda v: np.where(np.arange(v.shape[1]) == 4, np.nan, v), "image 0, caption 4 holds nan"),
         (lambda v: v.astype(str), "where the captions have"),
+        (lambda v: headerless(0 * v - 1), "holds -1.0: not a relevance -> finish computing"),
+        (lambda v: headerless(v, cut=4), "neither Arrow nor .npy, and a headerless float32 matrix"),
     ],
 )
 def test_imported_matrices_that_do_not_fit(make, message: str, captions_dir: Path, tmp_path: Path) -> None:
-    values = np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32)
-    np.save(tmp_path / "x.npy", make(values))
+    made = make(np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32))
+    if isinstance(made, bytes):
+        (tmp_path / "x.npy").write_bytes(made)
+    else:
+        np.save(tmp_path / "x.npy", made)
     with pytest.raises(InputError, match=message):
         imported(captions_dir, tmp_path / "out", tmp_path / "x.npy")
-
-
-def test_unfinished_teran_file_is_refused(captions_dir: Path, tmp_path: Path) -> None:
-    values = np.full((read_captions(captions_dir).n_captions, 30), -1, np.float32)
-    (tmp_path / "teran.npy").write_bytes(values.tobytes())
-    with pytest.raises(InputError, match="holds -1.0: not a relevance -> finish computing"):
-        imported(captions_dir, tmp_path / "out", tmp_path / "teran.npy")
-    (tmp_path / "teran.npy").write_bytes(values.tobytes()[:-4])
-    with pytest.raises(InputError, match="neither Arrow nor .npy, and a headerless float32 matrix"):
-        imported(captions_dir, tmp_path / "out", tmp_path / "teran.npy")
 
 
 def test_relevance_of_other_captions_is_refused(captions_dir: Path, tmp_path: Path) -> None:
