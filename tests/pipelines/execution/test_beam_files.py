@@ -139,6 +139,9 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
         transform.target.finished(out)
         transform.target.claimed(one)
     assert files(tmp_path / "out") == expected
+    other = replace(out[0], entry={**out[0].entry, "sha256": "0" * 64})
+    with pytest.raises(InputError, match=f"{other.name} was written twice, with other bytes -> give all workers"):
+        transform.target.finished([*out, other])
 
 
 @pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
@@ -183,35 +186,28 @@ def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch:
         transform.target.claimed(one)
 
 
-def test_shards_without_a_claim_stay(captions_dir: Path, tmp_path: Path) -> None:
-    """They may be anybody's, though they have the names of these."""
-    transform = write(captions_dir, tmp_path)
-    one = transform.fit.run(NOTHING)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "shard-00000-of-00010.arrow").write_bytes(b"of others")
-    with pytest.raises(InputError, match=r"/out: holds shard-00000-of-00010\.arrow, which is not of these shards"):
-        transform.target.claimed(one)
-    assert files(tmp_path / "out") == {"shard-00000-of-00010.arrow": b"of others"}
-
-
 def test_no_captions(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"):
         run_on([], tmp_path)
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_of_these_shards_stays(captions_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("letter.txt", "holds letter.txt, which is not of these shards"),
+        ("shard-00000-of-00010.arrow", r"holds shard-00000-of-00010\.arrow, which is not of these shards"),
+        ("manifest.json", "holds shards of other captions or parameters"),
+    ],
+)
+def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: Path, tmp_path: Path) -> None:
+    """Shards without a claim may be anybody's, though they have the names of these."""
+    transform, content = write(captions_dir, tmp_path), (captions_dir / "manifest.json").read_bytes()
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "letter.txt").write_text("mine")
-    with pytest.raises(
-        Exception, match="/out: holds letter.txt, which is not of these shards -> give the URL of an em"
-    ):
-        run(write(captions_dir, tmp_path))
-    assert list(files(tmp_path / "out")) == ["letter.txt"]
-    (tmp_path / "out" / "letter.txt").unlink()
-    (tmp_path / "out" / "manifest.json").write_text((captions_dir / "manifest.json").read_text())
-    with pytest.raises(Exception, match="holds shards of other captions or parameters"):
-        run(write(captions_dir, tmp_path))
+    (tmp_path / "out" / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"/out: {says}.* -> give the URL of an empty folder"):
+        transform.target.claimed(transform.fit.run(NOTHING))
+    assert files(tmp_path / "out") == {name: content}
 
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
