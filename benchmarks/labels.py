@@ -165,8 +165,8 @@ def _block(source: Source, images: np.ndarray) -> pa.RecordBatch:
     rows = np.concatenate([own, others], axis=1)
     order = np.argsort(rows, axis=1)
     lists = {"captions": rows, "reasons": 1 << bits, "weight": weight}
-    for name, high in zip(PARAMS.measures, source.plan.high, strict=True):
-        lists[name] = high * rng.random(rows.shape) ** np.where(bits == 0, 0.5, np.where(certain, 1, 4))
+    for name, measure in source.chosen.items():
+        lists[name] = measure.high * rng.random(rows.shape) ** np.where(bits == 0, 0.5, np.where(certain, 1, 4))
     ptr = pa.array(KEPT * np.arange(len(images) + 1), pa.int32())
     columns = [pa.array([source.captions.image_ids[i] for i in images]), pa.array(images, pa.int32())]
     for name, values in lists.items():
