@@ -1,4 +1,4 @@
-"""Questions to every voice at once: what each ranks first for a caption or an image."""
+"""Questions to every voice at once: what each ranks first for a caption or an image, and where they disagree."""
 
 from __future__ import annotations
 
@@ -6,45 +6,69 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
 from capgrade.explorer.corpus import LabelledCorpus
-from capgrade.explorer.findings import Finding, between, judged, retrieved, wrong_errors
+from capgrade.explorer.disagreements import APART, ERRORS, JUDGED, PEOPLE, Disagreement, between, errors
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.pictures import Thumbnails
-from capgrade.explorer.voices import NOTHING, MeasureVoice, Voice, top, usual
+from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.pictures import decode_image
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
     from capgrade.pipelines.detectors.selection import Detector
 
+Voice: TypeAlias = Union[MeasureVoice, "ModelVoice"]
 LONGEST = 2000  # characters of a typed caption
+PLACES = 5  # decimals to which two scores of a tie are the same
+IMAGES, ASKED = 2000, 50  # at most so many images and captions of the corpus say what is usual
+SHORTER = 0.8  # a caption of two words scores lower than the corpus's do, though it fits
+NOTHING = "nothing like it: captions of this corpus score higher with images of others"
+TYPED = "answers captions of the corpus, not typed ones"
+UNKNOWN = "does not know this item: it is not in its index"
 
 
 @dataclass(frozen=True)
-class ShownHit:
-    """An image or a caption by its number, with its score; `own`: it belongs to what was asked."""
+class Hit:
+    """An image or a caption by its number, with its score; `rank` is shared where the score is `tied`; `own`: it
+    belongs to what was asked."""
 
     number: int
     score: float
+    rank: int
+    tied: bool
     own: bool
 
 
 @dataclass(frozen=True)
-class VoiceAnswer:
-    """What one voice ranks first, or why it does not answer, or that nothing is like what was asked."""
+class Answer:
+    """What one voice ranks first, or why it does not answer, or that nothing is like what was asked; `more`: how many
+    that are not shown have the last one's score."""
 
     voice: str
     kind: str
-    hits: tuple[ShownHit, ...]
+    hits: tuple[Hit, ...]
     seconds: float
     note: str = ""
+    more: int = 0
+
+
+def best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[Hit, ...], int]:
+    """The `count` highest scores, equal ones in order and NaN never, and how many more are tied with the last."""
+    known = np.flatnonzero(~np.isnan(scores))
+    order = known[np.argsort(-scores[known], kind="stable")][:count]
+    near = np.round(scores, PLACES)
+    above, same = ([int(f(near, near[k]).sum()) for k in order] for f in (np.greater, np.equal))
+    hits = zip(order.tolist(), above, same, strict=True)
+    found = tuple(Hit(k, float(scores[k]), a + 1, s > 1, k in own) for k, a, s in hits)
+    return found, above[-1] + same[-1] - len(found) if found else 0
 
 
 @dataclass
@@ -61,9 +85,9 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self.thumbnails = self.thumbnails or Thumbnails(self.corpus.captions, None)
-        self._lock = threading.Lock()
-        self.retrieved = lru_cache(maxsize=8)(self._retrieved)
+        self._lock = threading.RLock()
         self._usual: dict[str, float] = {}
+        self._errors = lru_cache(maxsize=8)(self._find_errors)
 
     @property
     def voices(self) -> list[Voice]:
@@ -75,93 +99,112 @@ class Explorer:
         """Whether `of_upload` answers: measures know images by their captions, models by what a detector finds."""
         return self.detector is not None and bool(self.models)
 
-    def of_text(self, text: str, count: int = 8) -> list[VoiceAnswer]:
+    def of_text(self, text: str, count: int = 8) -> list[Answer]:
         """Images for a caption in words; of each voice with a note where nothing is like it. InputError for one that is
         empty or too long."""
         if not text.strip() or len(text) > LONGEST:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
-        same = np.array([k for k, known in enumerate(self.corpus.captions.texts) if known == text], np.int64)
-        own = set(self.corpus.captions.owner[same].tolist())
-        answers = [self._answer(voice, partial(voice.of_text, text), own, count) for voice in self.voices]
+        same = [k for k, known in enumerate(self.corpus.captions.texts) if known == text]
+        answers = self._ask(lambda voice: voice.of_text(text), self.corpus.captions.owner[same], count)
         return [self._noted(voice, answer) for voice, answer in zip(self.voices, answers, strict=True)]
 
-    def _noted(self, voice: Voice, answer: VoiceAnswer) -> VoiceAnswer:
+    def _noted(self, voice: Voice, answer: Answer) -> Answer:
         """With the note that nothing is like it, where the best score is below what is usual."""
         if not answer.hits or any(hit.own for hit in answer.hits):
             return answer
-        if voice.name not in self._usual:
-            with self._lock:
+        with self._lock:
+            if voice.name not in self._usual:
                 self._usual[voice.name] = usual(voice, self.corpus.captions)
-        best = answer.hits[0].score
-        unlike = best < self._usual[voice.name] or (voice.kind == "measure" and best <= 0)
+        score = answer.hits[0].score
+        unlike = score < self._usual[voice.name] or (voice.kind == "measure" and score <= 0)
         return replace(answer, note=NOTHING) if unlike else answer
 
-    def of_caption(self, caption: int, count: int = 8) -> list[VoiceAnswer]:
+    def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
         """Images for a caption of the corpus."""
-        own = {int(self.corpus.captions.owner[caption])}
-        return [self._answer(voice, partial(voice.of_caption, caption), own, count) for voice in self.voices]
+        return self._ask(lambda voice: voice.of_caption(caption), self.corpus.captions.owner[[caption]], count)
 
-    def of_image(self, image: int, count: int = 8) -> list[VoiceAnswer]:
+    def of_image(self, image: int, count: int = 8) -> list[Answer]:
         """Captions for an image of the corpus."""
-        own = set(np.flatnonzero(self.corpus.captions.owner == image).tolist())
-        return [self._answer(voice, partial(voice.of_image, image), own, count) for voice in self.voices]
+        own = np.flatnonzero(self.corpus.captions.owner == image)
+        return self._ask(lambda voice: voice.of_image(image), own, count)
 
-    def of_upload(self, data: bytes, count: int = 8) -> list[VoiceAnswer]:
+    def of_upload(self, data: bytes, count: int = 8) -> list[Answer]:
         """Captions for a picture that is not of the corpus, by the models alone. InputError for a file that is not a
-        picture, and if there is no model and detector to look at it."""
+        picture, for one in which nothing is found, and if there is no model and detector to look at it."""
         if self.detector is None or not self.models:
             remedy = "start with --run, --index and --detector"
             raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
-        with self._lock:
-            regions = detect(self.detector, data)
-        return [self._answer(m, partial(m.of_regions, regions), set(), count) for m in self.models]
+        from capgrade.pipelines.regions import as_regions
 
-    def _answer(self, voice: Voice, ask: Callable[[], np.ndarray | None], own: set[int], count: int) -> VoiceAnswer:
-        start = time.perf_counter()
+        rgb = decode_image(data, "uploaded picture")
         with self._lock:
-            scores = ask()
-        if scores is None:
-            return VoiceAnswer(voice.name, voice.kind, (), 0.0, "answers captions of the corpus, not typed ones")
-        best = top(scores, count).tolist()
-        hits = tuple(ShownHit(k, float(scores[k]), k in own) for k in best)
-        note = "" if hits else "does not know this item: it is not in its index"
-        return VoiceAnswer(voice.name, voice.kind, hits, time.perf_counter() - start, note)
+            prepared, scale = self.detector.prepare(rgb)
+            boxes = self.detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]
+        regions = as_regions("uploaded", boxes)
+        return self._ask(lambda voice: voice.of_regions(regions), np.empty(0, int), count, self.models)
 
-    def _retrieved(self, model: str, label: str) -> LabelledPairs:
+    def _ask(
+        self,
+        question: Callable[[Any], np.ndarray | None],
+        own: np.ndarray,
+        count: int,
+        voices: Sequence[Voice] | None = None,
+    ) -> list[Answer]:
+        answers = []
+        for voice in self.voices if voices is None else voices:
+            start = time.perf_counter()
+            with self._lock:
+                scores = question(voice)
+            hits, more = ((), 0) if scores is None else best(scores, count, set(own.tolist()))
+            note = TYPED if scores is None else "" if hits else UNKNOWN
+            answers.append(Answer(voice.name, voice.kind, hits, time.perf_counter() - start, note, more))
+        return answers
+
+    def sides(self, kind: str) -> tuple[list[str], list[str]]:
+        """Who may rank a pair high, and who low, in one of KINDS."""
+        labels, models = list(self.corpus.pairs.values), [voice.name for voice in self.models]
+        people = [PEOPLE, *(voice.name for voice in self.voices)] if self.people is not None else []
+        measures = [voice.name for voice in self.measures]
+        return {APART: (labels, labels), JUDGED: (people, people), ERRORS: (models, measures)}[kind]
+
+    def disagreements(self, kind: str, high: str, low: str, count: int) -> list[Disagreement]:
+        """At most `count` pairs of one of KINDS. InputError for names that do not go together."""
+        highs, lows = self.sides(kind)
+        if high not in highs or low not in lows or high == low:
+            raise InputError("choose two different measures or models")
+        with self._lock:
+            if kind == ERRORS:
+                return errors(self._errors(high, low), high, low, count)
+            return between(self.corpus.pairs if kind == APART else self._judged, high, low, count)
+
+    @cached_property
+    def _judged(self) -> LabelledPairs:
+        """The judged pairs with every voice's value and people's score."""
+        assert self.people is not None
+        image, caption = self.people.image, self.people.caption
+        values = {voice.name: voice.of_pairs(image, caption) for voice in self.voices}
+        values[PEOPLE] = self.people.score.astype(np.float32)
+        return LabelledPairs(image, caption, values, self.corpus.captions.owner[caption] == image)
+
+    def _find_errors(self, model: str, label: str) -> LabelledPairs:
         by_model = next(voice for voice in self.models if voice.name == model)
         by_label = next(voice for voice in self.measures if voice.name == label)
-        with self._lock:
-            return retrieved(by_model, by_label, self.corpus.captions)
-
-    def errors_that_are_none(self, model: str, label: str, count: int) -> list[Finding]:
-        """What the model retrieves above the original, the highest labels first."""
-        return wrong_errors(self.retrieved(model, label), label, count)
-
-    def measures_apart(self, high: str, low: str, count: int) -> list[Finding]:
-        """Labelled pairs that the measure `high` ranks highest above `low`, `count` at most."""
-        return between(self.corpus.pairs, high, low, count)
-
-    def labels_and_people(self, high: str, low: str, count: int) -> list[Finding]:
-        """One of the two names is PEOPLE."""
-        return between(self.judged(), high, low, count)
-
-    def judged(self) -> LabelledPairs:
-        """InputError where there are no judgements."""
-        if self.people is None:
-            raise InputError("no human judgements were given", remedy="start with --judgements FILE")
-        if not hasattr(self, "_judged"):
-            with self._lock:
-                self._judged = judged(self.people, [*self.measures, *self.models], self.corpus.captions)
-        return self._judged
+        return by_model.errors(by_label, self.corpus.captions)
 
 
-def detect(detector: Detector, data: bytes) -> Regions:
-    """Regions of an uploaded picture. InputError for a file that is not a picture, and for a picture in
-    which nothing is found."""
-    from capgrade.pipelines.regions import as_regions
-    from capgrade.schemas.pictures import decode_image
+def usual(voice: Voice, captions: Captions) -> float:
+    """The lowest best score of some captions of the corpus with images that are not their own, and SHORTER of it where
+    it is above 0: what scores less is like nothing here. -inf where there is no other image, or the voice knows none of
+    them."""
+    images, asked = _spread(captions.n_images, IMAGES), _spread(captions.n_captions, ASKED)
+    scores = np.array(voice.of_pairs(np.repeat(images, len(asked)), np.tile(asked, len(images))), np.float64)
+    scores = scores.reshape(len(images), len(asked))
+    scores[(images[:, None] == captions.owner[asked]) | np.isnan(scores)] = -np.inf
+    best = scores.max(axis=0)
+    lowest = float(best[np.isfinite(best)].min(initial=np.inf))
+    return -np.inf if lowest == np.inf else SHORTER * lowest if lowest > 0 else lowest
 
-    rgb = decode_image(data, "uploaded picture")
-    prepared, scale = detector.prepare(rgb)
-    found = detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]
-    return as_regions("uploaded", found)
+
+def _spread(size: int, count: int) -> np.ndarray:
+    """int64: `count` numbers below `size` at equal distances, or all of them."""
+    return np.unique(np.linspace(0, size - 1, min(size, count)).astype(np.int64))

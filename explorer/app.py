@@ -1,221 +1,198 @@
-"""The explorer's page: three tabs of Gradio components around the functions that answer."""
+"""The explorer's pages: search, disagreements and review, as HTML that works without a script but for typing and keys.
+
+Captions, ids and names come from strangers: the templates escape every value, and no script runs but `page.js`.
+"""
 
 from __future__ import annotations
 
-import os
+from base64 import b64encode
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when Gradio is imported
-
-import gradio as gr
 import numpy as np
+from fastapi import FastAPI, File, Form, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image
 
-from capgrade.explorer import page
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.findings import PEOPLE
-from capgrade.explorer.review_tab import review_tab
-from capgrade.explorer.reviews import Review
+from capgrade.explorer.disagreements import KINDS, RANK
+from capgrade.explorer.gate import Gate
+from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
+from capgrade.explorer.pictures import jpeg
+from capgrade.explorer.ratings import ReviewRatings, admitted, open_review
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.pictures import decode_image
+from capgrade.schemas.reviews import SCORES
 
-CSS = Path(__file__).with_name("style.css")
-TITLE = "capgrade explorer"
-PICKED = """element.addEventListener('click', event => {
-  const picked = event.target.closest('[data-pick]');
-  if (picked) trigger('click', {pick: picked.dataset.pick});
-});"""
-READY = "() => { document.body.dataset.ready = 'yes'; }"  # from now on the page answers
-THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-APART, JUDGED, ERRORS = "Measures disagree", "Labels and people disagree", "A model's errors that labels call relevant"
-COUNT = 12
-KEPT = 300  # seconds that an uploaded picture may stay that was never asked about
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-QUIET = {**PRIVATE, "queue": False}
-
-
-def build(explorer: Explorer, review: Review) -> gr.Blocks:
-    """The app; it is served by `capgrade.explorer.server`."""
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=(60, KEPT)) as blocks:
-        gr.HTML(_headline(explorer), elem_id="cg-headline")
-        with gr.Tabs(selected="search") as tabs:
-            with gr.Tab("Search", id="search"):
-                pick = _search_tab(explorer)
-            with gr.Tab("Disagreements", id="disagreements"):
-                found = _disagreements_tab(explorer)
-            with gr.Tab("Review", id="review"):
-                review_tab(explorer, review)
-        found.click(pick.answer, outputs=pick.output, api_name="found_pick", **QUIET)
-        found.click(lambda: gr.Tabs(selected="search"), outputs=tabs, api_name="found_show", **QUIET)
-        blocks.load(js=READY)
-    return blocks
-
-
-def _headline(explorer: Explorer) -> str:
-    captions = explorer.corpus.captions
-    counts = (
-        f"{captions.n_captions:,} captions of {captions.n_images:,} images, split {captions.split}; "
-        f"{len(explorer.corpus.pairs):,} labelled pairs"
-    )
-    return f"<h1>{page.text(TITLE)}</h1>{page.note(counts)}"
-
-
-def answered(ask: Callable[[], str]) -> str:
-    """What a question gives, or the one line about what is wrong with it."""
-    try:
-        return ask()
-    except InputError as error:
-        return page.problem(error)
-
-
-class _Picks:
-    """Answers what is clicked: an image or a caption, wherever it is shown."""
-
-    def __init__(self, explorer: Explorer, output: gr.HTML) -> None:
-        self.explorer, self.output = explorer, output
-
-    def answer(self, event: gr.EventData) -> str:
-        what, _, number = str(event.pick).partition(":")
-        known = {"image": self.explorer.corpus.captions.n_images, "caption": self.explorer.corpus.captions.n_captions}
-        if what not in known or not number.isdecimal() or int(number) >= known[what]:
-            return page.problem("no such item")
-        return answered(lambda: (self.image if what == "image" else self.caption)(int(number)))
-
-    def text(self, text: str) -> str:
-        if not text.strip():
-            return page.note("Type a caption: the images that each measure and model ranks first appear here.")
-        title = page.text_title(text)
-        return answered(lambda: page.answers(self.explorer, title, self.explorer.of_text(text), images=True))
-
-    def caption(self, number: int) -> str:
-        title = page.caption_title(self.explorer, number)
-        return page.answers(self.explorer, title, self.explorer.of_caption(number), images=True)
-
-    def image(self, number: int) -> str:
-        title = page.image_title(self.explorer, number)
-        return page.answers(self.explorer, title, self.explorer.of_image(number), images=False)
-
-    def identified(self, key: str) -> str:
-        """By the id of a caption, or else of an image."""
-        captions = self.explorer.corpus.captions
-        if key.strip() in captions.caption_ids:
-            return answered(lambda: self.caption(captions.caption_ids.index(key.strip())))
-        if key.strip() in captions.image_ids:
-            return answered(lambda: self.image(captions.image_ids.index(key.strip())))
-        return page.problem(f"no caption or image has the id '{key.strip()[:80]}'")
-
-    def some(self, what: str) -> str:
-        captions = self.explorer.corpus.captions
-        count = captions.n_images if what == "image" else captions.n_captions
-        number = int(np.random.default_rng().integers(count))
-        return answered(lambda: (self.image if what == "image" else self.caption)(number))
-
-    def upload(self, path: str) -> str:
-        """The file is read and deleted: nothing of it stays on the server."""
-        data = Path(path).read_bytes()
-        Path(path).unlink()
-
-        def ask() -> str:
-            found = self.explorer.of_upload(data)
-            return page.answers(self.explorer, page.upload_title(thumbnail(data)), found, images=False)
-
-        return answered(ask)
-
-
-def thumbnail(data: bytes) -> bytes:
-    """JPEG bytes of an uploaded picture, small enough for the page. InputError for what is no picture."""
-    from PIL import Image
-
-    from capgrade.explorer.pictures import jpeg
-    from capgrade.schemas.pictures import decode_image
-
-    return jpeg(Image.fromarray(decode_image(data, "uploaded picture")))
-
-
-def _search_tab(explorer: Explorer) -> _Picks:
-    query = gr.Textbox(label="Caption", placeholder="a dog runs on the beach", elem_id="cg-query", max_length=2000)
-    with gr.Row(elem_classes="cg-ask"):
-        key = gr.Textbox(label="Or the id of a caption or an image; enter", elem_id="cg-id", max_length=300, scale=2)
-        caption = gr.Button("Any caption", elem_id="cg-any-caption", min_width=100)
-        image = gr.Button("Any image", elem_id="cg-any-image", min_width=100)
-    with gr.Accordion("Or a picture of yours", open=False, elem_id="cg-upload-area"):
-        if not explorer.looks_at_pictures:
-            gr.HTML(page.note(NO_UPLOAD), elem_id="cg-no-upload")
-            upload = None
-        else:
-            upload = gr.File(label="Picture", file_types=["image"], type="filepath", elem_id="cg-upload", height=140)
-    output = gr.HTML(elem_id="cg-answers", js_on_load=PICKED)
-    picks = _Picks(explorer, output)
-    output.value = picks.text("")
-    query.change(picks.text, query, output, trigger_mode="always_last", api_name="search_text", **QUIET)
-    key.submit(picks.identified, key, output, api_name="search_id", **QUIET)
-    caption.click(partial(picks.some, "caption"), outputs=output, api_name="search_any_caption", **QUIET)
-    image.click(partial(picks.some, "image"), outputs=output, api_name="search_any_image", **QUIET)
-    output.click(picks.answer, outputs=output, api_name="search_pick", **QUIET)
-    if upload is not None:
-        upload.upload(picks.upload, upload, output, api_name="search_picture", **PRIVATE)
-    return picks
-
-
-NO_UPLOAD = (
-    "Labels rank the images they know by their captions. To rank captions for another picture, start with a trained "
-    "model and the detector it was trained with: --run, --index and --detector."
+HERE = Path(__file__).parent
+STYLES = HERE.parent / "pipelines" / "page" / "style.css", HERE / "style.css"
+TITLE, UPLOAD = "capgrade explorer", "/picture"
+# The hub shows a Space in a frame of its page.
+POLICY = (
+    "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self' https://huggingface.co"
 )
+MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
+COUNT, SHOWN = 12, 5  # disagreements on a page, captions of an image
 
 
-def _disagreements_tab(explorer: Explorer) -> gr.HTML:
-    names = list(explorer.corpus.pairs.values)
-    kinds = [APART] * (len(names) > 1) + [JUDGED] * (explorer.people is not None) + [ERRORS] * bool(explorer.models)
-    if not kinds:
-        return gr.HTML(page.note("There is only one measure, so no measures disagree."), js_on_load=PICKED)
-    with gr.Row():
-        kind = gr.Radio(kinds, value=kinds[0], label="What", elem_id="cg-kind")
-        first = gr.Dropdown(label="Ranks it high", elem_id="cg-high")
-        second = gr.Dropdown(label="Ranks it low", elem_id="cg-low")
-    output = gr.HTML(elem_id="cg-findings", js_on_load=PICKED)
-
-    def choices(chosen: str) -> tuple[gr.Dropdown, gr.Dropdown]:
-        high, low, labels = voices_of(explorer, chosen)
-        return gr.Dropdown(high, value=high[0], label=labels[0]), gr.Dropdown(low, value=low[-1], label=labels[1])
-
-    def show(chosen: str, high: str, low: str) -> str:
-        return answered(lambda: found_html(explorer, chosen, high, low))
-
-    chosen = [kind, first, second]
-    changed = kind.change(choices, kind, [first, second], api_name="found_choices", **PRIVATE)
-    changed.then(show, chosen, output, api_name="found", **PRIVATE)
-    gr.on([first.input, second.input], show, chosen, output, api_name="found_by", **PRIVATE)
-    high, low, labels = voices_of(explorer, kinds[0])
-    first.choices, first.value, first.label = [(n, n) for n in high], high[0], labels[0]
-    second.choices, second.value, second.label = [(n, n) for n in low], low[-1], labels[1]
-    output.value = show(kinds[0], high[0], low[-1])
-    return output
+def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
+    """The pages, their pictures and the export; `reviews` is the folder of the ratings."""
+    app, site = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None), Site(explorer, reviews)
+    app.add_middleware(Gate, upload=UPLOAD, host=host)
+    app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
+    pages: dict[str, Callable[..., Response]] = {
+        "/": site.search, "/disagreements": site.disagreements, "/review": site.review, "/agreement": site.agreement,
+        "/judgements.csv": site.judgements, "/picture/{number}": site.picture, "/page.js": site.script,
+        "/style.css": site.style,
+    }  # fmt: skip
+    for path, answer in pages.items():
+        app.add_api_route(path, answer, response_model=None)
+    app.add_api_route("/review", site.rate, methods=["POST"], response_model=None)
+    if explorer.looks_at_pictures:
+        app.add_api_route(UPLOAD, site.upload, methods=["POST"], response_model=None)
+    return app
 
 
-def voices_of(explorer: Explorer, kind: str) -> tuple[list[str], list[str], tuple[str, str]]:
-    """The names of the two lists, and their labels."""
-    measures, models = [m.name for m in explorer.measures], [m.name for m in explorer.models]
-    if kind == ERRORS:
-        return models, measures, ("Model", "Labels by")
-    names = list(explorer.corpus.pairs.values) if kind == APART else [PEOPLE, *measures, *models]
-    return names, names, ("Ranks it high", "Ranks it low")
+class Site:
+    """What each address answers."""
 
-
-def found_html(explorer: Explorer, kind: str, high: str, low: str) -> str:
-    """The pairs of one kind of disagreement. InputError for names that do not go together."""
-    firsts, seconds, _ = voices_of(explorer, kind)
-    if high not in firsts or low not in seconds or high == low:
-        raise InputError("choose two different measures or models")
-    if kind == ERRORS:
-        found = explorer.errors_that_are_none(high, low, COUNT)
-        explained = (
-            f"Not the caption's own image, but ranked above it among the first ten by {high}; highest {low} first."
+    def __init__(self, explorer: Explorer, reviews: Path) -> None:
+        self.explorer, self.captions, self.reviews = explorer, explorer.corpus.captions, reviews
+        self.templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self.templates.globals.update(
+            explorer=explorer, captions=self.captions, captions_of=self._captions_of, title=TITLE, rank=RANK
         )
-    elif kind == JUDGED:
-        found = explorer.labels_and_people(high, low, COUNT)
-        explained = f"Judged pairs that {high} ranks highest above {low}, by rank among all judged pairs."
-    else:
-        found = explorer.measures_apart(high, low, COUNT)
-        explained = f"Pairs that {high} ranks highest above {low}, by rank among the labelled pairs."
-    return page.findings(explorer, found, explained)
+
+    def page(self, view: str, **values: Any) -> HTMLResponse:
+        """One of the templates; what is wrong stands above it."""
+        values = {"view": view, "problem": None, **values}
+        html = self.templates.get_template(f"{view}.html.j2").render(values)
+        return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
+
+    def _captions_of(self, image: int, without: int | None = None) -> list[str]:
+        rows = self.captions.refs[self.captions.ref_ptr[image] : self.captions.ref_ptr[image + 1]].tolist()
+        return [self.captions.texts[row] for row in rows if row != without][:SHOWN]
+
+    def search(self, q: str = "", caption: int | None = None, image: int | None = None) -> HTMLResponse:
+        """Answers to words, or to the id of a caption or an image; without a question, to any caption."""
+        captions, images, words = self.captions.caption_ids, self.captions.image_ids, q.strip()
+        if words in captions:
+            caption, words = captions.index(words), ""
+        elif words in images:
+            image, words = images.index(words), ""
+        elif not words and caption is None and image is None:
+            caption = int(np.random.default_rng().integers(len(captions)))
+        if words:
+            return self._answers(self.explorer.of_text(q), words=q)
+        if image is not None and 0 <= image < len(images):
+            return self._answers(self.explorer.of_image(image), image=image)
+        if caption is not None and 0 <= caption < len(captions):
+            asked = self.captions.texts[caption]
+            return self._answers(self.explorer.of_caption(caption), words=asked, caption=caption)
+        raise InputError("no such item")
+
+    def _answers(self, answers: list[Any], words: str = "", **asked: Any) -> HTMLResponse:
+        asked = {"caption": None, "image": None, "picture": None, **asked}
+        return self.page("search", answers=answers, words=words, **asked)
+
+    def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
+        """Captions for a picture of the user's, of which nothing is kept."""
+        answers = self.explorer.of_upload(picture)
+        small = jpeg(Image.fromarray(decode_image(picture, "uploaded picture")))
+        return self._answers(answers, picture=b64encode(small).decode())
+
+    def picture(self, number: int) -> Response:
+        """A picture of the corpus."""
+        try:
+            return Response(self.explorer.thumbnails.jpeg(number), media_type="image/jpeg")
+        except InputError:
+            return Response(status_code=404)
+
+    def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
+        """The pairs of one kind on which two voices disagree most."""
+        sides = {key: self.explorer.sides(key) for key in KINDS}
+        kinds = {key: KINDS[key] for key, (highs, lows) in sides.items() if highs and len({*highs, *lows}) > 1}
+        if not kinds:
+            return self.page("disagreements", kinds={}, pairs=[], problem="one measure has nobody to disagree with")
+        kind = kind if kind in kinds else next(iter(kinds))
+        highs, lows = sides[kind]
+        high, low, pairs, problem = high or highs[0], low or lows[-1], [], None
+        try:
+            pairs = self.explorer.disagreements(kind, high, low, COUNT)
+        except InputError as error:
+            problem = error
+        return self.page(
+            "disagreements", kinds=kinds, kind=kind, highs=highs, lows=lows, high=high, low=low, pairs=pairs,
+            problem=problem,
+        )  # fmt: skip
+
+    @cached_property
+    def ratings(self) -> ReviewRatings:
+        """Opened when somebody first reviews: nothing is written before. InputError for a review of other captions."""
+        return open_review(self.reviews, self.explorer.corpus)
+
+    def review(self) -> HTMLResponse:
+        """Who rates?"""
+        return self.page("review", reviewer=None, key="")
+
+    def rate(
+        self,
+        reviewer: Annotated[str, Form()] = "",
+        key: Annotated[str, Form()] = "",
+        item: Annotated[int | None, Form()] = None,
+        score: Annotated[int | None, Form()] = None,
+        back: Annotated[bool, Form()] = False,
+    ) -> HTMLResponse:
+        """Keep the rating of an item, if there is one, and show the next; `back` shows the one before instead."""
+        try:
+            reviewer, key = admitted(self.ratings.folder, reviewer, key)
+        except (InputError, OSError) as error:
+            return self.page("review", reviewer=None, key="", problem=error)
+        try:
+            if score is not None and item is not None:
+                self.ratings.rate(reviewer, item, score)
+        except (InputError, OSError) as error:
+            return self._to_rate(reviewer, key, item, f"NOT SAVED: {error}")
+        item = self.ratings.previous(reviewer, item) if back else self.ratings.following(reviewer)
+        return self._to_rate(reviewer, key, item)
+
+    def _to_rate(self, reviewer: str, key: str, item: int | None, problem: str | None = None) -> HTMLResponse:
+        plan, done = self.ratings.plan, self.ratings.of(reviewer)
+        asked = plan.items[item] if item is not None and 0 <= item < len(plan.items) else None
+        image = caption = None
+        if asked is not None:
+            image = self.captions.image_ids.index(asked.image_id)
+            caption = self.captions.caption_ids.index(asked.caption_id)
+        return self.page(
+            "review", reviewer=reviewer, key=key, item=item, image=image, caption=caption, problem=problem,
+            done=done, total=len(plan.items), scores=zip(SCORES, MEANINGS, strict=True),
+        )  # fmt: skip
+
+    def agreement(self) -> HTMLResponse:
+        """How far reviewers agree."""
+        found = agreement(self.ratings)
+        return self.page("agreement", rows=agreement_rows(found) if found["reviewers"] else [])
+
+    def judgements(self) -> Response:
+        """Mean scores, as `capgrade agree --judgements` reads them."""
+        try:
+            text, _ = judgements_csv(self.ratings)
+        except InputError as error:
+            return PlainTextResponse(str(error), status_code=409)
+        headers = {"Content-Disposition": 'attachment; filename="judgements.csv"'}
+        return Response(text, media_type="text/csv", headers=headers)
+
+    def script(self) -> Response:
+        """What the pages run."""
+        return Response((HERE / "page.js").read_bytes(), media_type="text/javascript")
+
+    def style(self) -> Response:
+        """The style sheet of all pages of capgrade, and the explorer's."""
+        return Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards
 
 TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
+Scores = Callable[[np.ndarray], np.ndarray]  # of some images, float32 [images, captions]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def read_dataset(folder: Path, split: str | None = None) -> LabelledCorpus:
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
     """
     manifest, captions = published_captions(folder, split)
-    pairs = joined(_published_pairs(folder, manifest, captions))
+    parts = published_pairs(folder, manifest, captions, list(manifest["measures"]))
+    pairs = joined(LabelledPairs(part.image, part.caption, part.values, part.original) for part in parts)
     return LabelledCorpus(captions, pairs, params_of(manifest["measures"], folder), folder)
 
 
@@ -60,11 +61,16 @@ def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None)
     parts = []
     for batch in shards.batches():
         row, columns = pair_columns(batch)
-        image, caption = batch["image"].to_numpy()[row], columns["captions"].to_numpy()
         values = {name: columns[name].to_numpy() for name in shards.measures}
-        parts.append(LabelledPairs(image, caption, values, captions.owner[caption] == image))
+        parts.append(_labelled(captions, batch["image"].to_numpy()[row], columns["captions"].to_numpy(), values))
     params = params_of(shards.metadata["params"]["measures"], shards_dir)
     return LabelledCorpus(captions, joined(parts), params, captions_dir)
+
+
+def _labelled(
+    captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
+) -> LabelledPairs:
+    return LabelledPairs(image, caption, values, captions.owner[caption] == image)
 
 
 def read_captions_only(
@@ -73,43 +79,32 @@ def read_captions_only(
     """A captions folder without shards: pairs are sampled here, from a folder of dense relevance where it is given,
     else from the named measures, computed now."""
     captions = read_captions(captions_dir, split)
-    scorers: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
-    if relevance is not None:
-        scorers = {path.stem: _dense(path, captions) for path in sorted(relevance.glob("*.arrow"))}
+    scores: dict[str, Scores]
+    if relevance is None:
+        scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
     else:
-        scorers = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
-    if not scorers:
+        stored = {path.stem: read_relevance(path) for path in sorted(relevance.glob("*.arrow"))}
+        for file in stored.values():
+            file.require(captions)
+        scores = {name: file.rows for name, file in stored.items()}
+    if not scores:
         raise InputError("no relevance file", file=relevance, remedy="make them: capgrade relevance")
-    return LabelledCorpus(captions, sampled(captions, scorers), params, captions_dir)
+    return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
 
 
-def _dense(path: Path, captions: Captions) -> Callable[[np.ndarray], np.ndarray]:
-    found = read_relevance(path)
-    found.require(captions)
-    return found.rows
-
-
-def sampled(
-    captions: Captions, scorers: Mapping[str, Callable[[np.ndarray], np.ndarray]], block: int = 64
-) -> LabelledPairs:
+def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:
     """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash of their ids."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
-    bounds = (0.0,) * len(scorers), (1.0,) * len(scorers)
+    bounds = (0.0,) * len(scores), (1.0,) * len(scores)
     plan = Plan(*bounds, top=TOP, width=1.0, stride=1.0, per_window=0, uniform=UNIFORM, seed=0)
     parts = []
     with progress("sampling pairs", captions.n_images) as advance:
         for at in range(0, captions.n_images, block):
             images = np.arange(at, min(at + block, captions.n_images))
             own = [captions.refs[captions.ref_ptr[i] : captions.ref_ptr[i + 1]] for i in images]
-            values = np.stack([score(images) for score in scorers.values()])
+            values = np.stack([of_images(images) for of_images in scores.values()])
             kept = keep(plan, keys[images], caption_keys, own, values)
-            image = np.repeat(images, np.diff(kept.ptr))
-            labels = dict(zip(scorers, kept.values, strict=True))
-            parts.append(LabelledPairs(image, kept.caption, labels, captions.owner[kept.caption] == image))
+            image, labels = np.repeat(images, np.diff(kept.ptr)), dict(zip(scores, kept.values, strict=True))
+            parts.append(_labelled(captions, image, kept.caption, labels))
             advance(len(images))
     return joined(parts)
-
-
-def _published_pairs(folder: Path, manifest: dict[str, Any], captions: Captions) -> Iterator[LabelledPairs]:
-    for part in published_pairs(folder, manifest, captions, list(manifest["measures"])):
-        yield LabelledPairs(part.image, part.caption, part.values, part.original)

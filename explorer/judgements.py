@@ -66,26 +66,29 @@ def agreement(
     without them, "with_people" that of each one and the mean of people. alpha is None where it is not defined: no pair
     that two rated, or one score throughout.
     """
-    people = ratings.all()
-    found: dict[str, Mapping[int, float]] = {**people, **(judged or {})}
-    _refuse_mixed(people, judged or {}, scale)
-    matrix = rating_matrix(found, len(ratings.plan.items))
+    people, judged, items = ratings.all(), judged or {}, len(ratings.plan.items)
+    found: dict[str, Mapping[int, float]] = {**people, **judged}
+    if both := sorted(set(people) & set(judged)):
+        raise InputError(f"'{both[0]}' is a reviewer too", remedy="name the rater otherwise")
+    if scale not in (GRADES, SHARES) or (people and scale != GRADES):
+        problem = f"answers of {scale_text(*scale)} in a review of {scale_text(*GRADES)}"
+        raise InputError(problem, remedy="judge on one scale")
     result: dict[str, Any] = {
         "protocol": ratings.plan.protocol,
-        "items": len(ratings.plan.items),
+        "items": items,
         "reviewers": {name: len(table) for name, table in found.items()},
-        "rated_twice": int((np.isfinite(matrix).sum(axis=0) > 1).sum()),
-        "alpha": {level: alpha(matrix, level) for level in LEVELS},
+        "rated_twice": int((np.isfinite(rating_matrix(found, items)).sum(axis=0) > 1).sum()),
+        "alpha": _alphas(found, items),
     }
+    mean = mean_scores(people)
     if judged:
-        result["people"] = {level: alpha(rating_matrix(people, len(ratings.plan.items)), level) for level in LEVELS}
-        mean = mean_scores(people)
-        result["with_people"] = {name: _of_two(table, mean, len(ratings.plan.items)) for name, table in judged.items()}
+        result["people"] = _alphas(people, items)
+        result["with_people"] = {name: _alphas({"": table, "mean": mean}, items) for name, table in judged.items()}
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
     if ratings.plan.protocol == POOL:
         least = RELEVANT if scale == GRADES else 0.5
-        tables = {**found, "mean of people": mean_scores(people)} if len(people) > 1 else found
+        tables = {**found, "mean of people": mean} if len(people) > 1 else found
         result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
     return result
 
@@ -99,18 +102,8 @@ def mean_scores(found: Table) -> dict[int, float]:
     return {item: float(np.mean(scores)) for item, scores in given.items()}
 
 
-def _of_two(one: Mapping[int, float], other: Mapping[int, float], items: int) -> dict[str, float | None]:
-    return {level: alpha(rating_matrix({"one": one, "other": other}, items), level) for level in LEVELS}
-
-
-def _refuse_mixed(people: Table, judged: Table, scale: tuple[float, float]) -> None:
-    if set(people) & set(judged):
-        raise InputError(
-            f"'{sorted(set(people) & set(judged))[0]}' is a reviewer too", remedy="name the rater otherwise"
-        )
-    if scale not in (GRADES, SHARES) or (people and scale != GRADES):
-        problem = f"answers of {scale_text(*scale)} in a review of {scale_text(*GRADES)}"
-        raise InputError(problem, remedy="judge on one scale")
+def _alphas(found: Table, items: int) -> dict[str, float | None]:
+    return {level: alpha(rating_matrix(found, items), level) for level in LEVELS}
 
 
 def read_judged(path: Path, plan: Plan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
@@ -162,44 +155,43 @@ def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
     found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
-    rescued = {name: _rescued(plan, table) for name, table in found.items()}
+    states = {name: _rescued(plan, table) for name, table in found.items()}
     recall = {
-        name: 100 * (hits + (queries - hits) * np.mean(list(states.values()))) / queries
-        for name, states in rescued.items()
-        if states
+        name: float(100 * (hits + (queries - hits) * np.mean(list(one.values()))) / queries)
+        for name, one in states.items()
+        if one
     }
     return {
         "labels": 100 * hits / queries,
-        "reviewers": {name: float(value) for name, value in recall.items()},
+        "reviewers": recall,
         "mean": float(np.mean(list(recall.values()))) if recall else None,
         "misses": len({item.query for item in plan.items}),
-        "misses_judged": {name: len(states) for name, states in rescued.items()},
+        "misses_judged": {name: len(one) for name, one in states.items()},
     }
 
 
 def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What `agreement` found as names and values, for the page and the terminal."""
+
+    def shown(value: float | None, decimals: int = 3, missing: str = "–") -> str:
+        return missing if value is None else f"{value:.{decimals}f}"
+
+    undefined = "– (needs pairs that two people rated, and two different scores)"
     rows = [(f"rated by {name}", f"{n:,} of {found['items']:,}") for name, n in found["reviewers"].items()]
     rows.append(("pairs rated by two or more", f"{found['rated_twice']:,}"))
-    undefined = "– (needs pairs that two people rated, and two different scores)"
-    for level, value in found["alpha"].items():
-        rows.append((f"Krippendorff's alpha, {level}", undefined if value is None else f"{value:.3f}"))
+    rows += [(f"Krippendorff's alpha, {level}", shown(v, missing=undefined)) for level, v in found["alpha"].items()]
     for name, row in found.get("with_people", {}).items():
-        value = row["ordinal"]
-        rows.append((f"alpha of {name} with people's mean, ordinal", "–" if value is None else f"{value:.3f}"))
+        rows.append((f"alpha of {name} with people's mean, ordinal", shown(row["ordinal"])))
     for name, one in found.get("accepted", {}).items():
-        shown = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-        rows.append((f"captions per image that {name} accepts, beyond the given", shown))
-    return rows + (_recall_rows(found["recall"]) if "recall" in found else [])
-
-
-def _recall_rows(recall: Mapping[str, Any]) -> list[tuple[str, str]]:
-    judged = [
-        (f"R@10 by {name}, from {n:,} of {recall['misses']:,} misses, rated whole", recall["reviewers"].get(name))
-        for name, n in recall["misses_judged"].items()
-    ]
-    values = [("R@10 of the labels", recall["labels"]), *judged, ("R@10, mean of reviewers", recall["mean"])]
-    return [(name, "–" if value is None else f"{value:.1f}") for name, value in values]
+        value = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
+        rows.append((f"captions per image that {name} accepts, beyond the given", value))
+    if recall := found.get("recall"):
+        rows.append(("R@10 of the labels", shown(recall["labels"], 1)))
+        for name, n in recall["misses_judged"].items():
+            of = f"R@10 by {name}, from {n:,} of {recall['misses']:,} misses, rated whole"
+            rows.append((of, shown(recall["reviewers"].get(name), 1)))
+        rows.append(("R@10, mean of reviewers", shown(recall["mean"], 1)))
+    return rows
 
 
 def _rescued(plan: Plan, table: Mapping[int, float]) -> dict[str, bool]:

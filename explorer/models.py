@@ -8,15 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from capgrade.explorer.pairs import LabelledPairs
+from capgrade.explorer.voices import DEPTH, MeasureVoice
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.search.index import SIMILARITY, Searcher, open_search
 
+BLOCK = 1024  # captions ranked at a time
+
 
 @dataclass(frozen=True)
 class ModelVoice:
-    """A trained model; `image` and `caption` say where the corpus' items stand in its index, -1 for nowhere."""
+    """A trained model, which answers as `MeasureVoice` does; `image` and `caption` say where the corpus' items stand in
+    its index, -1 for nowhere. It has NaN for those."""
 
     name: str
     searcher: Searcher
@@ -25,54 +30,71 @@ class ModelVoice:
     kind: str = "model"
 
     def of_text(self, text: str) -> np.ndarray:
-        """Float32 [n_images], images of the corpus; NaN for those that the index lacks."""
-        return _of_positions(self.searcher.of_text(text), self.image)
+        return _at(self.searcher.of_text(text), self.image)
 
     def of_caption(self, caption: int) -> np.ndarray:
-        """Float32 [n_images]; all NaN for a caption that the index lacks."""
-        if self.caption[caption] < 0:
-            return np.full(len(self.image), np.nan, np.float32)
-        return _of_positions(self.searcher.of_caption(int(self.caption[caption])), self.image)
+        at = int(self.caption[caption])
+        return _at(self.searcher.of_caption(at), self.image) if at >= 0 else _nothing(self.image)
 
     def of_image(self, image: int) -> np.ndarray:
-        """Float32 [n_captions]; all NaN for an image that the index lacks."""
-        if self.image[image] < 0:
-            return np.full(len(self.caption), np.nan, np.float32)
-        return _of_positions(self.searcher.of_image(int(self.image[image])), self.caption)
+        at = int(self.image[image])
+        return _at(self.searcher.of_image(at), self.caption) if at >= 0 else _nothing(self.caption)
 
     def of_regions(self, regions: Regions) -> np.ndarray:
-        """Float32 [n_captions], for an image that is not of the corpus. InputError for regions of another detector."""
-        return _of_positions(self.searcher.of_regions(regions), self.caption)
+        """[n_captions], for an image that is not of the corpus. InputError for regions of another detector."""
+        return _at(self.searcher.of_regions(regions), self.caption)
 
     def of_pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
-        scores = self.similarity()[self.image[image], self.caption[caption]].astype(np.float32)
-        return np.where((self.image[image] >= 0) & (self.caption[caption] >= 0), scores, np.nan)
+        row, column = self.image[image], self.caption[caption]
+        return np.where((row >= 0) & (column >= 0), self.similarity()[row, column].astype(np.float32), np.nan)
 
     def similarity(self) -> np.ndarray:
         """float32 [images, captions of its index], by memory map."""
         return np.load(self.searcher.folder / SIMILARITY, mmap_mode="r", allow_pickle=False)
 
+    def first_images(self, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+        """The captions that the model knows together with their own image, int64 [n], and the first DEPTH images of
+        each, best first, int64 [n, DEPTH] or fewer. Equal scores rank in order."""
+        similarity, images = self.similarity(), np.flatnonzero(self.image >= 0)
+        rows = np.flatnonzero((self.caption >= 0) & (self.image[captions.owner] >= 0))
+        first = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
+        for at in range(0, len(rows), BLOCK):
+            block = similarity[:, self.caption[rows[at : at + BLOCK]]]
+            scores = np.asarray(block, np.float32)[self.image[images]]
+            first[at : at + BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
+        return rows, first
 
-def _of_positions(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
+    def errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
+        """The pairs of a caption with the images that the model ranks among its first DEPTH and above the caption's own
+        image, with `label`'s value, the model's score, and the `rank`.
+
+        A benchmark counts each as an error; where the label is high it is a good answer.
+        """
+        rows, first = self.first_images(captions)
+        query, rank = np.nonzero(np.cumsum(first == captions.owner[rows][:, None], axis=1) == 0)
+        image, caption = first[query, rank], rows[query]
+        voices = {voice.name: voice.of_pairs(image, caption) for voice in (label, self)}
+        values = {**voices, "rank": (rank + 1).astype(np.float32)}
+        return LabelledPairs(image, caption, values, captions.owner[caption] == image)
+
+
+def _at(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
     return np.where(at >= 0, scores[np.maximum(at, 0)], np.nan).astype(np.float32)
+
+
+def _nothing(at: np.ndarray) -> np.ndarray:
+    return np.full(len(at), np.nan, np.float32)
 
 
 def model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelVoice:
     """InputError when the index has none of the images, as when it is of another split."""
     searcher = open_search(run, index)
-    image, caption = (
-        _positions(ours, theirs)
-        for ours, theirs in (
-            (captions.image_ids, searcher.index.image_ids),
-            (captions.caption_ids, searcher.index.caption_ids),
-        )
-    )
+    image = _positions(captions.image_ids, searcher.index.image_ids)
     if (image < 0).all():
         problem = f"has none of the {len(image)} images of split '{captions.split}'"
-        raise InputError(
-            problem, file=index, remedy="encode this split: capgrade evaluate --run --split, or choose another --split"
-        )
-    return ModelVoice(name, searcher, image, caption)
+        remedy = "encode this split: capgrade evaluate --run --split, or choose another --split"
+        raise InputError(problem, file=index, remedy=remedy)
+    return ModelVoice(name, searcher, image, _positions(captions.caption_ids, searcher.index.caption_ids))
 
 
 def _positions(ids: Sequence[str], among: Sequence[str]) -> np.ndarray:

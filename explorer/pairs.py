@@ -1,4 +1,4 @@
-"""Pairs of an image and a caption with their labels, and where two voices on them disagree."""
+"""Pairs of an image and a caption with their labels, and which of them come first."""
 
 from __future__ import annotations
 
@@ -27,41 +27,32 @@ class LabelledPairs:
         values = {name: column[rows] for name, column in self.values.items()}
         return LabelledPairs(self.image[rows], self.caption[rows], values, self.original[rows])
 
+    def shares(self, name: str) -> np.ndarray:
+        """Where each value of a label stands among all, float64 [n] in (0, 1): (rank - 1/2) / n, ties sharing their
+        mean rank. Measures on different scales become comparable, as does a person's 0..5."""
+        return (rankdata(self.values[name]) - 0.5) / max(len(self), 1)
+
 
 def joined(parts: Iterable[LabelledPairs]) -> LabelledPairs:
     """One after the other; their labels have the same names."""
-    found = list(parts)
-    values = {name: np.concatenate([p.values[name] for p in found]) for name in found[0].values}
-    image, caption = (np.concatenate([getattr(p, name) for p in found]) for name in ("image", "caption"))
-    return LabelledPairs(
-        image.astype(np.int32), caption.astype(np.int32), values, np.concatenate([p.original for p in found])
+    parts = list(parts)
+    values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
+    image, caption, original = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("image", "caption", "original")
     )
-
-
-def rank_share(values: np.ndarray) -> np.ndarray:
-    """Where each value stands among all, float64 in (0, 1): (rank - 1/2) / n, ties sharing their mean rank.
-
-    Measures on different scales become comparable, as does a person's 0..5.
-    """
-    return (rankdata(values) - 0.5) / max(len(values), 1)
-
-
-def disagreement(pairs: LabelledPairs, high: str, low: str) -> np.ndarray:
-    """How much higher `high` ranks each pair than `low` does: float64 [n] in (-1, 1)."""
-    return rank_share(pairs.values[high]) - rank_share(pairs.values[low])
+    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
 
 
 def ranked(pairs: LabelledPairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:
     """Rows of the `top` pairs of largest strength, int64; an image and a caption come at most `per_item` times, so that
     one odd caption does not fill the page. Equal ones keep their order."""
-    images: dict[int, int] = {}
-    captions: dict[int, int] = {}
-    found: list[int] = []
+    seen: dict[tuple[str, int], int] = {}
+    rows: list[int] = []
     for row in np.argsort(-strength, kind="stable").tolist():
-        if len(found) == top:
+        if len(rows) == top:
             break
-        i, c = int(pairs.image[row]), int(pairs.caption[row])
-        if images.get(i, 0) < per_item and captions.get(c, 0) < per_item:
-            images[i], captions[c] = images.get(i, 0) + 1, captions.get(c, 0) + 1
-            found.append(row)
-    return np.array(found, np.int64)
+        items = ("image", int(pairs.image[row])), ("caption", int(pairs.caption[row]))
+        if all(seen.get(item, 0) < per_item for item in items):
+            seen |= {item: seen.get(item, 0) + 1 for item in items}
+            rows.append(row)
+    return np.array(rows, np.int64)

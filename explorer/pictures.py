@@ -1,4 +1,4 @@
-"""The corpus' pictures, where they were given, as small JPEGs."""
+"""The corpus' pictures, where they were given, as JPEGs for the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
-SIDE = 320  # pixels, of the longer side
+SIDE = 480  # pixels, of the longer side
 
 
 class Thumbnails:
@@ -20,23 +20,21 @@ class Thumbnails:
 
     def __init__(self, captions: Captions, source: str | Path | None) -> None:
         self.ids = captions.image_ids
-        self.found = None if source is None else find(captions, source)
+        self.pictures = PictureLookup("", {}) if source is None else find(captions, source)
         self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
-        if self.found is not None:
-            self._tell(self.found)
+        if source is not None:  # one warning for all that have none
+            for image_id in self.ids:
+                if image_id not in self.pictures:
+                    self.pictures.read(image_id)
+            self.pictures.asked.update(self.ids)
+            self.pictures.tell()
 
     def __contains__(self, image: int) -> bool:
-        return self.found is not None and 0 <= image < len(self.ids) and self.ids[image] in self.found
-
-    def _tell(self, found: PictureLookup) -> None:
-        for image_id in self.ids:
-            if image_id not in found:
-                found.read(image_id)
-        found.asked.update(self.ids)
-        found.tell()
+        return 0 <= image < len(self.ids) and self.ids[image] in self.pictures
 
     def _jpeg(self, image: int) -> bytes:
-        picture = None if self.found is None else self.found.image(self.ids[image])
+        """InputError for a picture that is not there or damaged, or whose address does not answer."""
+        picture = self.pictures.image(self.ids[image]) if image in self else None
         if picture is None:
             raise InputError(f"no picture of image {image}")
         return jpeg(picture)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.explorer.findings import DEPTH, first_images
-from capgrade.explorer.pairs import LabelledPairs, rank_share, ranked
+from capgrade.explorer.pairs import LabelledPairs, ranked
+from capgrade.explorer.voices import DEPTH
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
@@ -21,17 +20,16 @@ if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
 
-def information(pairs: LabelledPairs, names: Sequence[str] | None = None) -> np.ndarray:
+def information(pairs: LabelledPairs) -> np.ndarray:
     """Bits that a rating gives on which voice is right: Jensen-Shannon divergence, float64 [n] in [0, 1].
 
     Each voice's rank share is its forecast p that the pair is relevant; H(mean p) - mean H(p), the disagreement of a
     committee (Houlsby et al. 2011, "Bayesian active learning for classification", eq. 2). It is 0 where all agree, also
     where all are unsure. InputError for a single voice, because it cannot disagree.
     """
-    names = list(pairs.values) if names is None else list(names)
-    if len(names) < 2:
-        raise InputError(f"{len(names)} measure to compare", remedy="give labels of two measures or more")
-    forecasts = np.stack([rank_share(pairs.values[name]) for name in names])
+    if len(pairs.values) < 2:
+        raise InputError(f"{len(pairs.values)} measure to compare", remedy="give labels of two measures or more")
+    forecasts = np.stack([pairs.shares(name) for name in pairs.values])
     return _entropy(forecasts.mean(axis=0)) - _entropy(forecasts).mean(axis=0)
 
 
@@ -54,7 +52,7 @@ def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, coun
 def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
     """SemanticMap: people look again at the first ten images of captions whose own image is not among them, `count`
     such captions drawn by the seed. `facts` hold all captions searched and the hits."""
-    rows, first = first_images(model, captions)
+    rows, first = model.first_images(captions)
     missed = np.flatnonzero((first != captions.owner[rows][:, None]).all(axis=1))
     if not len(missed):
         raise InputError(f"'{model.name}' misses no caption at {DEPTH}", remedy="nothing is left to judge again")

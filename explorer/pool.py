@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from scipy.stats import binomtest
 
 from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.plans import information
@@ -70,20 +71,15 @@ def _best(image: np.ndarray, values: np.ndarray, depth: int) -> np.ndarray:
 
 def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np.ndarray]:
     """Codes of the `depth` best captions of each image and images of each caption, given pairs left out."""
-    images, width = np.arange(captions.n_images), captions.n_captions
-    for at in range(0, captions.n_images, BLOCK):
-        rows = images[at : at + BLOCK]
-        block = np.array(S[rows], np.float32)
-        own = np.flatnonzero(np.isin(captions.owner, rows))
-        block[captions.owner[own] - at, own] = -np.inf
-        row, column = _highest(block, depth)
-        yield rows[row] * width + column
-    for at in range(0, width, BLOCK):
-        columns = np.arange(at, min(at + BLOCK, width))
-        block = np.array(S[:, columns], np.float32).T
-        block[np.arange(len(columns)), captions.owner[columns]] = -np.inf
-        row, column = _highest(block, depth)
-        yield column * width + columns[row]
+    width = captions.n_captions
+    given = captions.owner, np.arange(width)
+    for values, (first, second), (by_row, by_column) in ((S, given, (width, 1)), (S.T, given[::-1], (1, width))):
+        for at in range(0, len(values), BLOCK):
+            block = np.array(values[at : at + BLOCK], np.float32)
+            here = (first >= at) & (first < at + len(block))
+            block[first[here] - at, second[here]] = -np.inf
+            row, column = _highest(block, depth)
+            yield (row + at) * by_row + column * by_column
 
 
 def _highest(block: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,8 +100,8 @@ def _unsure(
     if len(values) < 2 or not len(pairs):
         return np.empty(0, np.int64)
     mixed = random.permutation(len(pairs))  # equal ones by chance
-    every = LabelledPairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
-    return mixed[ranked(every, information(every), count, per_item=1)]
+    shuffled = LabelledPairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
+    return mixed[ranked(shuffled, information(shuffled), count, per_item=1)]
 
 
 def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
@@ -120,18 +116,9 @@ def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator
     return found[:count]
 
 
-Z = 1.959964  # 95 %
-
-
-def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share (1927), 95 %."""
-    p, z2 = hits / n, Z * Z
-    middle, half = p + z2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return max(0.0, (middle - half) / (1 + z2 / n)), min(1.0, (middle + half) / (1 + z2 / n))
-
-
 def accepted_per_image(plan: Plan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:
-    """accepted, low and high, from a rater's item -> score; None while a stratum has no rating."""
+    """accepted, low and high (Wilson: 95 % of each stratum), from a rater's item -> score; None while
+    a stratum has no rating."""
     total = below = above = 0.0
     for name, facts in plan.facts["strata"].items():
         size = facts["pairs"]
@@ -141,7 +128,8 @@ def accepted_per_image(plan: Plan, table: Mapping[int, float], accept: float) ->
         if not given:
             return None
         share = sum(given) / len(given)
-        low, high = (share, share) if len(given) == size else wilson(sum(given), len(given))
+        interval = binomtest(sum(given), len(given)).proportion_ci(0.95, "wilson")
+        low, high = (share, share) if len(given) == size else (interval.low, interval.high)
         total += size * share
         below += (size * (share - low)) ** 2
         above += (size * (high - share)) ** 2

@@ -12,17 +12,20 @@ import os
 import secrets
 import time
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from capgrade.explorer.corpus import LabelledCorpus
+from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, writing
-from capgrade.schemas.reviews import SCORES, Plan, read_all_ratings, read_plan, read_ratings
+from capgrade.schemas.reviews import PLAN, SCORES, Plan, read_all_ratings, read_plan, read_ratings
 
 LONGEST_NAME = 64
 LARGEST = 4 * 2**20  # bytes of a reviewer's file, some thirty thousand clicks
+MOST = 1000  # names of a review: whoever opens the page can take one
+PAIRS, SEED = 100, 0  # of a review that nobody planned
 
 
 def reviewer_name(name: str) -> str:
@@ -55,7 +58,8 @@ class ReviewRatings:
         reviewer = reviewer_name(reviewer)
         line = {"plan": self.plan.key, "reviewer": reviewer, "item": item, "score": score, "time": round(time.time())}
         path = self._file(reviewer)
-        with writing(path), path.open("ab+") as f, _alone(f.fileno()):
+        with writing(path), path.open("ab+") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)  # until the file is closed
             f.seek(0, os.SEEK_END)
             if f.tell() > LARGEST:
                 raise InputError("too many ratings of one reviewer", file=path, remedy="go on under another name")
@@ -79,21 +83,26 @@ class ReviewRatings:
         done = self.of(reviewer)
         return next((item for item in self.plan.order(reviewer_name(reviewer)) if item not in done), None)
 
+    def previous(self, reviewer: str, item: int | None) -> int | None:
+        """The item before this one in this reviewer's order, which the first one has not; the last one for None."""
+        order = self.plan.order(reviewer_name(reviewer))
+        return order[-1] if item is None else order[max(order.index(item) - 1, 0)] if item in order else None
+
     def _file(self, reviewer: str) -> Path:
-        return self.folder / f"ratings-{hashlib.sha256(reviewer.encode()).hexdigest()[:16]}.jsonl"
+        return self.folder / f"ratings-{_digest(reviewer)[:16]}.jsonl"
 
 
-@contextmanager
-def _alone(descriptor: int) -> Iterator[None]:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-MOST = 1000  # names of a review: whoever opens the page can take one
-SHOWN = "shown when the name was first given, and kept by that browser"
+def open_review(folder: Path, corpus: LabelledCorpus) -> ReviewRatings:
+    """The ratings in a folder, of a plan that stands there, or else of a new one of most information. InputError when
+    the folder holds a review of other captions."""
+    if not (folder / PLAN).is_file():
+        plan = most_informative(corpus.pairs, corpus.captions, corpus.fingerprint, PAIRS, SEED)
+        write_plan(folder, plan)
+    ratings = ReviewRatings.open(folder)
+    if ratings.plan.corpus != corpus.fingerprint:
+        remedy = "give another --reviews folder, or these captions"
+        raise InputError("holds a review of other captions", file=folder, remedy=remedy)
+    return ratings
 
 
 def admitted(folder: Path, name: str, key: str) -> tuple[str, str]:
@@ -101,28 +110,22 @@ def admitted(folder: Path, name: str, key: str) -> tuple[str, str]:
 
     InputError for a name that is taken and another key, for one that no name can be, and if there are too many names.
     """
-    name = reviewer_name(name)
-    path = folder / f"reviewer-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+    name, key = reviewer_name(name), key.strip()
+    path = folder / f"reviewer-{_digest(name)[:16]}.json"
     if not path.exists():
         if sum(1 for _ in folder.glob("reviewer-*.json")) >= MOST:
             raise InputError(f"{MOST} names have been taken", file=folder, remedy="whoever serves this can remove some")
-        try:
-            return name, _take(path, name)
-        except FileExistsError:  # by another tab, meanwhile
-            pass
-    if not hmac.compare_digest(str(read_json(path)["key"]), _kept(key)):
-        remedy = f"give its key ({SHOWN}) or another name; whoever serves this can free it: delete {path.name}"
+        new = secrets.token_hex(6)  # kept by its digest, which does not tell it
+        line = json.dumps({"reviewer": name, "key": _digest(new)}, ensure_ascii=False)
+        with suppress(FileExistsError), path.open("x", encoding="utf-8") as file, writing(path):
+            file.write(f"{line}\n")
+            return name, new
+    if not hmac.compare_digest(str(read_json(path)["key"]), _digest(key)):
+        shown = "shown when the name was first given, and kept by that browser"
+        remedy = f"give its key ({shown}) or another name; whoever serves this can free it: delete {path.name}"
         raise InputError(f"the name '{name}' is taken", remedy=remedy)
-    return name, key.strip()
+    return name, key
 
 
-def _take(path: Path, name: str) -> str:
-    key = secrets.token_hex(6)
-    with writing(path), path.open("x", encoding="utf-8") as file:
-        file.write(json.dumps({"reviewer": name, "key": _kept(key)}, ensure_ascii=False) + "\n")
-    return key
-
-
-def _kept(key: str) -> str:
-    """What is kept of a key does not tell it."""
-    return hashlib.sha256(key.strip().encode()).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

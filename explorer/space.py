@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capgrade.explorer.reviews import Review
 from capgrade.explorer.server import serve
 from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.pipelines.measures.embeddings import EMBEDDED
@@ -20,15 +19,14 @@ from capgrade.schemas.params import MeasuresParams, SbertParams
 
 def main() -> None:
     """Serve until it is stopped. InputError for settings that are missing or wrong."""
-    source = os.environ.get("CAPGRADE_DATASET")
+    source, environment = os.environ.get("CAPGRADE_DATASET"), os.environ
     if not source:
         raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")
-    encoder = os.environ.get("CAPGRADE_ENCODER", EMBEDDED)
-    params = MeasuresParams(sbert=SbertParams(model=encoder))
-    split, naming = os.environ.get("CAPGRADE_SPLIT"), "CAPGRADE_ENCODER={value}"
-    explorer = open_explorer(ExplorerFolders(dataset=dataset_folder(source), split=split, params=params, naming=naming))
-    review = Review(explorer, Path(os.environ.get("CAPGRADE_REVIEWS", "reviews")))
-    serve(explorer, review, "0.0.0.0", int(os.environ.get("PORT", "7860")), print)
+    params = MeasuresParams(sbert=SbertParams(model=environment.get("CAPGRADE_ENCODER", EMBEDDED)))
+    folder, split = dataset_folder(source), environment.get("CAPGRADE_SPLIT")
+    folders = ExplorerFolders(dataset=folder, split=split, params=params, naming="CAPGRADE_ENCODER={value}")
+    reviews, port = Path(environment.get("CAPGRADE_REVIEWS", "reviews")), int(environment.get("PORT", "7860"))
+    serve(open_explorer(folders), reviews, "0.0.0.0", port, print)
 
 
 def dataset_folder(source: str) -> Path:

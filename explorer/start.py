@@ -19,7 +19,6 @@ from capgrade.schemas.params import MeasuresParams, RegionsParams
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
-    from capgrade.pipelines.detectors.selection import Detector
 
 PICTURES = "images.arrow"
 INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
@@ -49,14 +48,14 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     """InputError when the folders do not go together."""
     if (folders.dataset is None) == (folders.captions is None):
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
-    if folders.captions is None:
+    if folders.dataset is not None:
         if folders.shards or folders.relevance:
             raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
-        return read_dataset(Path(str(folders.dataset)), folders.split)
+        return read_dataset(folders.dataset, folders.split)
+    assert folders.captions is not None
     if folders.shards:
         return read_folders(folders.captions, folders.shards, folders.split)
-    chosen = folders.params, folders.measures, folders.relevance, folders.split
-    return read_captions_only(folders.captions, *chosen)
+    return read_captions_only(folders.captions, folders.params, folders.measures, folders.relevance, folders.split)
 
 
 def open_explorer(folders: ExplorerFolders) -> Explorer:
@@ -66,32 +65,22 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     Raises InputError for whatever is missing or does not go together.
     """
     corpus = read_corpus(folders)
-    captions = corpus.captions
+    captions, images = corpus.captions, folders.images
     models = _models(folders, corpus)
-    images = folders.images
     if images is None and folders.captions and (folders.captions / PICTURES).is_file():
         images = folders.captions  # generated scenes come with theirs
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
-    names = list(corpus.pairs.values)
-    explorer = Explorer(
-        corpus,
-        measure_voices(captions, names, as_named(corpus.params, folders.params, corpus.folder, folders.naming)),
-        models,
-        Thumbnails(captions, images),
-        people,
-        _detector(folders.detector),
-    )
+    params = as_named(corpus.params, folders.params, corpus.folder, folders.naming)
+    measures = measure_voices(captions, list(corpus.pairs.values), params)
+    detector = None
+    if folders.detector is not None:
+        from capgrade.pipelines.detectors.catalogue import make_detector
+
+        detector = make_detector(folders.detector)
+    explorer = Explorer(corpus, measures, models, Thumbnails(captions, images), people, detector)
     with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
         explorer.of_text(captions.texts[0])
     return explorer
-
-
-def _detector(params: RegionsParams | None) -> Detector | None:
-    if params is None:
-        return None
-    from capgrade.pipelines.detectors.catalogue import make_detector
-
-    return make_detector(params)
 
 
 def _models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice]:
@@ -107,5 +96,4 @@ def _models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice
     names = [run.resolve().name for run in folders.runs]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     labels = [str(run) if name in taken else name for name, run in zip(names, folders.runs, strict=True)]
-    every = zip(labels, folders.runs, indexes, strict=True)
-    return [model_voice(label, run, index, corpus.captions) for label, run, index in every]
+    return [model_voice(*each, corpus.captions) for each in zip(labels, folders.runs, indexes, strict=True)]

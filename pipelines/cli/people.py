@@ -75,7 +75,7 @@ def explore(
             raise InputError("regions.weights without explore.detector", remedy=remedy)
         fitted = _fitted(dataset, shards, relevance, names)
         models = ["torch"] if runs or asked.detector else []
-        require_all("gradio", *models, measures=fitted, params=loaded.measures)
+        require_all("fastapi", *models, measures=fitted, params=loaded.measures)
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
@@ -102,7 +102,6 @@ def _fitted(dataset: Path | None, shards: Path | None, relevance: Path | None, n
 
 
 def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> None:
-    from capgrade.explorer.reviews import Review
     from capgrade.explorer.server import serve
     from capgrade.explorer.start import open_explorer
 
@@ -111,7 +110,7 @@ def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> Non
         said = "everybody who reaches this machine by network can search and rate, without a password"
         warn(f"explore.host={host}: {said}")
     told = lambda address: typer.echo(f"explorer at {address}")  # noqa: E731
-    serve(explorer, Review(explorer, reviews), host, port, told)
+    serve(explorer, reviews, host, port, told)
 
 
 def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:

@@ -163,9 +163,9 @@ LINES = {
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),
     "publish --push nobody/nothing --out dataset": ("httpx", "publish"),
     "report --data . --out report.html": ("altair", "report"),
-    "explore --captions captions": (f"gradio, {ENCODER}", "explorer,encoder"),
+    "explore --captions captions": (f"fastapi, {ENCODER}", "explorer,encoder"),
     "explore --captions captions --shards SHARDS --run run": (
-        f"gradio, torch, {ENCODER}",
+        f"fastapi, torch, {ENCODER}",
         "explorer,train,encoder",
     ),
 }

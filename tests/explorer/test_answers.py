@@ -12,16 +12,18 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.explorer.answers import Explorer
+from capgrade.explorer.answers import NOTHING, UNKNOWN, Explorer, best, usual
 from capgrade.explorer.corpus import LabelledCorpus, sampled
-from capgrade.explorer.findings import DEPTH, PEOPLE, RANK
+from capgrade.explorer.disagreements import PEOPLE, RANK
 from capgrade.explorer.models import ModelVoice, model_voice
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import DEPTH, measure_voices
 from capgrade.pipelines.agree import Judgements
+from capgrade.pipelines.detectors.catalogue import make_detector
 from capgrade.pipelines.measures import choose
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest
-from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.params import MeasuresParams, RegionsParams
+from capgrade.trainer.search import index
 from tests.conftest import make_captions, random_sets
 
 CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
@@ -74,22 +76,34 @@ def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
     typed, known = explorer.of_text(CAPTIONS.texts[7]), explorer.of_caption(7)
     for name, asked, picked in zip(NAMES, typed, known, strict=False):
         scores = choose([name], MeasuresParams())[name].fit(CAPTIONS).score(np.arange(14))[:, 7]
-        best = np.argsort(-scores, kind="stable")[:8].tolist()
-        assert [hit.number for hit in picked.hits] == best
-        np.testing.assert_allclose([hit.score for hit in asked.hits], scores[best], atol=1e-5)
-        assert [hit.own for hit in asked.hits] == [i == CAPTIONS.owner[7] for i in [h.number for h in asked.hits]]
+        first = np.argsort(-scores, kind="stable")[:8].tolist()
+        assert [hit.number for hit in picked.hits] == first
+        np.testing.assert_allclose([hit.score for hit in asked.hits], scores[first], atol=1e-5)
+        assert all(hit.own == (hit.number == CAPTIONS.owner[7]) for hit in asked.hits)
     assert typed[2].voice == "model"
     assert all(hit.number >= 3 for hit in typed[2].hits), "its index lacks the first three"
 
 
 def test_captions_for_an_image(explorer: Explorer) -> None:
-    found = explorer.of_image(5, count=50)
-    for answer in found[:2]:
-        own = {hit.number for hit in answer.hits if hit.own}
-        assert own == set(np.flatnonzero(CAPTIONS.owner == 5).tolist())
+    for answer in explorer.of_image(5, count=50)[:2]:
+        assert {hit.number for hit in answer.hits if hit.own} == set(np.flatnonzero(CAPTIONS.owner == 5).tolist())
         assert len(answer.hits) == min(50, CAPTIONS.n_captions)
     unknown = explorer.of_image(0)[2]
-    assert (unknown.hits, unknown.note) == ((), "does not know this item: it is not in its index")
+    assert (unknown.hits, unknown.note) == ((), UNKNOWN)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_and_ties_by_loops(seed: int) -> None:
+    scores = np.random.default_rng(seed).integers(4, size=20).astype(np.float32)
+    scores[[3, 5]] = np.nan
+    hits, more = best(scores, 6, {1})
+    ordered = sorted((k for k in range(20) if scores[k] >= 0), key=lambda k: (-scores[k], k))
+    assert [hit.number for hit in hits] == ordered[:6]
+    for hit in hits:
+        assert hit.rank == 1 + sum(s > hit.score for s in scores) and hit.own == (hit.number == 1)
+        assert hit.tied == (sum(s == hit.score for s in scores) > 1)
+    assert more == sum(scores[k] == hits[-1].score for k in ordered[6:])
+    assert best(np.full(3, np.nan), 6, set()) == ((), 0)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a" * 2001])
@@ -98,30 +112,47 @@ def test_captions_that_are_not_asked(explorer: Explorer, text: str) -> None:
         explorer.of_text(text)
 
 
+def test_nonsense_is_noted_and_captions_of_the_corpus_are_not(explorer: Explorer) -> None:
+    for nonsense in ("xyzzy qwop plugh", "ein Hund spielt im Garten", "今日は"):
+        assert all(found.note == NOTHING and found.hits for found in explorer.of_text(nonsense)[:2])
+    for caption in (0, 5, 9):
+        found = explorer.of_text(CAPTIONS.texts[caption])[:2] + explorer.of_caption(caption)[:2]
+        assert all(answer.note == "" for answer in found)
+
+
+def test_usual_is_the_lowest_best_score_with_other_images() -> None:
+    for voice in measure_voices(CAPTIONS, NAMES, MeasuresParams()):
+        scores = voice.fitted.score(np.arange(CAPTIONS.n_images)).astype(float)
+        scores[CAPTIONS.owner, np.arange(CAPTIONS.n_captions)] = -np.inf
+        some = np.unique(np.linspace(0, CAPTIONS.n_captions - 1, min(50, CAPTIONS.n_captions)).astype(int))
+        assert np.isclose(usual(voice, CAPTIONS), 0.8 * scores.max(axis=0)[some].min(), atol=1e-6)
+
+
 def test_measures_apart(explorer: Explorer) -> None:
     pairs = explorer.corpus.pairs
-    found = explorer.measures_apart("cider", "rouge_l", 5)
+    found = explorer.disagreements("measures", "cider", "rouge_l", 5)
     best = max(found, key=lambda f: f.values["cider"])
     assert best.values.keys() == {"cider", "rouge_l"}
     shares = {name: (np.argsort(np.argsort(v)) + 0.5) / len(pairs) for name, v in pairs.values.items()}
     row = np.flatnonzero((pairs.image == found[0].image) & (pairs.caption == found[0].caption))[0]
     difference = shares["cider"] - shares["rouge_l"]
     assert difference[row] == pytest.approx(difference.max(), abs=0.05)  # but for ties
+    said = [f"cider: among the highest {np.ceil(100 - 100 * shares['cider'][row]):.0f} %", "rouge_l: among the lowest "]
+    assert all(one.startswith(start[:24]) for one, start in zip(found[0].said, said, strict=True))
 
 
 def test_labels_and_people(explorer: Explorer) -> None:
-    found = explorer.labels_and_people(PEOPLE, "cider", 5)
+    found = explorer.disagreements("people", PEOPLE, "cider", 5)
     people = explorer.people
     judged = {(int(i), int(c)): s for i, c, s in zip(people.image, people.caption, people.score, strict=True)}
     fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
     for one in found:
         assert one.values[PEOPLE] == judged[one.image, one.caption]
         assert one.values["cider"] == pytest.approx(float(fitted[one.image, one.caption]), abs=1e-5)
-    assert all(not np.isnan(f.values["model"]) for f in explorer.labels_and_people(PEOPLE, "model", 5))
-    explorer.people = None
-    del explorer._judged
-    with pytest.raises(InputError, match="--judgements"):
-        explorer.judged()
+    assert all(not np.isnan(f.values["model"]) for f in explorer.disagreements("people", PEOPLE, "model", 5))
+    for wrong in (("cider", "cider"), ("nobody", "cider")):
+        with pytest.raises(InputError, match="choose two different"):
+            explorer.disagreements("people", *wrong, 5)
 
 
 def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
@@ -137,23 +168,18 @@ def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
             if i == own:
                 break
             expected.add((i, c, rank))
-    pairs = explorer.retrieved("model", "cider")
-    found = zip(pairs.image.tolist(), pairs.caption.tolist(), (-pairs.values[RANK]).astype(int).tolist(), strict=True)
+    pairs = model.errors(explorer.measures[0], CAPTIONS)
+    found = zip(pairs.image.tolist(), pairs.caption.tolist(), pairs.values[RANK].astype(int).tolist(), strict=True)
     assert set(found) == expected
     assert not pairs.original.any()
-    best = explorer.errors_that_are_none("model", "cider", 3)[0]
-    assert best.values["cider"] == pairs.values["cider"].max()
-
-
-def test_an_upload_needs_a_model_and_its_detector(explorer: Explorer) -> None:
-    with pytest.raises(InputError, match="detector"):
-        explorer.of_upload(b"")
+    first = explorer.disagreements("errors", "model", "cider", 3)[0]
+    assert first.values["cider"] == pairs.values["cider"].max()
+    assert first.said[0] == f"model: rank {first.values[RANK]:.0f}, above the caption's own image"
 
 
 def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
-    from capgrade.pipelines.detectors.catalogue import make_detector
-    from capgrade.schemas.params import RegionsParams
-
+    with pytest.raises(InputError, match="a picture needs a trained model and the detector"):
+        explorer.of_upload(b"")
     explorer.detector = make_detector(RegionsParams(detector="scenes", device="cpu", boxes="3"))
     data = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(255, size=(64, 64, 3), dtype=np.uint8)).save(data, "PNG")
@@ -166,15 +192,13 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
 
 
 def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
-    monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: SimpleNamespace(index=index))
+    other = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
+    monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: SimpleNamespace(index=other))
     with pytest.raises(InputError, match="none of the 14 images"):
         model_voice("m", tmp_path, tmp_path, CAPTIONS)
 
 
 def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capgrade.trainer.search import index
-
     (tmp_path / index.MODEL).write_bytes(b"one model")
     (tmp_path / index.VOCABULARY).write_bytes(b"its words")
     words = digest(tmp_path / index.VOCABULARY)

@@ -1,87 +1,27 @@
-"""The page in a real browser: typed and answered, clicked, rated, exported; hostile captions stay text."""
+"""The pages in a real browser: typed and answered, clicked, rated by keys, exported; hostile captions stay text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, sampled
-from capgrade.explorer.pictures import Thumbnails
-from capgrade.explorer.ratings import ReviewRatings
-from capgrade.explorer.reviews import Review
-from capgrade.explorer.voices import measure_voices
-from capgrade.pipelines.agree import Judgements, read_judgements
-from capgrade.pipelines.measures import choose
-from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import MeasuresParams
-from tests.conftest import make_captions, random_sets
-from tests.tools.browser import listen, running
+from capgrade.pipelines.agree import read_judgements
+from tests.explorer.conftest import HOSTILE, NAMES, World
+from tests.tools.browser import listen
 
-HOSTILE = [
-    "<script>window.hacked = 1</script> a dog",
-    '"><img src=x onerror="window.hacked = 1"> a dog',
-    "${window.hacked = 1} `${window.hacked = 1}` a dog",
-    "{{value}} {{#each value}}x{{/each}} {{{value}}} a dog",
-    "</ul></section><style>* { display: none !important }</style> a dog",
-    "' onmouseover='window.hacked = 1' a dog &amp; \\u003cb\\u003e",
-]
-NAMES = ("cider", "rouge_l")
-
-
-def hostile_captions() -> Captions:
-    captions = make_captions([HOSTILE, *random_sets(15, seed=2, least=2)])
-    ids = captions.table["image_id"].to_pylist()
-    renamed = ["<b onclick=alert(1)>" if i == "i0" else i for i in ids]
-    at = captions.table.schema.get_field_index("image_id")
-    table = captions.table.set_column(at, captions.table.schema.field("image_id"), [renamed])
-    return Captions(table, "test", "lower_split", "digest")
-
-
-def pictures(folder: Path, captions: Captions) -> Path:
-    """A picture of every second image."""
-    folder.mkdir()
-    for k, image_id in enumerate(captions.image_ids):
-        if k % 2:
-            Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / f"{image_id}.png")
-    return folder
-
-
-@dataclass
-class World:
-    explorer: Explorer
-    review: Review
-    address: str
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder, captions = tmp_path_factory.mktemp("explorer"), hostile_captions()
-    scorers = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
-    corpus = LabelledCorpus(captions, sampled(captions, scorers), MeasuresParams(), folder)
-    random = np.random.default_rng(0)
-    image, caption = random.integers(captions.n_images, size=30), random.integers(captions.n_captions, size=30)
-    people = Judgements(image, caption, random.integers(6, size=30).astype(float))
-    voices = measure_voices(captions, NAMES, MeasuresParams())
-    explorer = Explorer(corpus, voices, (), Thumbnails(captions, pictures(folder / "pictures", captions)), people)
-    review = Review(explorer, folder / "reviews")
-    with running(explorer, review) as address:
-        yield World(explorer, review, address)
+TYPED = "the red dog sits on a bike"
 
 
 @pytest.fixture
 def page(browser: Browser, world: World) -> Iterator[Page]:
     """A page at the explorer; at the end nothing may have gone wrong in it, nor been asked of another machine."""
-    opened = browser.new_page()
+    opened = browser.new_page(base_url=world.address)
+    opened.set_default_timeout(10_000)
     heard = listen(opened)
-    opened.goto(world.address)
-    opened.wait_for_selector("body[data-ready]", timeout=60_000)
+    opened.goto("/")
     yield opened
     opened.wait_for_timeout(100)
     assert heard == []
@@ -89,117 +29,202 @@ def page(browser: Browser, world: World) -> Iterator[Page]:
     opened.close()
 
 
-def asked(page: Page) -> str:
-    return page.locator("#cg-answers header").inner_text()
+def test_a_first_page_answers_a_caption_of_the_corpus_and_shuffle_another(page: Page, world: World) -> None:
+    seen = set()
+    for _ in range(8):
+        caption = world.captions.caption_ids.index(page.locator("#cg-answers header code").inner_text())
+        expect(page.locator("#cg-query")).to_have_value(" ".join(world.captions.texts[caption].split()))
+        expect(page.locator("#cg-answers .cg-own").first).to_be_visible()
+        seen.add(caption)
+        page.get_by_text("Shuffle").click()
+    assert len(seen) > 2
 
 
-def type_in(page: Page, text: str) -> None:
-    page.locator("#cg-query textarea, #cg-query input").fill(text)
-    expect(page.locator("#cg-answers header")).to_contain_text(text, timeout=20_000)
-
-
-def test_a_typed_caption_is_answered_by_every_measure(page: Page, world: World) -> None:
-    type_in(page, "the red dog sits on a bike")
-    for k, name in enumerate(NAMES):
-        column = page.locator(f'#cg-answers [data-voice="{name}"]')
-        expect(column.locator(".cg-hit")).to_have_count(8)
-        best = world.explorer.of_text("the red dog sits on a bike")[k].hits[0]
-        expect(column.locator(".cg-hit").first.locator(".cg-score")).to_have_text(f"{best.score:.3f}")
-        expect(column.locator(".cg-hit button").first).to_have_attribute("data-pick", f"image:{best.number}")
-
-
-def test_hits_lead_on(page: Page) -> None:
-    type_in(page, "the red dog sits on a bike")
-    page.locator("#cg-answers [data-pick^=image]").first.click()
+def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, world: World) -> None:
+    page.locator("#cg-query").press_sequentially(TYPED)
+    page.locator("#cg-query").fill(TYPED)
+    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED}”")
+    for name, answer in zip(NAMES, world.explorer.of_text(TYPED), strict=True):
+        hits = page.locator(f'#cg-answers [data-voice="{name}"] ol > li')
+        expect(hits).to_have_count(8)
+        assert [hits.nth(k).locator(".cg-score").inner_text() for k in range(8)] == [
+            f"{h.score:.3f}" for h in answer.hits
+        ]
+        assert [("=" in hits.nth(k).locator(".cg-place").inner_text()) for k in range(8)] == [
+            h.tied for h in answer.hits
+        ]
+        assert [hits.nth(k).locator("a").get_attribute("href") for k in range(8)] == [
+            f"/?image={hit.number}" for hit in answer.hits
+        ]
+        widths = [float(hits.nth(k).locator("rect").get_attribute("width")) for k in range(8)]
+        assert widths == pytest.approx([max(0, 100 * h.score / answer.hits[0].score) for h in answer.hits], abs=0.06)
+    page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
-    page.locator("#cg-answers [data-pick^=caption]").first.click()
+    page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Images for")
-    expect(page.locator("#cg-answers .cg-own").first).to_be_visible()
+    page.go_back()
+    expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
 
-def test_pictures_are_shown_where_there_are_some(page: Page) -> None:
-    page.locator("#cg-id input, #cg-id textarea").fill("i1")
-    page.locator("#cg-id input, #cg-id textarea").press("Enter")
-    picture = page.locator("#cg-answers .cg-query img")
+def test_an_id_is_answered_with_the_picture_of_the_image(page: Page) -> None:
+    page.locator("#cg-query").fill("i1")
+    page.locator("#cg-query").press("Enter")
+    picture = page.locator("#cg-answers header img")
     expect(picture).to_be_visible()
     assert picture.evaluate("image => image.naturalWidth") == 40
-    page.locator("#cg-id input, #cg-id textarea").fill("no such id")
-    page.locator("#cg-id input, #cg-id textarea").press("Enter")
-    expect(page.locator("#cg-answers .cg-problem")).to_contain_text("no caption or image")
+    for address in ("/?image=999", "/?caption=-1"):
+        page.goto(address)
+        expect(page.locator(".cg-problem")).to_have_text("no such item")
+    page.goto("/?q=" + "a" * 2001)
+    expect(page.locator(".cg-problem")).to_contain_text("a caption of 2001 characters")
 
 
 @pytest.mark.parametrize("row", range(len(HOSTILE)))
 def test_hostile_captions_are_text(page: Page, row: int) -> None:
-    page.locator("#cg-id input, #cg-id textarea").fill(f"i0#{row}")
-    page.locator("#cg-id input, #cg-id textarea").press("Enter")
-    expect(page.locator("#cg-answers header")).to_contain_text(HOSTILE[row].strip())
-    assert (
-        page.locator("#cg-answers script, #cg-answers style, #cg-answers [onerror], #cg-answers [onmouseover]").count()
-        == 0
-    )
-    expect(page.locator("#cg-query")).to_be_visible()
-    type_in(page, HOSTILE[row])
+    for address in (f"/?caption={row}", "/?image=0", "/disagreements"):
+        page.goto(address)
+        found = page.locator("main :is(script, style, b, [onerror], [onmouseover], [onclick])")
+        assert found.count() == 0, address
+    page.goto(f"/?q=i0%23{row}")
+    header = page.locator("#cg-answers header")
+    expect(header).to_contain_text(HOSTILE[row])
+    page.locator("#cg-query").fill(HOSTILE[row] + " ")
+    expect(header.locator("code")).to_have_count(0)
+    expect(header).to_contain_text(HOSTILE[row])
 
 
-def test_disagreements(page: Page) -> None:
-    page.get_by_role("tab", name="Disagreements").click()
-    expect(page.locator("#cg-findings .cg-card").first).to_be_visible()
-    first = page.locator("#cg-findings .cg-note").first.inner_text()
-    page.get_by_label("Labels and people disagree").check()
-    expect(page.locator("#cg-findings .cg-note").first).to_contain_text("people")
-    assert page.locator("#cg-findings .cg-note").first.inner_text() != first
-    page.locator("#cg-findings [data-pick^=image]").first.click()
+def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
+    page.get_by_text("Disagreements").click()
+    first = world.explorer.disagreements("measures", "cider", "rouge_l", 12)[0]
+    card = page.locator("#cg-pairs article").first
+    expect(card.locator("h3 span")).to_have_text(list(first.said))
+    expect(card.locator("dd").first).to_have_text(f"{first.values['cider']:.3f}")
+    page.get_by_label("Ranks it high").select_option("rouge_l")
+    page.get_by_label("Ranks it low").select_option("rouge_l")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".cg-problem")).to_contain_text("choose two different")
+    page.get_by_text("Labels and people disagree").click()
+    expect(card.locator("h3")).to_contain_text("people: among the highest")
+    card.locator(".cg-image").click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
 
-def test_a_review_is_saved_resumed_and_exported(page: Page, world: World, tmp_path: Path) -> None:
-    def begin(name: str) -> None:
-        page.get_by_role("tab", name="Review").click()
-        page.locator("#cg-reviewer input, #cg-reviewer textarea").fill(name)
-        page.locator("#cg-start").click()
+def begin(page: Page, name: str, key: str = "") -> None:
+    page.goto("/review")
+    page.get_by_label("Your name").fill(name)
+    page.get_by_label("Its key").fill(key)
+    page.keyboard.press("Enter")
+    page.locator("#cg-review, .cg-problem").wait_for()
 
-    begin("ann")
-    order = world.review.ratings.plan.order("ann")
+
+def test_a_review_by_keys_is_saved_resumed_and_exported(page: Page, world: World, tmp_path: Path) -> None:
+    begin(page, " ann ")
+    expect(page.locator("#cg-review")).to_contain_text("0 of ")
+    items, order = world.ratings.plan.items, world.ratings.plan.order("ann")
     for k, score in enumerate((4, 0, 2)):
-        expect(page.locator("#cg-pair")).to_contain_text(f"{k} of ")
-        caption = world.explorer.corpus.captions.texts[world.review.pair(order[k])[1]]
+        expect(page.locator("#cg-review")).to_contain_text(f"{k} of {len(items)} rated")
+        caption = world.captions.texts[world.captions.caption_ids.index(items[order[k]].caption_id)]
         expect(page.locator("#cg-rated")).to_have_text(" ".join(caption.split()))
-        assert page.locator("#cg-pair .cg-score, #cg-pair .cg-own, #cg-pair .cg-table").count() == 0, "blind"
-        page.locator(f"#cg-rate-{score}").click()
-        expect(page.locator("#cg-pair")).to_contain_text(f"{k + 1} of ")
-        assert ReviewRatings.open(world.review.folder).of("ann")[order[k]] == score, "on the disk at every click"
-    page.reload()
-    page.wait_for_selector("body[data-ready]", timeout=60_000)
-    begin("ann")
-    expect(page.locator("#cg-pair")).to_contain_text("3 of ")
-    page.locator("#cg-back").click()
-    expect(page.locator("#cg-pair")).to_contain_text("this one 2")
-    page.locator("#cg-rate-5").click()
-    expect(page.locator("#cg-pair")).to_contain_text("3 of ")
-    begin("bo")
-    expect(page.locator("#cg-pair")).to_contain_text("0 of ")
+        assert page.locator("main :is(.cg-score, .cg-own, .cg-table)").count() == 0, "blind"
+        page.keyboard.press(str(score))
+        expect(page.locator("#cg-review")).to_contain_text(f"{k + 1} of ")
+        assert world.ratings.of("ann")[order[k]] == score, "on the disk at every key"
+    begin(page, "ann")
+    expect(page.locator("#cg-review")).to_contain_text("3 of ")
+    page.get_by_text("Back").click()
+    expect(page.locator("#cg-review")).to_contain_text("this one 2")
+    expect(page.locator("[aria-pressed=true]")).to_contain_text("some of it")
+    page.get_by_text("exactly").click()
+    expect(page.locator("#cg-review")).to_contain_text("3 of ")
     page.get_by_text("Agreement and export").click()
-    page.locator("#cg-refresh").click()
     expect(page.locator("#cg-agreement")).to_contain_text("Krippendorff")
     with page.expect_download() as download:
         page.locator("#cg-export").click()
     download.value.save_as(tmp_path / "judgements.csv")
-    found = read_judgements(tmp_path / "judgements.csv", world.explorer.corpus.captions)
-    assert sorted(found.score.tolist()) == [0, 4, 5]
+    assert sorted(read_judgements(tmp_path / "judgements.csv", world.captions).score.tolist()) == [0, 4, 5]
 
 
-def test_other_host_names_and_images_are_refused(world: World) -> None:
-    import urllib.error
-    import urllib.request
+def test_the_end_of_a_review_and_a_full_disk_are_said(
+    page: Page, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *most, last = world.ratings.plan.order("di")
+    for item in most:
+        world.ratings.rate("di", item, 1)
+    begin(page, "di")
+    before = page.locator("#cg-rated").inner_text()
 
-    def status(path: str, **headers: str) -> int:
-        try:
-            return urllib.request.urlopen(urllib.request.Request(world.address + path, headers=headers)).status
-        except urllib.error.HTTPError as error:
-            return error.code
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    assert status("/") == 200
-    assert status("/", Host="evil.example") == 400
-    found = [status(f"/picture/{name}") for name in ("1", "2", "999", "..%2f1", "x")]
-    assert found[:3] == [200, 404, 404]
-    assert all(code in (404, 422) for code in found[3:])
+    monkeypatch.setattr("os.fsync", full)
+    page.keyboard.press("3")
+    expect(page.locator(".cg-problem")).to_contain_text("No space left on device")
+    expect(page.locator("#cg-rated")).to_have_text(before)
+    monkeypatch.undo()
+    page.keyboard.press("3")
+    expect(page.locator("main")).to_contain_text("That was the last one: thank you, di.")
+    assert world.ratings.of("di")[last] == 3
+    page.get_by_text("Back").click()
+    expect(page.locator("#cg-rated")).to_have_text(before)
+
+
+def test_somebody_elses_name_is_refused_in_another_browser(browser: Browser, world: World) -> None:
+    first, second = (browser.new_context(base_url=world.address).new_page() for _ in range(2))
+    begin(first, "cy")
+    key = first.locator("#cg-key").inner_text()
+    first.keyboard.press("3")
+    expect(first.locator("#cg-review")).to_contain_text("1 of ")
+    begin(second, "cy")
+    expect(second.locator(".cg-problem")).to_contain_text("the name 'cy' is taken")
+    assert second.locator("#cg-review").count() == 0
+    begin(second, "cy", key)
+    expect(second.locator("#cg-review")).to_contain_text("1 of ")
+    begin(first, "cy")  # its browser has kept the key
+    expect(first.locator("#cg-review")).to_contain_text("1 of ")
+    for page in (first, second):
+        page.context.close()
+
+
+# Contrast of each text with the first ground below it, as WCAG 2 defines it; and texts that lie over each other.
+LEAST_CONTRAST = """() => {
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, k) => sum + v * [.2126, .7152, .0722][k], 0);
+  const ground = node => { const found = rgb(getComputedStyle(node).backgroundColor);
+    return found[3] === 0 ? ground(node.parentElement) : found; };
+  const texts = [...document.querySelectorAll('body *')].filter(node => node.checkVisibility()
+    && node.tagName !== 'OPTION' && [...node.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()));
+  return Math.min(...texts.map(node => { const [a, b] = [light(rgb(getComputedStyle(node).color)), light(ground(node))];
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }));
+}"""
+OVERLAPS = """() => {
+  const boxes = [...document.querySelectorAll('h1, h2, h3, nav a, label, button, .cg-button, li, p, dt, dd, .cg-score')]
+    .filter(node => node.checkVisibility()).map(node => [node, node.getBoundingClientRect()]);
+  const over = ([a, p], [b, q]) => !a.contains(b) && !b.contains(a) && p.left + 1 < q.right && q.left + 1 < p.right
+    && p.top + 1 < q.bottom && q.top + 1 < p.bottom;
+  return boxes.flatMap((one, k) => boxes.slice(k + 1).filter(other => over(one, other)).map(other => one[0].outerHTML));
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: Browser, world: World) -> None:
+    page = browser.new_page(
+        base_url=world.address,
+        color_scheme=scheme,
+        viewport={"width": size[0], "height": size[1]},  # type: ignore[arg-type]
+    )
+    for address in ("/?q=a+dog", "/?image=1", "/disagreements", "/review", "/agreement", "rate"):
+        if address == "rate":
+            begin(page, f"{size[0]} {scheme}")
+            page.keyboard.press("2")
+            page.get_by_text("1 of ").wait_for()
+            *buttons, back = [box.bounding_box() for box in page.locator("#cg-review button").all()]
+            assert len({(round(box["width"]), round(box["height"])) for box in buttons}) == 1 and len(buttons) == 6
+            assert back["y"] + back["height"] <= size[1], "all above the fold"
+        else:
+            page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        assert page.evaluate(LEAST_CONTRAST) >= 4.5, address
+        assert page.evaluate(OVERLAPS) == [], address
+    page.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
+from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.labels.published import params_of
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
@@ -63,17 +64,6 @@ def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str, publ
     _same(read_dataset(made / "dataset", published), read_folders(made / "captions", made / f"shards-{split}"))
 
 
-def test_a_copy_of_the_folder_elsewhere_does(made: Path, tmp_path: Path) -> None:
-    import shutil
-
-    shutil.copytree(made / "dataset", tmp_path / "copy")
-    explorer = open_explorer(ExplorerFolders(dataset=tmp_path / "copy", split="train"))
-    fitted = explorer.of_text("the red dog")
-    assert [answer.voice for answer in fitted] == list(NAMES)
-    assert all(len(answer.hits) == 8 for answer in fitted)
-    assert explorer.measures_apart("cider", "rouge_l", 5)
-
-
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
     computed = read_captions_only(made / "captions", PARAMS, NAMES, None, "train")
     stored = read_captions_only(made / "captions", PARAMS, (), made / "relevance", "train")
@@ -85,26 +75,20 @@ def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None
     assert (captions.owner[kept.caption] == kept.image).tolist() == kept.original.tolist()
 
 
-def test_a_split_is_chosen(made: Path) -> None:
-    with pytest.raises(InputError, match="several splits: dev_set, train"):
-        read_dataset(made / "dataset")
-    with pytest.raises(InputError, match="no split 'test'"):
-        read_dataset(made / "dataset", "test")
-
-
-def _altered(made: Path, folder: Path, **changes: object) -> Path:
-    import shutil
-
+def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object) -> Path:
+    """A copy of the dataset with other columns in the pairs of train, and other entries in its manifest."""
     shutil.copytree(made / "dataset", folder)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest = {key: value for key, value in {**manifest, **changes}.items() if value is not None}
+    manifest = {**json.loads((folder / MANIFEST).read_text()), **changes}
+    (path,) = (folder / "relevance").glob("train-*")
+    table = pq.read_table(path)
+    for name, column in (pairs or {}).items():
+        values = [column * len(table)] if len(column) == 1 else [[*column, *table[name].to_pylist()[len(column) :]]]
+        table = table.drop_columns([name] if name in table.column_names else []).append_column(name, values)
+    pq.write_table(table, path)
+    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
+    manifest = {key: value for key, value in manifest.items() if value is not None}
     (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
     return folder
-
-
-def test_an_older_dataset_says_what_to_do(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no tokenizer.*publish it again"):
-        read_dataset(_altered(made, tmp_path / "old", tokenizer=None), "train")
 
 
 def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +99,7 @@ def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, mo
         "capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
     )
     measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
-    folder = _altered(made, tmp_path / "theirs", measures=measures)
-    _with_column(folder, "sbert")
+    folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
     for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):
         with pytest.raises(InputError, match="encoder 'someone/encoder', which is not opened unasked"):
             open_explorer(ExplorerFolders(dataset=folder, split="train", params=given))
@@ -127,48 +110,19 @@ def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, mo
     assert asked == ["someone/encoder"]
 
 
-def _with_column(folder: Path, name: str) -> None:
-    """The pairs of train with one more measure, all 0."""
-    (path,) = (folder / "relevance").glob("train-*")
-    table = pq.read_table(path)
-    pq.write_table(table.append_column(name, [np.zeros(len(table), np.float32)]), path)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
-    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
-
-
-def test_a_pair_of_unknown_items_is_refused(made: Path, tmp_path: Path) -> None:
-    folder = _altered(made, tmp_path / "odd")
-    path = next((folder / "relevance").glob("train-*"))
-    table = pq.read_table(path)
-    ids = ["nobody", *table["image_id"].to_pylist()[1:]]
-    pq.write_table(table.set_column(table.schema.get_field_index("image_id"), "image_id", [ids]), path)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
-    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
-    with pytest.raises(InputError, match="captions lack"):
-        read_dataset(folder, "train")
-
-
-def test_damaged_bytes_are_named(made: Path, tmp_path: Path) -> None:
-    folder = _altered(made, tmp_path / "damaged")
-    path = next((folder / "captions").glob("train-*"))
+def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
+    damaged = altered(made, tmp_path / "damaged")
+    path = next((damaged / "captions").glob("train-*"))
     path.write_bytes(b"\0" * path.stat().st_size)
-    with pytest.raises(InputError, match="Parquet"):
-        read_dataset(folder, "train")
-
-
-@pytest.mark.parametrize(
-    "folders",
-    [
-        ExplorerFolders(),
-        ExplorerFolders(dataset=Path("a"), captions=Path("b")),
-        ExplorerFolders(dataset=Path("a"), shards=Path("b")),
-    ],
-)
-def test_folders_that_do_not_go_together(folders: ExplorerFolders) -> None:
-    with pytest.raises(InputError):
-        read_corpus(folders)
+    for folder, split, said in (
+        (made / "dataset", None, "several splits: dev_set, train"),
+        (made / "dataset", "test", "no split 'test'"),
+        (altered(made, tmp_path / "old", tokenizer=None), "train", "no tokenizer.*publish it again"),
+        (altered(made, tmp_path / "odd", {"image_id": ["nobody", "i0"]}), "train", "captions lack"),
+        (damaged, "train", "Parquet"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read_dataset(folder, split)
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:

@@ -15,7 +15,6 @@ from capgrade.explorer.judgements import (
     alpha,
     export,
     judged_recall,
-    judgements_csv,
     rating_matrix,
     read_judged,
 )
@@ -54,32 +53,22 @@ def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     assert found.scale == (0, 5)
 
 
-def test_ids_with_commas_and_quotes_survive(tmp_path: Path) -> None:
-    plan = Plan(INFORMATION, "corpus", 0, (Item('a,"b"\nc', "=1+1"),))
-    text, rows = judgements_csv(_review(tmp_path, plan, {"ann": {0: 3}}))
-    import csv
-
-    assert rows == 1
-    assert list(csv.reader(text.splitlines(keepends=True)))[1] == ['a,"b"\nc', "'=1+1", "3", "1", "0..5"]
-
-
-def test_an_id_that_begins_as_a_formula_is_text_in_a_spreadsheet_and_read_back(tmp_path: Path) -> None:
-    ids = ["=1+1", "@a", "'-b"]
-    table = caption_table([["a dog", "a cat", "a cow"]])
+def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path: Path) -> None:
+    """A spreadsheet takes what begins with = + - @ as a formula: it gets a mark, which our readers take off."""
+    ids = ["=1+1", "@a", "'-b", 'a,"b"\nc']
+    table = caption_table([["a dog", "a cat", "a cow", "a hen"]])
     table = table.set_column(table.schema.get_field_index("caption_id"), "caption_id", [ids])
     captions = Captions(table, "test", "lower_split", "digest")
     plan = Plan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
-    ratings = _review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2}})
-    export(ratings, tmp_path / "judgements.csv")
+    export(_review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2, 3: 1}}), tmp_path / "judgements.csv")
     written = (tmp_path / "judgements.csv").read_text()
-    assert all(f",'{id}," in written for id in ids)
+    assert all(f",'{id}," in written for id in ids[:3])
     found = read_judgements(tmp_path / "judgements.csv", captions)
     assert [captions.caption_ids[c] for c in found.caption] == ids
-    assert found.score.tolist() == [5, 0, 2]
-    judged = written.replace("reviewers", "rater").replace(",1,", ",'@cf/model,")
-    (tmp_path / "judged.csv").write_text(judged)
-    assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2]
-    assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2}}, (0, 5))
+    assert found.score.tolist() == [5, 0, 2, 1]
+    (tmp_path / "judged.csv").write_text(written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5"))
+    assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2, 1]
+    assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
 
 
 def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:

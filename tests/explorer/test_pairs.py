@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.explorer.pairs import LabelledPairs, disagreement, joined, rank_share, ranked
+from capgrade.explorer.pairs import LabelledPairs, joined, ranked
 
 
 def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> LabelledPairs:
@@ -15,16 +15,10 @@ def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> L
     )
 
 
-def test_rank_share_by_hand() -> None:
-    np.testing.assert_allclose(rank_share(np.array([3.0, 1.0, 2.0, 2.0])), [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
-    assert len(rank_share(np.array([]))) == 0
-
-
-def test_disagreement_takes_no_notice_of_scale() -> None:
-    pairs = make_pairs([0, 1, 2], [0, 0, 0], a=[0, 1, 2], b=[200, 10, 0])
-    np.testing.assert_allclose(disagreement(pairs, "a", "b"), [-2 / 3, 0, 2 / 3])
-    rescaled = make_pairs([0, 1, 2], [0, 0, 0], a=[0, 0.1, 5], b=[3, 2, 1])
-    np.testing.assert_allclose(disagreement(rescaled, "a", "b"), disagreement(pairs, "a", "b"))
+def test_shares_take_no_notice_of_scale_and_ties_share_theirs() -> None:
+    for values in ([3, 1, 2, 2], [300, 0.1, 7, 7]):
+        np.testing.assert_allclose(make_pairs([0] * 4, [0] * 4, a=values).shares("a"), [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
+    assert len(make_pairs([], [], a=[]).shares("a")) == 0
 
 
 def test_an_item_comes_no_more_often_than_allowed() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.plans import write_plan
-from capgrade.explorer.pool import SMALL, _drawn, accepted_per_image, pooled, wilson
+from capgrade.explorer.pool import SMALL, _drawn, accepted_per_image, pooled
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.reviews import Item, Plan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
@@ -106,7 +106,10 @@ def test_intervals_cover_the_truth() -> None:
         inside.append(found["low"] <= total <= found["high"])
     assert np.mean(inside) > 0.93
     assert accepted_per_image(plan, {0: 5.0}, 4) is None, "a stratum without a rating says nothing"
-    assert wilson(0, 100)[0] == 0 and wilson(0, 100)[1] == pytest.approx(0.0370, abs=5e-4)  # Brown, Cai, DasGupta 2001
+    only = Plan("pool", "corpus", 0, tuple(Item("i", str(k), stratum="random") for k in range(100)),
+                {"images": 1, "strata": {"random": {"pairs": 1000, "chosen": 100}}})  # fmt: skip
+    found = accepted_per_image(only, dict.fromkeys(range(100), 0.0), 4)
+    assert found["low"] == 0 and found["high"] == pytest.approx(37.0, abs=0.5)  # Brown, Cai, DasGupta 2001
 
 
 def test_an_older_plan_keeps_its_key(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,12 +71,6 @@ def test_what_is_no_rating_is_named_by_its_row(ratings: ReviewRatings, line: byt
         ratings.of("ann")
 
 
-def test_ratings_belong_to_one_plan(ratings: ReviewRatings) -> None:
-    ratings.rate("ann", 4, 2)
-    with pytest.raises(InputError, match="another review"):
-        replace(ratings, plan=replace(PLAN, seed=4)).of("ann")
-
-
 @pytest.mark.parametrize(("item", "score"), [(0, 6), (0, -1), (20, 3), (-1, 3)])
 def test_only_items_of_the_plan_and_0_to_5(ratings: ReviewRatings, item: int, score: int) -> None:
     with pytest.raises(InputError):
@@ -97,14 +90,3 @@ def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: ReviewRat
     ratings.rate(f"  {name} ", 2, 1)
     assert ratings.all() == {name: {1: 1, 2: 1}}
     assert {path.parent for path in ratings.folder.rglob("*")} == {ratings.folder}
-
-
-def test_a_full_disk_is_said(ratings: ReviewRatings, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match="No space left"):
-        ratings.rate("ann", 1, 1)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-if TYPE_CHECKING:  # which load Gradio
+if TYPE_CHECKING:
     from capgrade.explorer.answers import Explorer
-    from capgrade.explorer.reviews import Review
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -59,12 +58,12 @@ def open_file(page: Page, path: Path) -> list[str]:
 
 
 @contextmanager
-def running(explorer: Explorer, review: Review, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
     from capgrade.explorer.server import address, listen, make_app, uvicorn_server
 
     with listen(host, port) as bound:
-        server = uvicorn_server(make_app(explorer, review, host))
+        server = uvicorn_server(make_app(explorer, reviews, host))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         try:

@@ -60,19 +60,23 @@ def _section(page: Page, name: str, path: Path) -> Path:
 
 
 def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
-    """The explorer's first page, a caption typed and answered."""
-    from capgrade.explorer.reviews import Review
+    """The explorer's pages: a caption typed and answered, disagreements, a pair to rate."""
     from capgrade.explorer.start import ExplorerFolders, open_explorer
     from tests.tools.browser import running
 
     explorer = open_explorer(ExplorerFolders(dataset=dataset))
-    with TemporaryDirectory() as reviews, running(explorer, Review(explorer, Path(reviews))) as address:
-        for view in VIEWS:
-            with opened(browser, address, view, "body[data-ready]") as page:
-                page.get_by_label("Caption", exact=True).fill(QUERY)
-                page.get_by_text(f"Images for “{QUERY}”").wait_for()
-                page.screenshot(path=out / f"explorer-{view}.png")
-                yield out / f"explorer-{view}.png"
+    with TemporaryDirectory() as reviews, running(explorer, Path(reviews)) as address:
+        pages = {"explorer": (f"/?q={QUERY}", VIEWS), "disagreements": ("/disagreements", ("light",)),
+                 "review": ("/review", ("light", "phone"))}  # fmt: skip
+        for name, (path, views) in pages.items():
+            for view in views:
+                with opened(browser, address + path, view, "main") as page:
+                    if name == "review":
+                        page.get_by_label("Your name").fill(view)
+                        page.get_by_role("button", name="Start").click()
+                        page.locator("#cg-rated").wait_for()
+                    page.screenshot(path=out / f"{name}-{view}.png")
+                    yield out / f"{name}-{view}.png"
 
 
 def main() -> None:

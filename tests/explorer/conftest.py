@@ -1,0 +1,67 @@
+"""One small explorer for the tests of its pages and of what its server refuses; some of its captions are hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capgrade.explorer.answers import Explorer
+from capgrade.explorer.corpus import LabelledCorpus, sampled
+from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.ratings import open_review
+from capgrade.explorer.voices import measure_voices
+from capgrade.pipelines.agree import Judgements
+from capgrade.pipelines.measures import choose
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import caption_table, random_sets
+from tests.tools.browser import running
+
+HOSTILE = [
+    "<script>window.hacked = 1</script> a dog",
+    '"><img src=x onerror="window.hacked = 1"> a dog',
+    "{{ 7 * 7 }} {% raw %} ${window.hacked = 1} a dog",
+    "</ul></section><style>* { display: none !important }</style> a dog",
+    "' onmouseover='window.hacked = 1' a dog &amp; \\u003cb\\u003e",
+]
+NAMES = ("cider", "rouge_l")
+
+
+@dataclass
+class World:
+    explorer: Explorer
+    reviews: Path
+    address: str
+
+    @property
+    def captions(self) -> Captions:
+        return self.explorer.corpus.captions
+
+    @property
+    def ratings(self):
+        return open_review(self.reviews, self.explorer.corpus)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A running server. The first image has a hostile id, every second one a picture, and 30 pairs are judged."""
+    folder = tmp_path_factory.mktemp("explorer")
+    table = caption_table([HOSTILE, *random_sets(15, seed=2, least=2)], "test")
+    ids = ["<b onclick=alert(1)>" if i == "i0" else i for i in table["image_id"].to_pylist()]
+    captions = Captions(table.set_column(0, table.schema.field(0), [ids]), "test", "lower_split", "digest")
+    (folder / "pictures").mkdir()
+    for k in range(1, 16, 2):
+        Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
+    scores = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
+    corpus = LabelledCorpus(captions, sampled(captions, scores), MeasuresParams(), folder)
+    image, caption, score = np.random.default_rng(0).integers([16, captions.n_captions, 6], size=(30, 3)).T
+    voices = measure_voices(captions, NAMES, MeasuresParams())
+    people = Judgements(image, caption, score.astype(float))
+    explorer = Explorer(corpus, voices, (), Thumbnails(captions, folder / "pictures"), people)
+    with running(explorer, folder / "reviews") as address:
+        yield World(explorer, folder / "reviews", address)
