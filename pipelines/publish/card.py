@@ -1,40 +1,58 @@
-"""The dataset card of a published folder: its metadata, how to load it, what it holds and how that was computed."""
+"""The dataset card of a published folder, from `card.md.j2`: its metadata, how to load it, what it holds and how that
+was computed."""
 
 from __future__ import annotations
 
 import re
+from importlib.metadata import metadata
+from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.publish import sections
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from capgrade.pipelines.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
 from capgrade.pipelines.publish.recipe import commands, parameters
+from capgrade.schemas.files import package_version
+from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 
 CONFIGS = ("relevance", "captions")
+ROWS = 5  # of the first image that are shown
 
 
 def dataset_card(contents: Contents) -> str:
     """README.md of the dataset, with the YAML header that the hub and `datasets` read."""
-    parts = [
-        f"---\n{_header(contents)}---",
-        f"# {contents.params.name}\n\n{introduction(contents)}",
-        sections.loading(contents),
-        _splits(contents),
-        *(_columns(contents, config) for config in CONFIGS),
-        sections.example_rows(contents),
-        sections.looking_up(contents),
-        sections.own_pairs(contents),
-        sections.agreement(contents),
-        sections.calibration(contents),
-        _distributions(contents),
-        sections.images(contents),
-        sections.limits(contents),
-        _how(contents),
-        _checksums(contents.files),
-        _licence(contents),
-        f"## Citation\n\n{contents.params.citation}" if contents.params.citation else "",
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "cell": cell,
+        "count": "{:,}".format,
+        "left_out": lambda name: name + LEFT_OUT,
+        "number": lambda value, missing: missing if value is None else f"{value:.3f}",
+        "plain": "{:g}".format,
+        "repr": repr,
+        "type": lambda kind: re.sub(r"list<\w+: (\w+)>", r"list of \1", str(kind)).replace("float", "float32"),
+    }
+    forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
+    return environment.get_template("card.md.j2").render(
+        contents=contents, params=contents.params, calibrated=contents.calibrated, configs=CONFIGS,
+        header=_header(contents), introduction=introduction(contents), program=program(),
+        rows=_first_rows(contents),
+        own=[(name, _own_values(contents, name)) for name in contents.left_out],
+        forms=", ".join(f"`{form}`" for form in forms) or "as given",
+        **_agreement(contents),
+        dense=contents.relevance_params and contents.relevance_params["relevance"],
+        source=contents.captions_params.get("source"),
+        commands=commands(contents), parameters=parameters(contents).rstrip("\n"),
+        picture=PICTURE, sums=SUMS, manifest=MANIFEST,
+    )  # fmt: skip
 
 
 def introduction(contents: Contents) -> str:
@@ -64,7 +82,7 @@ def _header(contents: Contents) -> str:
     if params.license == OTHER:
         data["license_name"], data["license_link"] = params.license_name, params.license_link
     DatasetInfosDict({config: _info(contents, config) for config in CONFIGS}).to_dataset_card_data(data)
-    return f"{data.to_yaml()}\n"
+    return data.to_yaml()
 
 
 def _config(contents: Contents, config: str) -> dict[str, Any]:
@@ -92,56 +110,47 @@ def size_category(rows: int) -> str:
     return "n<1K" if k == 0 else f"n>{names[-1]}" if k == len(names) else f"{names[k - 1]}<n<{names[k]}"
 
 
-def _splits(contents: Contents) -> str:
-    rows = [
-        f"| {split.name} | {split.captions.n_images:,} | {split.captions.n_captions:,} | {split.tables[0].rows:,} "
-        f"| {split.captions.n_images * split.captions.n_captions:,} |"
-        for split in contents.splits
-    ]
-    head = "| split | images | captions | pairs kept | pairs scored |\n|---|---:|---:|---:|---:|"
-    return "\n".join(["## Splits\n", head, *rows])
+def cell(value: object) -> str:
+    """Somebody's words in a cell of a Markdown table: no sign of it makes anything else of them."""
+    return re.sub(r"([\\`*_{}\[\]<>()#!|~&$])", r"\\\1", " ".join(str(value).split()))
 
 
-def _columns(contents: Contents, config: str) -> str:
-    schema = contents.tables(config)[0].schema
-    rows = [f"| `{field.name}` | {_type(str(field.type))} | {contents.meaning(field.name)} |" for field in schema]
-    return "\n".join([f"## Columns of `{config}`\n", "| column | type | meaning |\n|---|---|---|", *rows])
+def _first_rows(contents: Contents) -> list[dict[str, Any]]:
+    """Of the first image: an own pair, and others from the most to the least relevant by the last measure."""
+    split = contents.splits[0]
+    file = contents.folder / next(iter(split.tables[0].files))
+    table = next(pq.ParquetFile(file).iter_batches(4096))
+    pairs = pa.Table.from_batches([table]).filter(pc.equal(table["image_id"], table["image_id"][0]))
+    pairs = pairs.sort_by([("original", "descending"), (contents.measures[-1], "descending")])
+    own = int(pc.sum(pairs["original"]).as_py())
+    others = np.unique(np.linspace(own, pairs.num_rows - 1, min(ROWS - 1, pairs.num_rows - own)).astype(int))
+    texts = dict(zip(split.captions.caption_ids, split.captions.texts, strict=True))
+    return [{**row, "caption": texts[row["caption_id"]]} for row in pairs.take([0, *others.tolist()]).to_pylist()]
 
 
-def _type(arrow: str) -> str:
-    return re.sub(r"list<\w+: (\w+)>", r"list of \1", arrow).replace("float", "float32")
+def _own_values(contents: Contents, name: str) -> list[float | None]:
+    """Median and smallest value of own pairs with the caption among its references, and the same without."""
+    columns = [name, name + LEFT_OUT]
+    files = [contents.folder / file for file in contents.tables("relevance")[0].files]
+    own = pa.concat_tables(pq.read_table(file, columns=columns, filters=pc.field("original")) for file in files)
+    values = [own[column].drop_null().to_numpy() for column in columns]
+    return [value for v in values for value in ((np.median(v), v.min()) if len(v) else (None, None))]
 
 
-def _distributions(contents: Contents) -> str:
-    if contents.relevance_params is None:
-        return ""
-    split = contents.relevance_params["relevance"]["split"]
-    where = f"split `{split}`" if split else "the captions"
-    alt = "histograms of each measure on own and on other pairs"
-    return f"## Distribution of the measures\n\nOver every pair of {where}, none left out:\n\n![{alt}]({PICTURE})"
+def _agreement(contents: Contents) -> dict[str, Any]:
+    """Agreement under a title that says who judged, and which splits are published."""
+    splits = [split.captions for split in contents.splits]
+    facts = {"digests": [one.digest for one in splits], "splits": [one.split for one in splits]}
+    if not contents.agreement:
+        return {**facts, "agreement": None, "judged": None}
+    judged = contents.agreement["judgements"]
+    by = judged["by"]
+    title = TITLES[by] + ("" if by == PEOPLE else ", not with people")
+    return {**facts, "agreement": {**contents.agreement, "title": title, "said": SAID[by]}, "judged": judged}
 
 
-def _how(contents: Contents) -> str:
-    tokenizer = contents.splits[0].shards.metadata["tokenizer"]
-    return (
-        f"## How it was computed\n\nWith {sections.program()}; tokens by `{tokenizer}`. Every caption of a "
-        "split was scored against every image of it. These commands, with this `params.yaml` and the files that "
-        "it names beside it, make this folder again:\n\n```bash\n"
-        + "\n".join(commands(contents))
-        + f"\n```\n\n```yaml\n{parameters(contents)}```"
-    )
-
-
-def _checksums(files: dict[str, dict[str, Any]]) -> str:
-    rows = [f"| `{name}` | {e['rows']:,} | {e['bytes']:,} | `{e['sha256']}` |" for name, e in files.items()]
-    check = (
-        f"`sha256sum -c {SUMS}` checks all files of a copy, `capgrade publish --check` a copy or the repository "
-        f"against `{MANIFEST}`."
-    )
-    return "\n".join(["## Files\n", f"{check}\n", "| file | rows | bytes | SHA-256 |\n|---|---:|---:|---|", *rows])
-
-
-def _licence(contents: Contents) -> str:
-    params = contents.params
-    name = f"[{params.license_name}]({params.license_link})" if params.license == OTHER else params.license
-    return f"## Licence\n\n{name}"
+def program() -> str:
+    """capgrade and its address, as its own metadata give them."""
+    links = [text.split(",", 1)[-1].strip() for text in metadata("capgrade").get_all("Project-URL") or []]
+    address = f", {links[0]}" if links else ", a Python package whose metadata name no address yet"
+    return f"capgrade {package_version()}{address}"

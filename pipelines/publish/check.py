@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MOST_BYTES, check_size, digest, parse_manifest, read_manifest
+from capgrade.schemas.files import MOST_BYTES, digest, parse_manifest, read_manifest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
@@ -71,29 +71,30 @@ def _of_publish(manifest: dict[str, Any], file: Path | str) -> dict[str, Any]:
 
 def folder_problems(folder: Path, manifest: dict[str, Any]) -> list[InputError]:
     """Files that are missing, altered, or in the dataset's folders without being listed."""
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return _problems(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", AGAIN)
+
+
+def _problems(
+    manifest: dict[str, Any], sizes: Mapping[str, int], sha256: Callable[[str], str], base: str, remedy: str
+) -> list[InputError]:
+    """Of the files with these `sizes`; `sha256` reads one of them, `base` stands before its name."""
     problems = []
     for name, entry in manifest["files"].items():
         try:
-            check_size(folder / name, entry["bytes"], AGAIN)
-            _equal(digest(folder / name), entry, folder / name)
-        except InputError as error:
+            if name not in sizes:
+                raise InputError("missing, though the manifest lists it", file=base + name, remedy=remedy)
+            if sizes[name] != entry["bytes"]:
+                problem = f"{sizes[name]} bytes where the manifest says {entry['bytes']}"
+                raise InputError(problem, file=base + name, remedy=remedy)
+            if (found := sha256(name)) != entry["sha256"]:
+                problem = f"altered: SHA-256 {found[:12]}..., made was {entry['sha256'][:12]}..."
+                raise InputError(problem, file=base + name, remedy=remedy)
+        except InputError as error:  # also of a hub that does not give the file
             problems.append(error)
-    here = (path for path in folder.rglob("*") if path.is_file())
-    return problems + _extra((path.relative_to(folder).as_posix() for path in here), manifest, f"{folder}/")
-
-
-def _equal(sha256: str, entry: dict[str, Any], file: Path | str, remedy: str = AGAIN) -> None:
-    if sha256 != entry["sha256"]:
-        raise InputError(
-            f"altered: SHA-256 {sha256[:12]}..., made was {entry['sha256'][:12]}...", file=file, remedy=remedy
-        )
-
-
-def _extra(names: Iterable[str], manifest: dict[str, Any], base: str) -> list[InputError]:
-    """`datasets` loads whatever fits the patterns of the card."""
-    problem = f"not in {MANIFEST}, though among the dataset's files"
-    found = sorted(name for name in names if name.split("/")[0] in FOLDERS and name not in manifest["files"])
-    return [InputError(problem, file=base + name, remedy="delete it") for name in found]
+    extra = sorted(name for name in sizes if name.split("/")[0] in FOLDERS and name not in manifest["files"])
+    problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
+    return problems + [InputError(problem, file=base + name, remedy="delete it") for name in extra]
 
 
 def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
@@ -106,20 +107,9 @@ def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
     commit = repository.head(revision or None)
     there = repository.files(commit)
     manifest = remote_manifest(repository, commit, there)
-    base = f"{name}@{commit[:7]}/"
-    problems = []
-    for file, entry in manifest["files"].items():
-        try:
-            if file not in there:
-                raise InputError("missing, though the manifest lists it", file=base + file, remedy=PUSH)
-            if there[file].size != entry["bytes"]:
-                problem = f"altered: {there[file].size} bytes where the manifest says {entry['bytes']}"
-                raise InputError(problem, file=base + file, remedy=PUSH)
-            _equal(repository.digest(file, commit), entry, base + file, PUSH)
-        except InputError as error:
-            problems.append(error)
-    problems += _extra(there, manifest, base)
-    return f"{name}@{commit[:7]}", manifest, problems + _tag_problems(repository, commit, manifest)
+    sizes, base = {file: entry.size for file, entry in there.items()}, f"{name}@{commit[:7]}"
+    problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{base}/", PUSH)
+    return base, manifest, problems + _tag_problems(repository, commit, manifest)
 
 
 def remote_manifest(repository: Repository, commit: str, there: Mapping[str, RepoFile]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from capgrade.pipelines.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
@@ -31,45 +32,30 @@ OVER = {
     "mean": "the mean over the references",
     "first": "the first reference",
 }
-Used = dict[str, Any]
-
-
-def _idf(used: Used) -> str:
-    corpus = used.get("document_frequency")
-    return f"document frequencies of `{corpus}`" if corpus else "document frequencies of this split's images"
-
-
-def _rouge(used: Used) -> str:
-    largest = "F of the largest precision and the largest recall over the references, which may be of two of them"
-    return f"ROUGE-L, 0..1: {largest if used['references'] == 'max' else OVER['mean'] + ' of F'}; beta {used['beta']:g}"
-
-
-def _sbert(used: Used) -> str:
-    return f"cosine of Sentence-BERT embeddings (`{used['model']}`), -1..1: {OVER[used['references']]}"
-
-
-def _sbert_shared(used: Used) -> str:
-    shared = f"Sentence-BERT embeddings (`{used['model']}`), mapped to what captions of one image share in this split"
-    return f"cosine of {shared}, -1..1: {OVER[used['references']]}"
-
-
-MEASURES: dict[str, Callable[[Used], str]] = {
-    "bleu": lambda used: f"BLEU-{used['n']}, 0..1: n-grams clipped by their largest count in any reference",
-    "cider": lambda used: f"CIDEr-D, 0..10: {OVER['mean']}, {_idf(used)}",
-    "cider_plain": lambda used: f"CIDEr without clipping and length penalty, 0..10: {OVER['mean']}, {_idf(used)}",
-    "meteor": lambda _: f"METEOR 1.5, 0..1: {OVER['max']}",
-    "rouge_l": _rouge,
-    "sbert": _sbert,
-    "sbert_mean": _sbert,
-    "sbert_shared": _sbert_shared,
-    "sbert_shared_mean": _sbert_shared,
-    "scene_graph": lambda _: "F-score of scene graphs, 0..1: the caption's with one of all references together",
-    "spice": lambda _: "SPICE, 0..1: the caption's scene graph with one of all references together",
-    "tfidf_cosine": lambda _: f"cosine of tf-idf word vectors, 0..1: {OVER['mean']}",
+LARGEST = "F of the largest precision and the largest recall over the references, which may be of two of them"
+_SHARED = (
+    "cosine of Sentence-BERT embeddings (`{model}`), mapped to what captions of one image share in this split, -1..1: "
+    "{over}"
+)
+_SBERT = "cosine of Sentence-BERT embeddings (`{model}`), -1..1: {over}"
+# Of each measure, with its parameters, `over` its references, and `idf`: of what its document frequencies are.
+MEASURES = {
+    "bleu": "BLEU-{n}, 0..1: n-grams clipped by their largest count in any reference",
+    "cider": f"CIDEr-D, 0..10: {OVER['mean']}, document frequencies of {{idf}}",
+    "cider_plain": f"CIDEr without clipping and length penalty, 0..10: {OVER['mean']}, document frequencies of {{idf}}",
+    "meteor": f"METEOR 1.5, 0..1: {OVER['max']}",
+    "rouge_l": "ROUGE-L, 0..1: {f}; beta {beta:g}",
+    "sbert": _SBERT,
+    "sbert_mean": _SBERT,
+    "sbert_shared": _SHARED,
+    "sbert_shared_mean": _SHARED,
+    "scene_graph": "F-score of scene graphs, 0..1: the caption's with one of all references together",
+    "spice": "SPICE, 0..1: the caption's scene graph with one of all references together",
+    "tfidf_cosine": f"cosine of tf-idf word vectors, 0..1: {OVER['mean']}",
 }
 
 
-def meaning(column: str, used: dict[str, Used]) -> str:
+def meaning(column: str, used: dict[str, dict[str, Any]]) -> str:
     """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives them."""
     if column in COLUMNS:
         return COLUMNS[column]
@@ -85,7 +71,15 @@ def meaning(column: str, used: dict[str, Used]) -> str:
             f"{weight:.3g} `{name}` ({meaning(name, params['measures'])})" for name, weight in params["weights"].items()
         )
         return f"weighted sum: {' + '.join(parts)}"
-    return "relevance that another program computed" if "imported" in params else MEASURES[column](params)
+    if "imported" in params:
+        return "relevance that another program computed"
+    corpus, references = params.get("document_frequency"), params.get("references", "")
+    words = {
+        "over": OVER.get(references),
+        "idf": f"`{corpus}`" if corpus else "this split's images",
+        "f": LARGEST if references == "max" else f"{OVER['mean']} of F",
+    }
+    return MEASURES[column].format(**params, **words)
 
 
 @dataclass(frozen=True)
@@ -111,11 +105,14 @@ class Calibrated:
         """Column -> measure, in their order."""
         return {name + end: name for name in self.measures for end in (SCORE, ACCEPTED)}
 
-    def values(self, column: str, values: np.ndarray) -> np.ndarray:
-        """A column from the values of its measure, float32 [n]: the expected score 0..5, or the probability 0..1."""
-        curve = self.calibration.curves[self.columns[column]]
-        found = curve.expected(values) if column.endswith(SCORE) else curve.probability(values)
-        return found.astype(np.float32)
+    def of_pairs(self, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the probability 0..1."""
+        found = {}
+        for column, name in self.columns.items():
+            curve = self.calibration.curves[name]
+            meant = curve.expected if column.endswith(SCORE) else curve.probability
+            found[column] = pa.array(meant(values[name].to_numpy()).astype(np.float32))
+        return found
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says: the file, its digest, version and judgements, and each measure's error."""

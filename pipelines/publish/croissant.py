@@ -5,6 +5,8 @@ Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,44 +17,7 @@ from capgrade.pipelines.publish.tables import Table
 from capgrade.schemas.licences import licence_address
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-CONTEXT = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "equivalentProperty": "cr:equivalentProperty",
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
+CONTEXT = Path(__file__).with_name("croissant_context.json")
 PARQUET = "application/x-parquet"
 TYPES = {pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32"}
 
@@ -73,7 +38,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
     base = f"{address}/resolve/{params.version}/" if address else ""
     tables = [table for config in CONFIGS for table in contents.tables(config)]
     return {
-        "@context": CONTEXT,
+        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": params.name,

@@ -51,8 +51,10 @@ def publish(
     if not params.license:
         raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
     params = params.model_copy(update={"language": _language(params.language, captions_dir, shards_dirs)})
+    shards = {f"shards {k}": folder for k, folder in enumerate(shards_dirs, 1)}
+    sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration, **shards}
     with output_folder(out, "publish"):
-        read = _digests(captions_dir, shards_dirs, relevance_dir, calibration)
+        read = found_digests(**sources)
         given = (measures or MeasuresParams()) if params.left_out else None
         splits, calibrated = _write_splits(captions_dir, shards_dirs, out, given, calibration)
         rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
@@ -61,20 +63,16 @@ def publish(
             for name in sorted(rows)
         }
         contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir, calibrated)
-        names = _write_beside(contents, out)
-        inputs = {f"shards {s.name}": digest(s.shards.folder / MANIFEST) for s in splits}
-        inputs |= _read_by_measures(splits)
-        inputs["captions"] = splits[0].captions.digest
-        if relevance_dir:
-            inputs["relevance"] = digest(relevance_dir / MANIFEST)
-        if calibrated:
-            inputs["calibration"] = calibrated.sha256
-        require_unchanged(read, _digests(captions_dir, shards_dirs, relevance_dir, calibration))
-        all_rows = {**rows, **dict.fromkeys(names, 0)}
-        made = splits[0].shards.metadata  # what `explore` scores new captions with
-        facts = {"tokenizer": made["tokenizer"], "measures": contents.used}
+        beside = _write_beside(contents, out)
+        inputs = {f"shards {split.name}": digest(split.shards.folder / MANIFEST) for split in splits}
+        inputs |= _read_by_measures(splits) | {"captions": splits[0].captions.digest}
+        inputs |= {"relevance": digest(relevance_dir / MANIFEST)} if relevance_dir else {}
+        inputs |= {"calibration": calibrated.sha256} if calibrated else {}
+        require_unchanged(read, found_digests(**sources))
+        # what `explore` scores new captions with
+        facts = {"tokenizer": splits[0].shards.metadata["tokenizer"], "measures": contents.used}
         facts |= {"calibration": calibrated.facts()} if calibrated else {}
-        written = params.model_dump(mode="json")
+        written, all_rows = params.model_dump(mode="json"), {**rows, **dict.fromkeys(beside, 0)}
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 
 
@@ -86,20 +84,12 @@ def _language(given: str | None, captions_dir: Path, shards_dirs: Sequence[Path]
             continue
         found = f"of their words {share:.1%} are common English ones"
         if given is None:
+            problem = f"no language given, and these captions seem not to be English: {found}"
             remedy = "say which language it is: --set publish.language=de"
-            raise InputError(f"no language given, and these captions seem not to be English: {found}",
-                             file=captions_dir, remedy=remedy)  # fmt: skip
+            raise InputError(problem, file=captions_dir, remedy=remedy)
         if given.lower().split("-")[0] == "en":
             warn(f"{captions_dir}: the card will say that these captions are English, but {found}")
     return given or "en"
-
-
-def _digests(
-    captions_dir: Path, shards_dirs: Sequence[Path], relevance_dir: Path | None, calibration: Path | None
-) -> dict[str, str]:
-    """Of all that is read, to see that it is the same at the end."""
-    shards = {f"shards {k + 1}": folder for k, folder in enumerate(shards_dirs)}
-    return found_digests(captions=captions_dir, relevance=relevance_dir, calibration=calibration, **shards)
 
 
 def _write_splits(
@@ -130,17 +120,16 @@ def _write_splits(
 
 def _read_by_measures(splits: Sequence[Split]) -> dict[str, str]:
     """Digests of the files that the measures read, which every split's shards have alike."""
-    read = [
-        {key: str(sha) for key, sha in split.shards.manifest["inputs"].items() if key not in ("captions", "split")}
-        for split in splits
-    ]
-    for split, found in zip(splits, read, strict=True):
-        if found != read[0]:
+    first: dict[str, str] = {}
+    for k, split in enumerate(splits):
+        inputs = split.shards.manifest["inputs"]
+        read = {key: str(sha) for key, sha in inputs.items() if key not in ("captions", "split")}
+        if k and read != first:
+            problem = "its measures read other files than the first split's"
             remedy = "make the shards of all splits with the same files"
-            raise InputError(
-                "its measures read other files than the first split's", file=split.shards.folder, remedy=remedy
-            )
-    return read[0]
+            raise InputError(problem, file=split.shards.folder, remedy=remedy)
+        first = read
+    return first
 
 
 def _write_beside(contents: Contents, out: Path) -> list[str]:
@@ -151,7 +140,7 @@ def _write_beside(contents: Contents, out: Path) -> list[str]:
         names.append(PICTURE)
     write_json(out / CROISSANT, croissant(contents))
     write_text(out / CARD, dataset_card(contents))
-    sums = {**{name: digest(out / name) for name in names}, **{n: e["sha256"] for n, e in contents.files.items()}}
+    sums = {name: digest(out / name) for name in names} | {n: entry["sha256"] for n, entry in contents.files.items()}
     write_text(out / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
     return [*names, SUMS]
 
@@ -164,29 +153,22 @@ def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    counted = _distributions(relevance_dir, captions_digest)
-    figure = Figure(figsize=(4 * len(counted), 3), layout="constrained")
+    manifest = read_manifest(relevance_dir, "relevance")
+    if manifest["inputs"].get("captions") != captions_digest:
+        remedy = "make it for these captions: capgrade relevance"
+        raise InputError("made from another captions table", file=relevance_dir, remedy=remedy)
+    names = [name for name in manifest["files"] if name.startswith("distribution-")]
+    if not names:
+        raise InputError("has no distributions", file=relevance_dir, remedy="run `capgrade relevance` again")
+    figure = Figure(figsize=(4 * len(names), 3), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (measure, (low, high, own, other)) in zip(
-        figure.subplots(1, len(counted), squeeze=False)[0], counted.items(), strict=True
-    ):
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        low, high, own, other = np.loadtxt(relevance_dir / name, delimiter=",", skiprows=1).T
         edges = np.append(low, high[-1])
         axes.stairs(own, edges, label="own captions")
         axes.stairs(other, edges, label="other captions")
-        axes.set(title=measure, ylabel="share of pairs", yscale="log")
+        title = name.removeprefix("distribution-").removesuffix(".csv")
+        axes.set(title=title, ylabel="share of pairs", yscale="log")
     figure.axes[0].legend(frameon=False)
     with atomic(out) as temporary:
         figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})  # no version, the same bytes
-
-
-def _distributions(folder: Path, captions_digest: str) -> dict[str, np.ndarray]:
-    """float64 [4, bins] a measure: low, high, and the shares of own and of other pairs."""
-    manifest = read_manifest(folder, "relevance")
-    if manifest["inputs"].get("captions") != captions_digest:
-        remedy = "make it for these captions: capgrade relevance"
-        raise InputError("made from another captions table", file=folder, remedy=remedy)
-    names = [name for name in manifest["files"] if name.startswith("distribution-")]
-    if not names:
-        raise InputError("has no distributions", file=folder, remedy="run `capgrade relevance` again")
-    read = {name: np.loadtxt(folder / name, delimiter=",", skiprows=1).T for name in names}
-    return {name.removeprefix("distribution-").removesuffix(".csv"): table for name, table in read.items()}

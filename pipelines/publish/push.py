@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, read_published, remote_manifest
 from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Files: TypeAlias = "Mapping[str, RepoFile]"
 EMPTY = {".gitattributes"}  # the hub makes a repository with it
-NO_MANIFEST = f"has no {MANIFEST}, so it is not a dataset of capgrade"
 NAMED = 3  # files named in one message
 
 
@@ -54,125 +54,105 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     from capgrade.labels.hub import Repository
 
     manifest = read_published(folder)
-    problems = folder_problems(folder, manifest)
-    if problems:
+    if problems := folder_problems(folder, manifest):
         raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
-    files = {name: folder / name for name in [*manifest["files"], MANIFEST]}
-    return _Push(Repository(repo_id), files, manifest, public, replace).run()
+    ours, repository, head = _Local(folder, manifest), Repository(repo_id), None
+    try:
+        repository.create(public=public)
+        head = repository.head()
+        there = repository.files(head)
+        add, delete = ours.differing(there), _to_delete(ours, repository, head, there, replace)
+        tagged = repository.tags().get(ours.version)
+        if tagged and (differ := ours.differing(repository.files(tagged))):
+            # somebody may have loaded it: a version keeps its content for ever
+            problem = f"version {ours.version} is already published with other content ({min(differ)} differs)"
+            remedy = "give this content a version of its own: --set publish.version=VERSION"
+            raise InputError(problem, file=repository.address, remedy=remedy)
+        commit = _commit(ours, repository, head, add, delete) if add or delete else head
+    except InputError as error:
+        raise InputError(f"{error.problem}; {_state(repository, head)}", file=error.file, remedy=error.remedy) from None
+    if tagged is None:
+        _tag(repository, ours.version, commit)
+    return Pushed(repository.address, commit, ours.version, tuple(add), tuple(delete))
 
 
-class _Push:
-    def __init__(
-        self, repository: Repository, files: dict[str, Path], manifest: dict[str, Any], public: bool, replace: bool
-    ) -> None:
-        self.repository, self.files, self.public, self.replace = repository, files, public, replace
+class _Local:
+    """The files of a published folder, by name."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.name, self.version = manifest["params"].get("name"), str(manifest["params"]["version"])
         self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-        self.sha256[MANIFEST] = digest(files[MANIFEST])
-        self.head: str | None = None  # before this push
+        self.sha256[MANIFEST] = digest(folder / MANIFEST)
+        self.files = {name: folder / name for name in self.sha256}
 
-    def run(self) -> Pushed:
-        try:
-            self.repository.create(public=self.public)
-            self.head = self.repository.head()
-            there = self.repository.files(self.head)
-            add, delete = self._to_send(there), self._to_delete(there)
-            tagged = self.repository.tags().get(self.version)
-            self._refuse_another(tagged)
-            commit = self._commit(add, delete) if add or delete else self.head
-        except InputError as error:
-            raise InputError(f"{error.problem}; {self._state()}", file=error.file, remedy=error.remedy) from None
-        if tagged is None:
-            self._tag(commit)
-        return Pushed(self.repository.address, commit, self.version, tuple(add), tuple(delete))
+    def differing(self, there: Files) -> dict[str, Path]:
+        """The files that a commit has not, or has with another content."""
+        return {name: path for name, path in self.files.items() if not self.same(name, there.get(name))}
 
-    def _to_send(self, there: Files) -> dict[str, Path]:
-        return {name: path for name, path in self.files.items() if not self._same(name, there.get(name))}
-
-    def _to_delete(self, there: Files) -> list[str]:
-        """What the manifest at the head lists and the folder lacks. InputError where the head is not of this dataset;
-        with `replace`, whatever lies in the dataset's folders."""
-        gone = [name for name in there if name not in self.files]
-        inside = [name for name in gone if name.split("/")[0] in FOLDERS]
-        if self.replace:
-            return inside
-        if there.keys() <= EMPTY or self._same(MANIFEST, there.get(MANIFEST)):
-            return []
-        listed = self._listed(there, inside)
-        return [name for name in gone if name in listed]
-
-    def _listed(self, there: Files, inside: list[str]) -> dict[str, Any]:
-        """The files in the manifest at the head."""
-        assert self.head is not None
-        try:
-            found = remote_manifest(self.repository, self.head, there)
-        except NotPublishedError as error:
-            reason = f"its {MANIFEST} cannot be read: {error.problem}"
-            self._refuse_foreign(reason if MANIFEST in there else NO_MANIFEST, there, inside)
-        if found["params"].get("name") != self.name:
-            reason = f"holds the dataset '{found['params'].get('name')}', not '{self.name}'"
-            self._refuse_foreign(reason, there, inside)
-        return dict(found["files"])
-
-    def _refuse_foreign(self, reason: str, there: Files, inside: list[str]) -> NoReturn:
-        over = [name for name in sorted(self._to_send(there)) if name in there]
-        lost = [f"{what} {_some(names)}" for what, names in (("overwrite", over), ("delete", inside)) if names]
-        would = " and ".join(lost) or f"add the dataset to {_some(sorted(there))}"
-        remedy = "check the name, or give --replace to do so"
-        raise InputError(f"{reason}; to push would {would}", file=self.repository.address, remedy=remedy)
-
-    def _same(self, name: str, there: RepoFile | None) -> bool:
+    def same(self, name: str, there: RepoFile | None) -> bool:
         if there is None or there.size != self.files[name].stat().st_size:
             return False
         return self.sha256[name] == there.lfs.sha256 if there.lfs else git_id(self.files[name]) == there.blob_id
 
-    def _refuse_another(self, tagged: str | None) -> None:
-        """A version that somebody may have loaded keeps its content for ever."""
-        differ = self._to_send(self.repository.files(tagged)) if tagged else {}
-        if differ:
-            problem = f"version {self.version} is already published with other content ({min(differ)} differs)"
-            remedy = "give this content a version of its own: --set publish.version=VERSION"
-            raise InputError(problem, file=self.repository.address, remedy=remedy)
 
-    def _commit(self, add: dict[str, Path], delete: list[str]) -> str:
-        assert self.head is not None
-        message = f"Version {self.version}, by capgrade {package_version()}"
-        try:
-            return self.repository.commit(add, delete, self.head, message)
-        except InputError:
-            arrived = self._arrived(delete)
-            if arrived is None:
-                raise
-            return arrived
+def _to_delete(ours: _Local, repository: Repository, head: str, there: Files, replace: bool) -> list[str]:
+    """What the manifest at the head lists and the folder lacks. InputError where the head is not of this dataset; with
+    `replace`, whatever lies in the dataset's folders."""
+    gone = [name for name in there if name not in ours.files]
+    inside = [name for name in gone if name.split("/")[0] in FOLDERS]
+    if replace:
+        return inside
+    if there.keys() <= EMPTY or ours.same(MANIFEST, there.get(MANIFEST)):
+        return []
+    try:
+        found = remote_manifest(repository, head, there)
+        name = found["params"].get("name")
+        reason = "" if name == ours.name else f"holds the dataset '{name}', not '{ours.name}'"
+    except NotPublishedError as error:
+        reason = f"its {MANIFEST} cannot be read: {error.problem}"
+        reason = reason if MANIFEST in there else f"has no {MANIFEST}, so it is not a dataset of capgrade"
+    if reason:
+        over = [name for name in sorted(ours.differing(there)) if name in there]
+        lost = [f"{what} {_some(names)}" for what, names in (("overwrite", over), ("delete", inside)) if names]
+        would = " and ".join(lost) or f"add the dataset to {_some(sorted(there))}"
+        remedy = "check the name, or give --replace to do so"
+        raise InputError(f"{reason}; to push would {would}", file=repository.address, remedy=remedy)
+    return [name for name in gone if name in found["files"]]
 
-    def _arrived(self, delete: list[str]) -> str | None:
-        """The new head when a commit went through whose answer was lost on the way."""
-        try:
-            now = self.repository.head()
-            there = self.repository.files(now)
-        except InputError:
-            return None
-        return None if now == self.head or self._to_send(there) or there.keys() & set(delete) else now
 
-    def _state(self) -> str:
-        """What the repository is like after a failure, by asking it if it can be asked."""
-        if self.head is None:
-            return "nothing was sent"
-        try:
-            now = self.repository.head()
-        except InputError:
-            return f"it was at commit {self.head[:7]}, and running the command again finds out whether it still is"
-        if now == self.head:
-            return f"the repository is as it was (commit {now[:7]})"
-        return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
+def _commit(ours: _Local, repository: Repository, head: str, add: dict[str, Path], delete: list[str]) -> str:
+    """The new commit, also of one that went through and whose answer was lost on the way."""
+    try:
+        return repository.commit(add, delete, head, f"Version {ours.version}, by capgrade {package_version()}")
+    except InputError:
+        with suppress(InputError):
+            now = repository.head()
+            there = repository.files(now)
+            if now != head and not ours.differing(there) and not there.keys() & set(delete):
+                return now
+        raise
 
-    def _tag(self, commit: str) -> None:
-        try:
-            self.repository.tag(self.version, commit)
-        except InputError as error:
-            problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
-            remedy = f"{error.remedy}; it sends nothing again and sets tag {self.version}"
-            raise InputError(problem, file=error.file, remedy=remedy) from None
+
+def _state(repository: Repository, head: str | None) -> str:
+    """What the repository is like after a failure, by asking it if it can be asked; `head` is the commit before."""
+    if head is None:
+        return "nothing was sent"
+    try:
+        now = repository.head()
+    except InputError:
+        return f"it was at commit {head[:7]}, and running the command again finds out whether it still is"
+    if now == head:
+        return f"the repository is as it was (commit {now[:7]})"
+    return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
+
+
+def _tag(repository: Repository, version: str, commit: str) -> None:
+    try:
+        repository.tag(version, commit)
+    except InputError as error:
+        problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
+        remedy = f"{error.remedy}; it sends nothing again and sets tag {version}"
+        raise InputError(problem, file=error.file, remedy=remedy) from None
 
 
 def _some(names: list[str]) -> str:

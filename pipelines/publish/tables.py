@@ -102,21 +102,13 @@ def _pair_batches(
         caption = pairs["captions"].to_numpy()
         original = captions.owner[caption] == images
         without = {name: values[caption] for name, values in own.items()}
-        meant = (
-            {
-                column: pa.array(calibrated.values(column, pairs[name].to_numpy()))
-                for column, name in calibrated.columns.items()
-            }
-            if calibrated
-            else {}
-        )
         values = {
             "image_id": batch["image_id"].take(pa.array(row)),
             "caption_id": caption_ids.take(pairs["captions"]),
             "original": pa.array(original),
             **{name: pairs[name] for name in shards.measures},
             **{name + LEFT_OUT: pa.array(v, mask=~original | np.isnan(v)) for name, v in without.items()},
-            **meant,
+            **(calibrated.of_pairs(pairs) if calibrated else {}),
             "reasons": _reason_lists(pairs["reasons"].to_numpy(), names),
             "weight": pairs["weight"],
         }

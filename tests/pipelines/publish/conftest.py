@@ -1,14 +1,28 @@
-"""A running stand-in for the hub, which this process takes for the hub."""
+"""A running stand-in for the hub, which this process takes for the hub; and a small world to publish."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import shards
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
+from tests.conftest import caption_table, random_sets, write_captions_folder
+
 from .stand_in import TOKEN, Hub, running
+
+PARAMS = PublishParams(name="tiny", license="cc-by-4.0", version="1.2.0", authors=("A. Author",), citation="Author.")
+SETS = {
+    "train": [*random_sets(12, seed=4, least=2), ["a lone dog"]],
+    "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
+}
+BOTH = ("cider", "rouge_l")
 
 
 @pytest.fixture
@@ -26,3 +40,27 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         yield hub
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captions, shards of train and val, dense relevance of val, and the folder `out` published from them; nobody
+    changes them."""
+    root, tables = tmp_path_factory.mktemp("made"), []
+    for split, sets in SETS.items():
+        table = caption_table(sets, split)
+        for k, name in enumerate(("image_id", "caption_id")):
+            ids = [f"{split[0]}{value}" for value in table[name].to_pylist()]
+            table = table.set_column(k, table.schema.field(k), [ids])
+        tables.append(table)
+    write_captions_folder(root / "captions", tables)
+    for split, top in (("train", 3), ("val", 2)):
+        kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
+        shards(root / "captions", root / split, kept, MeasuresParams())
+    relevance(root / "captions", root / "relevance", RelevanceParams(split="val", measures=BOTH), MeasuresParams())
+    publish_both(root, root / "out")
+    return root
+
+
+def publish_both(made: Path, out: Path, params: PublishParams = PARAMS) -> None:
+    publish(made / "captions", [made / "train", made / "val"], out, params, None, made / "relevance")

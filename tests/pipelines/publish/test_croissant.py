@@ -10,10 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.shards import shards
 from capgrade.schemas.files import digest
-from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from capgrade.schemas.params import PublishParams
 
 WHOLE = PublishParams(
     name="tiny", license="cc-by-4.0", description="Tiny.", authors=("A. Author",), date="2026-01-31",
@@ -22,26 +20,23 @@ WHOLE = PublishParams(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def both(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("croissant")
-    write_captions_folder(root / "captions", [caption_table(random_sets(8, seed=2), "train")])
-    block = ShardsParams(split="train", measures=("cider", "rouge_l"), top=2, uniform=2)
-    shards(root / "captions", root / "shards", block, MeasuresParams())
     for name, params in (("here", WHOLE.model_copy(update={"repository": None})), ("there", WHOLE)):
-        publish(root / "captions", [root / "shards"], root / name, params)
+        publish(made / "captions", [made / "train"], root / name, params)
     return root
 
 
-def test_it_is_valid_with_nothing_to_warn_of(made: Path) -> None:
+def test_it_is_valid_with_nothing_to_warn_of(both: Path) -> None:
     for name in ("here", "there"):
-        issues = mlcroissant.Dataset(made / name / "croissant.json").metadata.ctx.issues
+        issues = mlcroissant.Dataset(both / name / "croissant.json").metadata.ctx.issues
         assert (issues.errors, issues.warnings) == (set(), set())
 
 
-def test_its_records_are_the_rows_of_the_tables(made: Path) -> None:
-    dataset = mlcroissant.Dataset(made / "here" / "croissant.json")
+def test_its_records_are_the_rows_of_the_tables(both: Path) -> None:
+    dataset = mlcroissant.Dataset(both / "here" / "croissant.json")
     for name in ("relevance/train-00000-of-00001", "captions/train-00000-of-00001"):
-        rows = pq.read_table(made / "here" / f"{name}.parquet").to_pylist()
+        rows = pq.read_table(both / "here" / f"{name}.parquet").to_pylist()
         records = list(dataset.records(name))
         for column in ("image_id", "caption_id"):
             read = [record[f"{name}/{column}"].decode() for record in records]
@@ -49,16 +44,16 @@ def test_its_records_are_the_rows_of_the_tables(made: Path) -> None:
     assert [[t.decode() for t in r[f"{name}/tokens"]] for r in records] == [row["tokens"] for row in rows]
 
 
-def test_every_table_is_named_with_its_checksum_and_address(made: Path) -> None:
-    text = json.loads((made / "there" / "croissant.json").read_text())
+def test_every_table_is_named_with_its_checksum_and_address(both: Path) -> None:
+    text = json.loads((both / "there" / "croissant.json").read_text())
     assert text["conformsTo"] == "http://mlcommons.org/croissant/1.0"
     assert text["license"] == "https://spdx.org/licenses/CC-BY-4.0.html"
     files = [entry for entry in text["distribution"] if entry["@type"] == "cr:FileObject"]
     assert {entry["@id"]: entry["sha256"] for entry in files} == {
-        path.relative_to(made / "there").as_posix(): digest(path) for path in (made / "there").glob("*/*.parquet")
+        path.relative_to(both / "there").as_posix(): digest(path) for path in (both / "there").glob("*/*.parquet")
     }
     base = "https://huggingface.co/datasets/someone/tiny/resolve/1.0.0/"
     assert {entry["contentUrl"] for entry in files} == {base + entry["@id"] for entry in files}
     for record_set in text["recordSet"]:
-        schema = pq.read_schema(made / "there" / f"{record_set['name']}.parquet")
+        schema = pq.read_schema(both / "there" / f"{record_set['name']}.parquet")
         assert [field["name"] for field in record_set["field"]] == schema.names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,40 +13,18 @@ from datasets import Value, load_dataset
 
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest
-from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
-PARAMS = PublishParams(name="tiny", license="cc-by-4.0", description="Tiny.")
-SHARDS = ShardsParams(
-    split="train", measures=("cider", "rouge_l"), top=3, uniform=3, windows=WindowsParams(per_window=1), block_images=8
-)
-FIGURES = {"cider": {"pearson": {"all": 0.5, "non_original": 0.25}, "spearman": {"all": 0.4}, "kendall": {}}}
-JUDGED = {"by": "people", "file": "scores.csv", "pairs": 60, "split": "train", "captions": ""}
-AGREEMENT = {"judgements": JUDGED, "measures": FIGURES}
+from .conftest import BOTH, PARAMS
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> tuple[Path, Path]:
-    """A captions folder with splits train and dev-set, and shards of train."""
-    sets = random_sets(20, seed=5)
-    table = caption_table(sets[:15], "train")
-    held_out = caption_table([["a b"], ["c d", "e"]], "dev-set")
-    rename = [f"v{k}" for k in range(held_out.num_rows)]
-    for name in ("image_id", "caption_id"):
-        held_out = held_out.set_column(held_out.schema.get_field_index(name), held_out.schema.field(name), [rename])
-    folder = write_captions_folder(tmp_path / "captions", [table, held_out])
-    shards(folder, tmp_path / "shards", SHARDS, MeasuresParams())
-    return folder, tmp_path / "shards"
-
-
-def test_the_folder_loads(made: tuple[Path, Path], tmp_path: Path) -> None:
-    captions_dir, shards_dir = made
-    manifest = publish(captions_dir, [shards_dir], tmp_path / "out", PARAMS, AGREEMENT)
+def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
+    captions_dir, shards_dir = made / "captions", made / "train"
+    manifest = publish(captions_dir, [shards_dir], tmp_path / "out", PARAMS)
     pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
     assert pairs.features["cider"] == Value("float32")
     assert pairs.features["weight"] == Value("float32")
@@ -66,32 +45,20 @@ def test_the_folder_loads(made: tuple[Path, Path], tmp_path: Path) -> None:
     assert manifest["files"]["captions/train-00000-of-00001.parquet"]["rows"] == captions.n_captions
 
 
-def test_the_card_says_what_is_there(made: tuple[Path, Path], tmp_path: Path) -> None:
-    publish(*[made[0], [made[1]]], tmp_path / "out", PARAMS, AGREEMENT)
-    card = (tmp_path / "out" / "README.md").read_text()
-    header = yaml.safe_load(card.split("---")[1])
-    assert header["license"] == "cc-by-4.0"
-    assert [c["config_name"] for c in header["configs"]] == ["relevance", "captions"]
-    for path in (tmp_path / "out").glob("*/*.parquet"):
-        assert digest(path) in card
-    assert "| cider | 0.500 | 0.250 | 0.400 | – |" in card
-    assert "self_reference: included" in card
-
-
-def test_many_pairs_make_several_files(made: tuple[Path, Path], tmp_path: Path, monkeypatch) -> None:
+def test_many_pairs_make_several_files(made: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tables, "PARQUET_ROWS", 200)
-    manifest = publish(made[0], [made[1]], tmp_path / "out", PARAMS)
+    manifest = publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS)
     assert len([name for name in manifest["files"] if name.startswith("relevance/")]) > 1
     pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
-    assert len(pairs) == json.loads((made[1] / "manifest.json").read_text())["pairs"]
+    assert len(pairs) == json.loads((made / "train" / "manifest.json").read_text())["pairs"]
 
 
-def test_split_names_are_made_fit_for_the_hub(made: tuple[Path, Path], tmp_path: Path) -> None:
-    both = SHARDS.model_copy(update={"split": "train+dev-set"})
-    shards(made[0], tmp_path / "both", both, MeasuresParams())
-    publish(made[0], [tmp_path / "both"], tmp_path / "out", PARAMS)
+def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> None:
+    kept = ShardsParams(split="train+val", measures=BOTH, top=3, uniform=3)
+    shards(made / "captions", tmp_path / "both", kept, MeasuresParams())
+    publish(made / "captions", [tmp_path / "both"], tmp_path / "out", PARAMS)
     loaded = load_dataset(str(tmp_path / "out"), "captions", cache_dir=str(tmp_path / "hf"))
-    assert list(loaded) == ["train_dev_set"]
+    assert list(loaded) == ["train_val"]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +72,9 @@ def test_split_names_are_made_fit_for_the_hub(made: tuple[Path, Path], tmp_path:
         ("truncated", "bytes where the manifest says"),
     ],
 )
-def test_what_does_not_belong_together(change: str, message: str, made: tuple[Path, Path], tmp_path: Path) -> None:
-    captions_dir, shards_dir = made
+def test_what_does_not_belong_together(change: str, message: str, made: Path, tmp_path: Path) -> None:
+    captions_dir, shards_dir = made / "captions", made / "train"
+    shards_dir = Path(shutil.copytree(shards_dir, tmp_path / "shards"))
     params, folders = PARAMS, [shards_dir]
     if change == "licence":
         params = PublishParams(name="x")
@@ -125,26 +93,13 @@ def test_what_does_not_belong_together(change: str, message: str, made: tuple[Pa
         publish(captions_dir, folders, tmp_path / "out", params)
 
 
-def test_push_without_a_hub_is_one_clear_error(made: tuple[Path, Path], tmp_path: Path, monkeypatch) -> None:
-    """The hub is a closed port of this machine; the token is in no message."""
-    import huggingface_hub.constants as constants
-
-    publish(made[0], [made[1]], tmp_path / "out", PARAMS)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match="the hub cannot be reached") as caught:
-        push(tmp_path / "out", "someone/something")
-    assert "hf_secret" not in str(caught.value)
-
-
 @pytest.mark.parametrize("given", [None, "de", "en"])
 def test_captions_that_are_not_english_are_not_published_as_english(
     given: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
     captions = write_captions_folder(tmp_path / str(given), [caption_table(german, "train")])
-    shards(captions, tmp_path / "shards", SHARDS, MeasuresParams())
+    shards(captions, tmp_path / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:
         with pytest.raises(InputError, match="seem not to be English.*publish.language=de"):

@@ -27,6 +27,10 @@ def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "dataset")
 
 
+def changed_folder(folder: Path, version: str = "1.0.1", **more: str) -> Path:
+    return write_folder(folder, version, **{SECOND: "PAR1 another shard PAR1", **more})
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -51,32 +55,29 @@ def test_a_new_repository_is_private_unless_it_is_to_be_public(hub: Hub, folder:
     assert hub.repos[REPO].private, "one that is there stays as it is"
 
 
-def test_what_has_not_changed_is_not_sent(hub: Hub, folder: Path) -> None:
+QUIET = ("preupload", "batch", "upload", "commit", "tag")
+
+
+def test_only_what_changed_is_sent_and_what_is_gone_is_deleted(hub: Hub, folder: Path) -> None:
+    """Other people's files stay, also in a folder of the dataset; `--check` tells of them."""
     first = push(folder, REPO)
     hub.log.clear()
     again = push(folder, REPO)
     assert (again.commit, again.sent, again.deleted) == (first.commit, (), ())
-    assert not any(hub.asked(route) for route in ("preupload", "batch", "upload", "commit", "tag"))
-
-
-def test_only_what_changed_is_sent(hub: Hub, folder: Path) -> None:
-    push(folder, REPO)
-    hub.log.clear()
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
+    assert not any(hub.asked(route) for route in QUIET)
+    changed_folder(folder)
     done = push(folder, REPO)
     assert done.sent == (SECOND, MANIFEST)
     assert len(hub.asked("upload")) == len(hub.asked("commit")) == 1
     assert uploaded(hub, "1.0.1") == contents(folder)
     assert hub.files(REPO, "1.0.0")[SECOND] == DATA[SECOND].encode()
-
-
-def test_a_shard_that_is_gone_is_deleted_and_other_peoples_files_stay(hub: Hub, folder: Path) -> None:
-    push(folder, REPO)
-    hub.change(REPO, "LICENSE", b"text")
+    theirs = {"LICENSE": b"text", "captions/notes.txt": b"theirs"}
+    for name, data in theirs.items():
+        hub.change(REPO, name, data)
     (folder / SECOND).unlink()
     done = push(write_folder(folder, "2", **{SECOND: None}), REPO)
     assert done.deleted == (SECOND,)
-    assert uploaded(hub) == {**contents(folder), "LICENSE": b"text"}
+    assert uploaded(hub) == {**contents(folder), **theirs}
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_a_repository_that_is_not_ours_is_refused_and_stays_as_it_was(
         f"(commit {before[:7]}) -> check the name, or give --replace to do so"
     )
     assert (hub.repos[REPO].head, hub.files(REPO)) == (before, foreign)
-    assert not any(hub.asked(route) for route in ("preupload", "batch", "upload", "commit", "tag"))
+    assert not any(hub.asked(route) for route in QUIET)
 
 
 @pytest.mark.parametrize(
@@ -131,26 +132,11 @@ def test_another_dataset_of_ours_is_not_ours_to_replace(hub: Hub, folder: Path, 
 
 
 def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
-    done = push(folder, REPO, replace=True)
-    assert done.deleted == ("captions/a.txt", "figures/f.svg")
-    assert uploaded(hub) == {**contents(folder), "src/x.py": foreign["src/x.py"]}
-
-
-def test_what_our_manifest_does_not_list_is_not_deleted(hub: Hub, folder: Path) -> None:
-    """Somebody put a file into a folder of the dataset; `--check` tells of it, a push leaves it."""
-    push(folder, REPO)
-    hub.change(REPO, "captions/notes.txt", b"theirs")
-    (folder / SECOND).unlink()
-    done = push(write_folder(folder, "2", **{SECOND: None}), REPO)
-    assert done.deleted == (SECOND,)
-    assert uploaded(hub) == {**contents(folder), "captions/notes.txt": b"theirs"}
-
-
-def test_the_command_has_the_flag(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
     refused = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO])
     assert isinstance(refused.exception, InputError) and hub.files(REPO) == foreign
     done = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO, "--replace"])
     assert done.exit_code == 0 and "2 deleted" in done.output
+    assert uploaded(hub) == {**contents(folder), "src/x.py": foreign["src/x.py"]}
 
 
 STEPS = ["create", "info", "tree", "resolve", "refs", "validate", "preupload", "batch", "upload", "commit"]
@@ -161,7 +147,7 @@ STEPS = ["create", "info", "tree", "resolve", "refs", "validate", "preupload", "
 def test_a_failure_leaves_the_repository_as_it_was(route: str, status: int, hub: Hub, folder: Path) -> None:
     push(folder, REPO)
     before, tags = hub.repos[REPO].head, dict(hub.repos[REPO].tags)
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1", "README.md": README + "more\n"})
+    changed_folder(folder, **{"README.md": README + "more\n"})
     hub.fail(route, status=status)
     if route == "create" and status != 500:  # a token may write to a repository and make none
         assert push(folder, REPO).version == "1.0.1"
@@ -178,25 +164,20 @@ def test_a_failure_leaves_the_repository_as_it_was(route: str, status: int, hub:
     assert uploaded(hub, "1.0.1") == contents(folder)
 
 
-@pytest.mark.parametrize("route", ["tree", "batch", "upload", "commit"])
-def test_a_broken_connection(route: str, hub: Hub, folder: Path) -> None:
+@pytest.mark.parametrize(("route", "how", "said"), [
+    *((route, {"drop": True}, "broke the connection off .*as it was") for route in ("tree", "batch", "commit")),
+    *((route, {"delay": 20}, "gave no answer within 1 s.*as it was.*run the same") for route in ("upload", "commit")),
+    ("commit", {"status": 409}, r"HTTP 409\); the repository is as it was .* -> see what changed there"),
+])  # fmt: skip
+def test_a_connection_that_fails(
+    route: str, how: dict, said: str, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push(folder, REPO)
     before = hub.repos[REPO].head
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
-    hub.fail(route, drop=True)
-    with pytest.raises(InputError, match="broke the connection off .*as it was"):
-        push(folder, REPO)
-    assert hub.repos[REPO].head == before
-
-
-@pytest.mark.parametrize("route", ["upload", "commit"])
-def test_no_answer(route: str, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    push(folder, REPO)
-    before = hub.repos[REPO].head
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
+    changed_folder(folder)
     monkeypatch.setattr(client, "ANSWER", 1.0)
-    hub.fail(route, delay=20)
-    with pytest.raises(InputError, match=r"gave no answer within 1 s.*as it was.*run the same command again"):
+    hub.fail(route, **how)
+    with pytest.raises(InputError, match=said):
         push(folder, REPO)
     assert hub.repos[REPO].head == before
 
@@ -212,17 +193,12 @@ def test_no_connection(folder: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) 
         push(folder, REPO)
 
 
-def test_a_passing_fault_is_tried_again(hub: Hub, folder: Path) -> None:
+def test_faults_that_pass_are_tried_again_and_uploads_resumed(hub: Hub, folder: Path) -> None:
     hub.fail("upload", status=503, times=2)
-    push(folder, REPO)
-    assert uploaded(hub, "1.0.0") == contents(folder)
-
-
-def test_uploads_are_resumed(hub: Hub, folder: Path) -> None:
     hub.fail("commit", status=500)
     with pytest.raises(InputError, match="as it was"):
         push(folder, REPO)
-    assert len(hub.asked("upload")) == 3
+    assert len(hub.asked("upload")) == 3 + 2
     hub.failures.clear()
     hub.log.clear()
     push(folder, REPO)
@@ -241,7 +217,7 @@ def test_a_commit_whose_answer_is_lost_is_found(how: dict, hub: Hub, folder: Pat
 
 def test_a_change_by_somebody_else_meanwhile_is_a_conflict(hub: Hub, folder: Path, monkeypatch) -> None:
     push(folder, REPO)
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
+    changed_folder(folder)
     answer = hub.preupload
 
     def meanwhile(*given):  # the tree has been compared, the commit not been made
@@ -256,18 +232,10 @@ def test_a_change_by_somebody_else_meanwhile_is_a_conflict(hub: Hub, folder: Pat
     monkeypatch.undo()
 
 
-def test_409_is_a_conflict(hub: Hub, folder: Path) -> None:
-    push(folder, REPO)
-    write_folder(folder, "1.0.1", **{SECOND: "PAR1 another shard PAR1"})
-    hub.fail("commit", status=409)
-    with pytest.raises(InputError, match=r"HTTP 409\); the repository is as it was .* -> see what changed there"):
-        push(folder, REPO)
-
-
 def test_a_version_keeps_its_content(hub: Hub, folder: Path) -> None:
     push(folder, REPO)
     hub.log.clear()
-    write_folder(folder, "1.0.0", **{SECOND: "PAR1 another shard PAR1"})
+    changed_folder(folder, "1.0.0")
     with pytest.raises(InputError, match="version 1.0.0 is already published with other content .* -> give this"):
         push(folder, REPO)
     assert not hub.asked("upload")

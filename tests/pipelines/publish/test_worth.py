@@ -12,38 +12,23 @@ import pytest
 
 from capgrade.pipelines.agree import who_judged
 from capgrade.pipelines.measures import MEASURES
+from capgrade.pipelines.publish.card import cell
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.publish.sections import text
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
+from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call
 
-PARAMS = PublishParams(name="tiny", license="cc-by-4.0")
-BOTH = ("cider", "rouge_l")
-FIGURES = {"cider": {"pearson": {"all": 0.5}, "spearman": {"all": 0.4}, "kendall": {}}}
+from .conftest import PARAMS
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions of train and val, the last image of train with one caption; shards of train."""
-    root = tmp_path_factory.mktemp("worth")
-    held_out = caption_table([["a b"], ["c d", "e"]], "val")
-    for k, name in enumerate(("image_id", "caption_id")):
-        ids = [f"v{value}" for value in held_out[name].to_pylist()]
-        held_out = held_out.set_column(k, held_out.schema.field(k), [ids])
-    train = caption_table([*random_sets(12, seed=4, least=2), ["a lone dog"]], "train")
-    write_captions_folder(root / "captions", [train, held_out])
-    params = ShardsParams(split="train", measures=BOTH, top=3, uniform=3)
-    shards(root / "captions", root / "shards", params, MeasuresParams())
-    return root
+FIGURES = {"cider": {"pearson": {"all": 0.5, "non_original": 0.25}, "spearman": {"all": 0.4}, "kendall": {}}}
 
 
 def card(made: Path, out: Path, agreement: dict | None = None, **params: object) -> str:
-    publish(made / "captions", [made / "shards"], out, PARAMS.model_copy(update=params), agreement)
+    publish(made / "captions", [made / "train"], out, PARAMS.model_copy(update=params), agreement)
     return (out / "README.md").read_text(encoding="utf-8")
 
 
@@ -102,7 +87,7 @@ def test_the_title_says_who_judged(by: str, title: str, made: Path, tmp_path: Pa
     digest = read_captions(made / "captions", "train").digest
     facts = {"by": by, "file": "f", "pairs": 7, "split": "train", "captions": digest}
     said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
-    assert title in said and "which is published here" in said
+    assert title in said and "which is published here" in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
     assert said.count("human judgements") == (by == "people")
 
 
@@ -125,16 +110,16 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
     }  # fmt: skip
     for measure, by in (("truth", "truth"), ("rouge_l", "values")):
         schema = relevance_schema(captions.n_captions, "float32", {"measure": measure})
-        batch = relevance_batch(captions.image_ids, np.zeros((2, 3), np.float32), schema)
+        batch = relevance_batch(captions.image_ids, np.zeros((3, 4), np.float32), schema)
         with pa.ipc.new_file(str(tmp_path / "dense.arrow"), schema) as out:
             out.write_batch(batch)
         found = who_judged(made / "captions", tmp_path / "dense.arrow", "val")
-        assert (found["by"], found["pairs"]) == (by, 6)
+        assert (found["by"], found["pairs"]) == (by, 12)
 
 
 def test_the_command_writes_who_judged(made: Path, tmp_path: Path) -> None:
     scores = tmp_path / "scores.csv"
-    scores.write_text("image_id,caption_id,score\nvi0,vi0#0,4\nvi1,vi0#0,1\nvi1,vi1#1,3\n", encoding="utf-8")
+    scores.write_text("image_id,caption_id,score\nvi0,vi0#0,4\nvi1,vi0#0,1\nvi2,vi2#0,3\n", encoding="utf-8")
     line = ["agree", "--captions", str(made / "captions"), "--split", "val", "--judgements", str(scores)]
     assert call(*line, "--measures", "rouge_l", "--out", str(tmp_path / "agreement.json")) == 0
     found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))
@@ -158,7 +143,7 @@ def test_the_meaning_follows_the_parameters() -> None:
 
 
 def test_a_hostile_caption_stays_in_its_cell() -> None:
-    assert text("a | <b>\n[x](y) `c`") == "a \\| \\<b\\> \\[x\\]\\(y\\) \\`c\\`"
+    assert cell("a | <b>\n[x](y) `c`") == "a \\| \\<b\\> \\[x\\]\\(y\\) \\`c\\`"
 
 
 def test_a_measure_with_the_name_of_such_a_column_is_refused(made: Path, tmp_path: Path) -> None:
