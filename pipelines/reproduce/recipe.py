@@ -73,14 +73,9 @@ def columns_of(text: str) -> list[Column]:
     found = _COLUMN.fullmatch(text)
     if found is None:
         raise ValueError(f"'{text}' is not a column, such as 'i2t recall@1,5,10' or 't2i ndcg@25 x1 [spice]'")
+    shared: dict[str, Any] = {name: found[name] for name in ("way", "scope", "relevance")}
+    shared["times"] = 1.0 if found["metric"] in SUMS else float(found["times"] or 100)
     ks = [f"@{k}" for k in found["ks"].split(",")] if found["ks"] else [""]
-    times = 1.0 if found["metric"] in SUMS else float(found["times"] or 100)
-    shared: dict[str, Any] = {
-        "way": found["way"],
-        "scope": found["scope"],
-        "times": times,
-        "relevance": found["relevance"],
-    }
     return [Column(metric=found["metric"] + k, **shared) for k in ks]
 
 
@@ -160,9 +155,8 @@ def names() -> tuple[str, ...]:
 def load_recipe(name: str) -> Recipe:
     """InputError for an unknown recipe, with the nearest names, and for a file that is none."""
     if name not in names():
-        near = [known for known in names() if known.startswith(name)] or get_close_matches(
-            name, names(), n=4, cutoff=0.3
-        )
+        near = [known for known in names() if known.startswith(name)]
+        near = near or get_close_matches(name, names(), n=4, cutoff=0.3)
         remedy = f"near it: {', '.join(near)}; all: capgrade reproduce --list" if near else "capgrade reproduce --list"
         raise InputError(f"no recipe '{name}'", remedy=remedy)
     path = FOLDER / f"{name}.yaml"
@@ -173,15 +167,9 @@ def listing() -> dict[str, dict[str, Any]]:
     """Every recipe: its paper and table, what it needs, what was verified, and how far its network is from the paper's
     (null: it is the paper's)."""
     recipes = {name: load_recipe(name) for name in names()}
+    shown = {"paper", "table", "needs", "verified"}
     return {
-        name: {
-            "paper": one.paper,
-            "table": one.table,
-            "needs": list(one.needs),
-            "verified": one.verified,
-            "network": one.distance,
-        }  # fmt: skip
-        for name, one in recipes.items()
+        name: {**one.model_dump(include=shown, mode="json"), "network": one.distance} for name, one in recipes.items()
     }
 
 
@@ -202,32 +190,20 @@ def settings_of(recipe: Recipe, params: Path | None, sets: Sequence[str], small:
     """
     above: dict[str, Any] = {}
     for one in sets:
-        block = one.partition(".")[0]
-        if block not in ("train", "runs", "measures"):
+        if one.partition(".")[0] not in ("train", "runs", "measures"):
             remedy = "train.KEY=VALUE, runs.NAME.KEY=VALUE or measures.KEY=VALUE"
             raise InputError(f"--set {one}: a recipe's other parameters are the paper's", remedy=remedy)
         override(above, one)
-    if unknown := sorted(above.get("runs", {}).keys() - recipe.runs.keys()):
+    of_runs = above.get("runs", {})
+    if unknown := sorted(of_runs.keys() - recipe.runs.keys()):
         raise InputError(f"this recipe has no run '{unknown[0]}'", remedy=f"choose from: {', '.join(recipe.runs)}")
-    runs = {
-        name: _run(recipe, block, small, [above.get("train", {}), above.get("runs", {}).get(name, {})])
-        for name, block in recipe.runs.items()
-    }
+    less = yaml.safe_load(SMALL.read_text(encoding="utf-8"))
+    runs = {}
+    for name, block in recipe.runs.items():
+        whole = with_preset(block, recipe.presets)
+        if small:
+            options = less["models"].get((whole.get("model") or {}).get("name", "vse"), {})
+            whole = merged(merged(whole, less["train"]), {"model": {"options": options}})
+        runs[name] = validated(TrainParams, merged(merged(whole, above.get("train", {})), of_runs.get(name, {})))
     measures = load_params(params, [one for one in sets if one.startswith("measures.")]).measures
     return RunSettings(runs, measures, small)
-
-
-@cache
-def _small() -> dict[str, Any]:
-    return yaml.safe_load(SMALL.read_text(encoding="utf-8"))
-
-
-def _run(recipe: Recipe, block: dict[str, Any], small: bool, above: Sequence[dict[str, Any]]) -> TrainParams:
-    found = with_preset(block, recipe.presets)
-    if small:
-        less = _small()
-        model = (found.get("model") or {}).get("name", "vse")
-        found = merged(found, merged(less["train"], {"model": {"options": less["models"].get(model, {})}}))
-    for layer in above:
-        found = merged(found, layer)
-    return validated(TrainParams, found)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import given_digests
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import Settings, score
 from capgrade.trainer.evaluation.task import Task, load_task
@@ -44,69 +43,132 @@ JSON, MARKDOWN = "table.json", "table.md"
 SPLIT = "test"
 
 
-@dataclass(frozen=True)
-class Folders:
-    """What a reproduction reads, and where its runs and labels lie: recipes with the same `out` share them."""
+def reproduce(
+    name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = SPLIT,
+    rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:  # fmt: skip
+    """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
+    content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and what
+    is finished is not done again. `rows` are those to reproduce (none: all).
 
-    captions: Path
+    Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders that do not fit
+    together, and where a run's folder holds a run of other data or parameters.
+    """
+    recipe = load_recipe(name)
+    settings = settings_of(recipe, params, sets, small)
+    for need, path in {"regions": regions, "resnet152": regions, "judgements": judgements}.items():
+        if need in recipe.needs and path is None:
+            option = "--judgements" if need == "judgements" else "--regions"
+            raise InputError(f"this recipe needs {NEEDS[need]}", remedy=f"give {option}")
+    known = {row.row: row for row in recipe.rows}
+    if unknown := sorted(set(rows) - known.keys()):
+        raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
+    chosen = [row for row in recipe.rows if not rows or row.row in rows]
+    given = _Given(recipe, settings, read_captions(captions, split), captions, regions, judgements, out, say)
+    with output_folder(out / name, KIND):
+        parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
+        table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
+        write_json(out / name / JSON, table)
+        write_text(out / name / MARKDOWN, markdown(table))
+        inputs = given_digests(captions=captions, regions=regions, judgements=judgements, params=params)
+        inputs |= {run: digest(given.run(run) / MANIFEST) for row in chosen for run in row.runs}
+        asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}
+        write_manifest(out / name, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
+    return table
+
+
+@dataclass
+class _Given:
+    """What a table is made of; `left_out` says what cannot be computed here and why."""
+
+    recipe: Recipe
+    settings: RunSettings
+    captions: Captions
+    captions_dir: Path
     regions: Path | None
+    judgements: Path | None
     out: Path
+    say: Callable[[str], None]
+    left_out: list[str] = field(default_factory=list)
+    similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)  # sections and ensembles share runs
 
     def run(self, name: str) -> Path:
+        """The folder of a run."""
         return self.out / "runs" / name
 
-    def relevance(self, measure: str) -> Path:
-        return self.out / "relevance" / measure
+    def by_runs(self, chosen: Sequence[Row]) -> list[Part]:
+        """Numbers of the chosen rows that have runs. Raises what `train` and `embed` raise."""
+        labels, parts, images = self._labels(), [], self.captions.n_images
+        for section in self.recipe.sections:
+            fold = None if self.settings.small else section.fold
+            ours: list[Numbers] = []
+            for row in section.rows:
+                if not row.runs or row not in chosen:
+                    ours.append([None] * len(row.published))
+                    continue
+                files = [self._similarity(run, row.pooling) for run in row.runs]
+                task, _ = load_task(self.captions_dir, similarity=files, split=self.captions.split)
+                ours.append(metrics_of(task, section, labels, self.captions, fold))
+            protocol = f"mean of folds of {fold:,} images" if fold else f"all {images:,} images"
+            parts.append(Part(section, protocol, ours))
+        return parts
 
+    def _labels(self) -> dict[str, Path]:
+        """The relevance of the recipe's measures on the captions' split, made where it is not yet. Only SPICE may be
+        missing: it needs Java and jars that nobody may ship."""
+        found = {}
+        for name in self.recipe.relevance:
+            try:
+                choose([name], self.settings.measures)[name].fit(self.captions) if name == "spice" else None
+            except InputError as error:
+                self.left_out.append(f"{name} not computed: {error.problem}")
+                continue
+            params, folder = RelevanceParams(split=self.captions.split, measures=(name,)), self.out / "relevance" / name
+            relevance(self.captions_dir, folder, params, self.settings.measures)
+            found[name] = folder / f"{name}.arrow"
+        return found
 
-def similarity_of(
-    name: str,
-    pooling: str | None,
-    folders: Folders,
-    settings: RunSettings,
-    captions: Captions,
-    say: Callable[[str], None],
-) -> Path:
-    """similarity.npy of a run on the captions' split. A finished run is left as it is, a stopped one goes on; an index
-    of this model, captions and regions is not made again.
+    def _similarity(self, name: str, pooling: str | None) -> Path:
+        """similarity.npy of a run on the captions' split. A finished run is left as it is, a stopped one goes on; an
+        index of this model, captions and regions is not made again."""
+        assert self.regions is not None
+        run, split = self.run(name), self.captions.split
+        index = run / (f"index-{pooling}" if pooling else "index")
+        if (name, pooling) not in self.similarities:
+            self.say(f"run {name}")
+            train(Data(self.captions_dir, self.regions), run, self.settings.runs[name], self.settings.measures)
+            wanted = made_from(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
+            try:
+                made = read_manifest(index, INDEX)["inputs"]
+            except InputError:  # not there, or stopped
+                made = None
+            if made != wanted:
+                embed(run, self.captions_dir, self.regions, split, index, pooling)
+            self.similarities[name, pooling] = index / SIMILARITY
+        return self.similarities[name, pooling]
 
-    Raises what `train` and `embed` raise.
-    """
-    assert folders.regions is not None
-    run = folders.run(name)
-    say(f"run {name}")
-    train(Data(folders.captions, folders.regions), run, settings.runs[name], settings.measures)
-    index = run / (f"index-{pooling}" if pooling else "index")
-    if not _current(index, run, captions, folders.regions):
-        embed(run, folders.captions, folders.regions, captions.split, index, pooling)
-    return index / SIMILARITY
-
-
-def _current(index: Path, run: Path, captions: Captions, regions: Path) -> bool:
-    try:
-        return read_manifest(index, INDEX)["inputs"] == made_from(
-            run, captions, {"regions": digest(regions / MANIFEST)}
-        )
-    except InputError:  # not there, or stopped
-        return False
-
-
-def labels_of(
-    recipe: Recipe, captions: Captions, folders: Folders, measures: MeasuresParams
-) -> tuple[dict[str, Path], list[str]]:
-    """The relevance of the recipe's measures on the captions' split, made where it is not yet; and what cannot be made
-    here and why. Only SPICE may be missing: it needs Java and jars that nobody may ship."""
-    found, left_out = {}, []
-    for name in recipe.relevance:
-        try:
-            choose([name], measures)[name].fit(captions) if name == "spice" else None
-        except InputError as error:
-            left_out.append(f"{name} not computed: {error.problem}")
-            continue
-        params = RelevanceParams(split=captions.split, measures=(name,))
-        relevance(folders.captions, folders.relevance(name), params, measures)
-        found[name] = folders.relevance(name) / f"{name}.arrow"
-    return found, left_out
+    def by_people(self, chosen: Sequence[Row]) -> list[Part]:
+        """Correlations of the chosen rows' measures with people's judgements."""
+        assert self.judgements is not None
+        parts = []
+        for section in self.recipe.sections:
+            found: dict[str, Any] = {}
+            for name in {
+                row.measure: 0 for row in section.rows if row in chosen and row.measure not in (None, "binary")
+            }:
+                try:
+                    found |= agree(self.captions_dir, self.judgements, [str(name)], self.settings.measures,
+                                   self.captions.split)  # fmt: skip
+                except InputError as error:
+                    if name != "spice":
+                        raise
+                    self.left_out.append(f"{name} not computed: {error.problem}")
+            ours = [
+                _correlations(section, found.get(str(row.measure)) if row in chosen else None) for row in section.rows
+            ]
+            parts.append(Part(section, self.judgements.name, ours))
+        return parts
 
 
 def metrics_of(
@@ -144,129 +206,14 @@ def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:
     if found is None:
         return None
     if column.metric in SUMS:
-        both = (found[way].get(name) for way in ("i2t", "t2i") for name in column.metrics)
-        values = [value for value in both if value is not None]
-        return 100 * sum(values) if len(values) == 2 * len(column.metrics) else None
+        values = [found[way].get(name) for way in ("i2t", "t2i") for name in column.metrics]
+        return None if None in values else 100 * sum(values)
     value = found[column.way or "i2t"].get(column.metric)
     return None if value is None else column.times * value
 
 
-def correlations(
-    section: Section, rows: Sequence[Row], captions: Captions, folder: Path, judgements: Path, measures: MeasuresParams
-) -> tuple[dict[str, Numbers], list[str]]:
-    """Numbers of these rows of the section, each of a measure, by the row's name; and what cannot be computed here and
-    why."""
-    found, left_out = {}, []
-    computed: dict[str, Any] = {}
-    for name in [row.measure for row in rows if row.measure not in (None, "binary")]:
-        try:
-            computed |= agree(folder, judgements, [str(name)], measures, captions.split)
-        except InputError as error:
-            if name != "spice":
-                raise
-            left_out.append(f"{name} not computed: {error.problem}")
-    for row in rows:
-        if row.measure in computed:
-            found[row.row] = [_coefficient(column, computed[row.measure]) for column in section.parsed]
-    return found, left_out
-
-
-def _coefficient(column: Column, found: Mapping[str, Mapping[str, float]]) -> float | None:
-    value = found[column.metric].get(column.scope or "all")
-    return None if value is None else column.times * value
-
-
-def reproduce(
-    name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = SPLIT,
-    rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
-    say: Callable[[str], None] = print,
-) -> dict[str, Any]:  # fmt: skip
-    """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
-    content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and what
-    is finished is not done again. `rows` are those to reproduce (none: all).
-
-    Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders that do not fit
-    together, and where a run's folder holds a run of other data or parameters.
-    """
-    recipe = load_recipe(name)
-    settings = settings_of(recipe, params, sets, small)
-    _require(recipe, regions, judgements)
-    chosen = _chosen(recipe, rows)
-    table = read_captions(captions, split)
-    folders = Folders(captions, regions, out)
-    with output_folder(out / name, KIND):
-        if recipe.runs:
-            parts, notes = _by_runs(recipe, chosen, table, folders, settings, say)
-        else:
-            assert judgements is not None
-            parts, notes = _by_people(recipe, chosen, table, captions, judgements, settings)
-        found = as_json(name, recipe, parts, [*recipe.notes, *notes], small)
-        write_json(out / name / JSON, found)
-        write_text(out / name / MARKDOWN, markdown(found))
-        inputs = given_digests(captions=captions, regions=regions, judgements=judgements, params=params)
-        trained = {run: digest(folders.run(run) / MANIFEST) for row in chosen for run in row.runs}
-        rows_of = {JSON: 0, MARKDOWN: 0}
-        asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}
-        write_manifest(out / name, KIND, params=asked, inputs={**inputs, **trained}, rows=rows_of)
-    return found
-
-
-def _require(recipe: Recipe, regions: Path | None, judgements: Path | None) -> None:
-    given = {"regions": regions, "resnet152": regions, "judgements": judgements}
-    for need, path in given.items():
-        if need in recipe.needs and path is None:
-            option = "--judgements" if need == "judgements" else "--regions"
-            raise InputError(f"this recipe needs {NEEDS[need]}", remedy=f"give {option}")
-
-
-def _chosen(recipe: Recipe, rows: Sequence[str]) -> list[Row]:
-    known = {row.row: row for row in recipe.rows}
-    if unknown := sorted(set(rows) - known.keys()):
-        raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
-    return [row for row in recipe.rows if not rows or row.row in rows]
-
-
-def _by_runs(
-    recipe: Recipe,
-    chosen: Sequence[Row],
-    captions: Captions,
-    folders: Folders,
-    settings: RunSettings,
-    say: Callable[[str], None],
-) -> tuple[list[Part], list[str]]:
-    labels, notes = labels_of(recipe, captions, folders, settings.measures)
-    parts = []
-
-    @cache  # sections and ensembles share runs
-    def similarity(run: str, pooling: str | None) -> Path:
-        return similarity_of(run, pooling, folders, settings, captions, say)
-
-    for section in recipe.sections:
-        fold = None if settings.small else section.fold
-        ours: list[Numbers] = []
-        for row in section.rows:
-            if not row.runs or row not in chosen:
-                ours.append([None] * len(row.published))
-                continue
-            files = [similarity(run, row.pooling) for run in row.runs]
-            task, _ = load_task(folders.captions, similarity=files, split=captions.split)
-            ours.append(metrics_of(task, section, labels, captions, fold))
-        protocol = f"mean of folds of {fold:,} images" if fold else f"all {captions.n_images:,} images"
-        parts.append(Part(section, protocol, ours))
-    return parts, notes
-
-
-def _by_people(
-    recipe: Recipe, chosen: Sequence[Row], captions: Captions, folder: Path, judgements: Path, settings: RunSettings
-) -> tuple[list[Part], list[str]]:
-    parts, notes = [], []
-    for section in recipe.sections:
-        rows = [row for row in section.rows if row in chosen]
-        found, left_out = correlations(section, rows, captions, folder, judgements, settings.measures)
-        parts.append(Part(section, judgements.name, _of_rows(section, found)))
-        notes += left_out
-    return parts, notes
-
-
-def _of_rows(section: Section, found: dict[str, Numbers]) -> list[Numbers]:
-    return [found.get(row.row, [None] * len(row.published)) for row in section.rows]
+def _correlations(section: Section, found: Mapping[str, Mapping[str, float]] | None) -> Numbers:
+    if found is None:
+        return [None] * len(section.parsed)
+    values = [(column, found[column.metric].get(column.scope or "all")) for column in section.parsed]
+    return [None if value is None else column.times * value for column, value in values]

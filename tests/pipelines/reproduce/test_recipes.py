@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -124,7 +123,3 @@ def test_settings_lie_upon_each_other() -> None:
 def test_an_unknown_recipe_names_its_parts() -> None:
     with pytest.raises(InputError, match="sam-3-coco, sam-3-f30k"):
         load_recipe("sam-3")
-
-
-def test_recipes_are_small(tmp_path: Path) -> None:
-    assert sum(path.stat().st_size for path in (ROOT / "recipes").glob("*")) < 200_000
