@@ -10,12 +10,12 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from capgrade.pipelines.pictures.listing import write_png
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow, read_manifest
 from capgrade.schemas.output import refuse_picture
 from capgrade.schemas.pictures import decode_image
-from capgrade.schemas.relevance import Relevance, read_relevance
+from capgrade.schemas.relevance import read_relevance
 
 SIDE = 180  # pixels of an image in the picture
 MARGIN = 12
@@ -48,24 +48,14 @@ def matches(
         problem = f"no caption '{caption_id}' in split {captions.split}"
         raise InputError(problem, file=captions_dir, remedy=f"give the id of one, such as '{captions.caption_ids[0]}'")
     column = 0 if caption_id is None else captions.caption_ids.index(caption_id)
-    values = {name: _column(file, column) for name, file in files.items()}
-    best = np.argsort(-values[by], kind="stable")[:top]
-    return captions.caption_ids[column], captions.texts[column], [_match(captions, values, column, i) for i in best]
-
-
-def _column(file: Relevance, column: int) -> np.ndarray:
-    """float32 [n_images]: the relevance of one caption to every image."""
-    parts = []
-    for batch in file.batches:
-        values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1)
-        parts.append(values[:, column].astype(np.float32))
-    return np.concatenate(parts)
-
-
-def _match(captions: Captions, values: dict[str, np.ndarray], column: int, image: int) -> Match:
-    first = captions.texts[captions.refs[captions.ref_ptr[image]]]
-    own = bool(captions.owner[column] == image)
-    return Match(captions.image_ids[image], first, own, {name: float(v[image]) for name, v in values.items()})
+    images, cell = np.arange(captions.n_images), np.array([column])
+    values = {name: file.cells(images, cell)[:, 0] for name, file in files.items()}
+    found = []
+    for image in np.argsort(-values[by], kind="stable")[:top].tolist():
+        first = captions.texts[captions.refs[captions.ref_ptr[image]]]
+        relevance = {name: float(column_values[image]) for name, column_values in values.items()}
+        found.append(Match(captions.image_ids[image], first, bool(captions.owner[column] == image), relevance))
+    return captions.caption_ids[column], captions.texts[column], found
 
 
 def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) -> None:
