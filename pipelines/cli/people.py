@@ -190,19 +190,16 @@ def judge(
     was stopped; nothing that was answered is asked again.
     """
     from capgrade.pipelines.judging import judge as stage
-    from capgrade.pipelines.judging.endpoint import Prices
 
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
     asked = load(params, sets).judge
-    prices = Prices(asked.price_in, asked.price_out)
-    if max_cost is not None and not (prices.sent or prices.answered):
+    if max_cost is not None and not (asked.price_in or asked.price_out):
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
     done = stage(
-        captions, pairs, out, endpoint=endpoint, model=model, images=images,
-        prompt=None if asked.prompt is None else Path(asked.prompt), split=split, parallel=asked.parallel,
-        per_minute=asked.per_minute, prices=prices, max_cost=max_cost, tries=asked.tries, seconds=asked.timeout,
+        captions, pairs, out, endpoint=endpoint, model=model, images=images, split=split, max_cost=max_cost,
+        params=asked,
     )  # fmt: skip
     say(done, as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
     if done["unanswered"]:

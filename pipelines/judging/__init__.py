@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, Prices
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_prompt, read_pairs
 from capgrade.pipelines.judging.round import Answers, Round
 from capgrade.pipelines.pictures.lookup import find
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import atomic
 from capgrade.schemas.judges import SCALE, scale_text
 from capgrade.schemas.output import Recogniser, refuse_file, starting
+from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.spreadsheets import cells
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
@@ -32,14 +31,9 @@ def judge(
     endpoint: str,
     model: str,
     images: str | None = None,
-    prompt: Path | None = None,
     split: str | None = None,
-    parallel: int = 4,
-    per_minute: float | None = None,
-    prices: Prices | None = None,
     max_cost: float | None = None,
-    tries: int = 4,
-    seconds: float = 60.0,
+    params: JudgeParams,
 ) -> dict[str, Any]:
     """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, in the order of the pairs, the model the rater.
     Pairs without an answer that counts are listed beside it, with the reason, and asked again by the next run.
@@ -52,20 +46,22 @@ def judge(
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))
     refuse_file(failed, "table of capgrade judge", starting(",".join(NO_ANSWER).encode()))
-    asked = load_prompt(prompt or (PICTURES if images else CAPTIONS), images is not None)
+    prompt = Path(params.prompt) if params.prompt else PICTURES if images else CAPTIONS
+    asked = load_prompt(prompt, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
     shown = Shown(captions, asked, model, find(captions, images) if images else None)
-    stop = threading.Event()
-    budget = Budget(prices or Prices(), max_cost)
-    judge_at = Endpoint(endpoint, model, asked, Pace(per_minute, stop), budget, tries=tries, seconds=seconds)
+    pace = Pace(params.per_minute, threading.Event())
+    budget = Budget(params.price_in, params.price_out, max_cost)
+    judge_at = Endpoint(endpoint, model, asked, pace, budget, tries=params.tries, seconds=params.timeout)
     round_ = Round(shown, image, caption, Answers.of(model, asked.digest), judge_at)
-    round_.run(parallel)
+    round_.run(params.parallel)
     if shown.pictures:
         shown.pictures.tell()
+    ids = [(captions.image_ids[i], captions.caption_ids[c]) for i, c in zip(image, caption, strict=True)]
     scores, reasons, scale = round_.scores(), round_.reasons(), scale_text(asked.low, asked.high)
-    _write(out, HEAD, captions, image, caption, {k: (f"{score:g}", model, scale) for k, score in scores.items()})
-    _write(failed, NO_ANSWER, captions, image, caption, {k: (reason,) for k, reason in reasons.items()})
+    _write(out, HEAD, {k: (*ids[k], f"{score:g}", model, scale) for k, score in scores.items()})
+    _write(failed, NO_ANSWER, {k: (*ids[k], reason) for k, reason in reasons.items()})
     return {
         "pairs": len(image),
         "answered": len(scores),
@@ -92,16 +88,8 @@ def _by(model: str) -> Recogniser:
     return ours
 
 
-def _write(
-    path: Path,
-    head: tuple[str, ...],
-    captions: Captions,
-    image: np.ndarray,
-    caption: np.ndarray,
-    rows: Mapping[int, tuple[str, ...]],
-) -> None:
+def _write(path: Path, head: tuple[str, ...], rows: Mapping[int, tuple[str, ...]]) -> None:
     with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
-        for k in sorted(rows):
-            writer.writerow(cells((captions.image_ids[image[k]], captions.caption_ids[caption[k]], *rows[k])))
+        writer.writerows(cells(rows[k]) for k in sorted(rows))

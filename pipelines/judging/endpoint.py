@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
-from capgrade.pipelines.judging.question import Prompt
+from capgrade.pipelines.judging.question import NoAnswerError, Prompt
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.hosts import is_loopback
@@ -25,17 +25,6 @@ PATH = "/chat/completions"
 MOST_BYTES, SHOWN = 2**22, 200  # of an answer, and of one that is told
 FIRST_WAIT, LONGEST_WAIT, PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
 FATAL = {401, 403, 404, 405}
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What a million tokens cost, sent and answered, in the currency of the limit."""
-
-    sent: float = 0.0
-    answered: float = 0.0
-
-    def of(self, sent: int, answered: int) -> float:
-        return (sent * self.sent + answered * self.answered) / 1e6
 
 
 class Pace:
@@ -62,10 +51,12 @@ class Pace:
 
 @dataclass
 class Budget:
-    """What was spent. With a limit, a request goes only if it fits beside those under way, each taken to cost as much
-    as the dearest so far; the very first goes alone, since nothing is known."""
+    """What was spent, at prices of a million tokens, sent and answered, in the currency of the limit. With a limit, a
+    request goes only if it fits beside those under way, each taken to cost as much as the dearest so far; the very
+    first goes alone, since nothing is known."""
 
-    prices: Prices
+    price_in: float = 0.0
+    price_out: float = 0.0
     limit: float | None = None
     sent: int = 0
     answered: int = 0
@@ -89,7 +80,7 @@ class Budget:
     def pay(self, sent: int, answered: int) -> None:
         """A request came back."""
         with self.free:
-            cost = self.prices.of(sent, answered)
+            cost = (sent * self.price_in + answered * self.price_out) / 1e6
             self.sent, self.answered, self.spent = self.sent + sent, self.answered + answered, self.spent + cost
             self.dearest = max(cost, self.dearest or 0.0)
             self._back()
@@ -112,10 +103,6 @@ class Budget:
         return self.spent + (self.flying + 1) * self.dearest <= self.limit
 
 
-class NoAnswerError(Exception):
-    """A pair for which no answer counts, and why."""
-
-
 class StoppedError(Exception):
     """Nothing more is asked, and why."""
 
@@ -128,8 +115,7 @@ class _AgainError(Exception):
         self.after, self.charged = after, charged
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A score that counts, and the text that it was read from."""
 
     score: float
@@ -229,11 +215,9 @@ class Endpoint:
             raise _AgainError(f"cannot be reached ({self.clean(str(error))})") from None
         except httpx.HTTPError as error:
             raise _AgainError(f"{type(error).__name__}: {self.clean(str(error))}", charged=True) from None
-        if response.status_code != 200:
-            self._refused(response, data)
-        return self._read(data)
+        return self._read(data) if response.status_code == 200 else self._refused(response, data)
 
-    def _refused(self, response: httpx.Response, data: bytes) -> None:
+    def _refused(self, response: httpx.Response, data: bytes) -> NoReturn:
         code = response.status_code
         said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
         if code == 429 or code >= 500 or code == 408:

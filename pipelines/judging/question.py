@@ -40,6 +40,10 @@ LINES = "pairs.jsonl"  # in the folder of a review
 SIDE = 512  # pixels of a picture's longer side
 
 
+class NoAnswerError(Exception):
+    """A pair for which no answer counts, and why."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """`low` and `high` bound the number that is asked for; for yes or no they are 0 and 1."""
@@ -201,7 +205,7 @@ class Shown:
         return hashlib.sha256(canonical(asked).encode()).hexdigest()
 
     def messages(self, image: int, caption: int) -> list[dict]:
-        """InputError for a picture that is no picture."""
+        """NoAnswerError for a picture that is no picture."""
         picture = None if self.pictures is None else _data_url(self.pictures, self.captions.image_ids[image])
         return self.prompt.messages(self.captions.texts[caption], self.others(image, caption), picture)
 
@@ -215,7 +219,7 @@ class Shown:
 def _data_url(pictures: PictureLookup, image_id: str) -> str:
     image = pictures.image(image_id)
     if image is None:
-        raise InputError(f"no readable picture of image {image_id}")
+        raise NoAnswerError(f"no readable picture of image {image_id}")
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=90)

@@ -7,14 +7,15 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.judging.endpoint import Endpoint, NoAnswerError, StoppedError
-from capgrade.pipelines.judging.question import Shown
+from capgrade.pipelines.judging.endpoint import Endpoint, StoppedError
+from capgrade.pipelines.judging.question import NoAnswerError, Shown
 from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, writing
@@ -56,22 +57,22 @@ class Answers:
 
 def _read(path: Path) -> dict[str, float]:
     """A line that does not end as one was cut short by a crash."""
-    found = {}
+    scores = {}
     for row, text in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not text or (text.startswith(b'{"key"'[: len(text)]) and not text.endswith(b"}")):
+            continue
         try:
-            line = json.loads(text) if text else None
+            line = json.loads(text)
         except ValueError as error:
-            if text.startswith(b'{"key"'[: len(text)]) and not text.endswith(b"}"):
-                continue
             raise InputError(f"not an answer ({error})", file=path, row=row, remedy="remove the line") from error
-        if line is not None:
-            found[str(line["key"])] = float(line["score"])
-    return found
+        scores[str(line["key"])] = float(line["score"])
+    return scores
 
 
 @dataclass
 class Round:
-    """`stopped` says why questions are left, None where there are none."""
+    """Pairs to ask about: image and caption int64 [n]. `stopped` says why questions are left, None where there are
+    none."""
 
     shown: Shown
     image: np.ndarray
@@ -79,90 +80,66 @@ class Round:
     answers: Answers
     judge: Endpoint
     stopped: str | None = None
-    keys: list[str | None] = field(default_factory=list)  # of each pair; None where nothing can be asked
     failed: dict[str, str] = field(default_factory=dict)  # key -> why there is no answer
-    lacking: dict[int, str] = field(default_factory=dict)
-    row: int = 0  # how many of the last questions had no answer
-    error: BaseException | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    in_vain: int = 0  # how many of the last questions had no answer
+
+    def __post_init__(self) -> None:
+        pairs = list(zip(self.image.tolist(), self.caption.tolist(), strict=True))
+        why = {k: self.shown.lacks(*pair) for k, pair in enumerate(pairs)}
+        self.lacking = {k: reason for k, reason in why.items() if reason is not None}
+        self.keys = {k: self.shown.key(*pair) for k, pair in enumerate(pairs) if k not in self.lacking}
 
     def run(self, parallel: int) -> None:
-        """Ask what is not answered. Raises what ended a thread, once all have come back."""
-        open_ = self._open()
-        todo = iter(list(open_.items()))
-        with progress("asking", len(open_)) as advance:
-            threads = [threading.Thread(target=self._thread, args=(todo, advance)) for _ in range(parallel)]
-            for thread in threads:
-                thread.start()
+        """Ask what is not answered, equal questions once. Raises what ended a thread, once all have come back."""
+        unanswered: dict[str, int] = {}
+        for k, key in self.keys.items():
+            if key not in self.answers.scores:
+                unanswered.setdefault(key, k)
+        todo = deque(unanswered.items())
+        with progress("asking", len(todo)) as advance, ThreadPoolExecutor(parallel) as pool:
             try:
-                for thread in threads:
-                    thread.join()
+                for thread in [pool.submit(self._work, todo, advance) for _ in range(parallel)]:
+                    thread.result()
             except BaseException:
-                self.judge.stop.set()
-                for thread in threads:
-                    thread.join()  # what is under way is paid for, so it is kept
+                self.judge.stop.set()  # what is under way is paid for, so it is waited for and kept
                 raise
-        if self.error is not None:
-            raise self.error
 
     def scores(self) -> dict[int, float]:
         """Pair number -> score, of all answered ones."""
         known = self.answers.scores
-        return {k: known[key] for k, key in enumerate(self.keys) if key is not None and key in known}
+        return {k: known[key] for k, key in self.keys.items() if key in known}
 
     def reasons(self) -> dict[int, str]:
         """Pair number -> why it has no answer, of those that were asked in vain."""
-        found = {k: self.failed[key] for k, key in enumerate(self.keys) if key is not None and key in self.failed}
-        return {**found, **self.lacking}
+        return {**{k: self.failed[key] for k, key in self.keys.items() if key in self.failed}, **self.lacking}
 
-    def _open(self) -> dict[str, int]:
-        """Key -> a pair that asks it: equal questions are asked once."""
-        found: dict[str, int] = {}
-        for k, (image, caption) in enumerate(zip(self.image.tolist(), self.caption.tolist(), strict=True)):
-            why = self.shown.lacks(image, caption)
-            if why is not None:
-                self.lacking[k] = why
-                self.keys.append(None)
-                continue
-            key = self.shown.key(image, caption)
-            self.keys.append(key)
-            if key not in self.answers.scores:
-                found.setdefault(key, k)
-        return found
-
-    def _thread(self, todo: Iterator[tuple[str, int]], advance: Advance) -> None:
+    def _work(self, todo: deque[tuple[str, int]], advance: Advance) -> None:
         while not self.judge.stop.is_set():
-            with self.lock:
-                key, k = next(todo, ("", -1))
-            if k < 0:
+            try:
+                key, k = todo.popleft()
+            except IndexError:
                 return
             try:
-                self._one(key, k)
+                self._ask(key, k)
             except StoppedError as error:
                 self._stop(str(error))
-            except BaseException as error:
-                self.error = self.error or error
+            except BaseException:
                 self.judge.stop.set()
+                raise
             advance()
 
-    def _one(self, key: str, k: int) -> None:
+    def _ask(self, key: str, k: int) -> None:
         try:
-            answer = self.judge.ask(self._messages(k))
+            messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
+            answer = self.judge.ask(messages)
         except NoAnswerError as error:
-            with self.lock:
-                self.failed[key] = str(error)
-                self.row += 1
-            if self.row >= IN_A_ROW:
+            self.failed[key] = str(error)
+            self.in_vain += 1
+            if self.in_vain >= IN_A_ROW:
                 self._stop(f"{IN_A_ROW} questions in a row had no answer, the last: {error}")
             return
         self.answers.add(key, answer.score, answer.text)
-        self.row = 0
-
-    def _messages(self, k: int) -> list[dict]:
-        try:
-            return self.shown.messages(int(self.image[k]), int(self.caption[k]))
-        except InputError as error:  # a picture that is none
-            raise NoAnswerError(error.problem) from None
+        self.in_vain = 0
 
     def _stop(self, why: str) -> None:
         self.stopped = self.stopped or why

@@ -21,7 +21,7 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, Prices, _seconds
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, _seconds
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
@@ -54,14 +54,15 @@ def rated(body: dict[str, Any]) -> str:
     return "5" if ("dog" in shown) == ("dog" in caption) else "1"
 
 
-def line(here: Path, chat: Chat, *more: str) -> list[str]:
+def line(here: Path, chat: Chat, *more: str, **sets: object) -> list[str]:
     given = ["--captions", here / "captions", "--pairs", "all", "--endpoint", chat.address, "--model", "m"]
-    return ["judge", *map(str, given), "--out", str(here / "out.csv"), "--json", *more]
+    judge = [word for key, value in sets.items() for word in ("--set", f"judge.{key}={value}")]
+    return ["judge", *map(str, given), "--out", str(here / "out.csv"), "--json", *judge, *more]
 
 
-def run(here: Path, chat: Chat, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+def run(here: Path, chat: Chat, capsys: pytest.CaptureFixture[str], *more: str, **sets: object) -> dict[str, Any]:
     capsys.readouterr()
-    code = call(*line(here, chat, *more))
+    code = call(*line(here, chat, *more, **sets))
     said = capsys.readouterr()
     assert code == 0, said.err
     return json.loads(said.out)
@@ -74,12 +75,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(Chat(rated)) as chat:
-        found = run(here, chat, capsys, "--set", "judge.price_in=1", "--set", "judge.price_out=10")
+        found = run(here, chat, capsys, price_in=1, price_out=10)
         assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (N, N, 0, ASKED)
         assert found["tokens"] == {"sent": 100 * ASKED, "answered": 10 * ASKED}
         assert found["cost"] == pytest.approx(ASKED * (100 * 1 + 10 * 10) / 1e6)
         first = (here / "out.csv").read_bytes()
-        again = run(here, chat, capsys, "--set", "judge.parallel=1")
+        again = run(here, chat, capsys, parallel=1)
         assert (again["requests"], again["answered"]) == (0, N)
         assert (here / "out.csv").read_bytes() == first
         assert len(chat.asked) == ASKED
@@ -107,7 +108,7 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
     yes = here / "yes.yaml"
     yes.write_text("answer: yes or no\nuser: 'Captions: {captions} How well: {caption}'\n")
     with served(Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')) as chat:
-        found = run(here, chat, capsys, "--set", f"judge.prompt={yes}")
+        found = run(here, chat, capsys, prompt=yes)
         assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
         chat.score = rated
         assert run(here, chat, capsys)["requests"] == ASKED
@@ -123,9 +124,7 @@ def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) 
         status(200, "<html>"), status(200, '{"choices": []}'), status(503, Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"),
     ]  # fmt: skip
     with served(Chat(rated, faults=list(faults))) as chat:
-        found = run(
-            here, chat, capsys, "--set", "judge.parallel=1", "--set", "judge.timeout=1", "--set", "judge.tries=12"
-        )
+        found = run(here, chat, capsys, parallel=1, timeout=1, tries=12)
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
     reminded = [body for body in chat.asked if len(body["messages"]) > 2]
@@ -138,7 +137,7 @@ def test_what_does_not_validate_is_listed_and_asked_again(here: Path, capsys: py
         return "about 4, I think" if "that image?\na cat sits" in text_of(body) else rated(body)
 
     with served(Chat(unsure)) as chat:
-        found = run(here, chat, capsys, "--set", "judge.tries=2")
+        found = run(here, chat, capsys, tries=2)
         assert (found["answered"], found["unanswered"], found["left"]) == (N - 3, 3, 0)
         listed = rows(here / "out-unanswered.csv")
         assert {row["caption_id"] for row in listed} == {"i1#0"}
@@ -197,7 +196,7 @@ def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_budget_counts_what_is_under_way() -> None:
-    budget = Budget(Prices(1e6, 0), limit=10)
+    budget = Budget(price_in=1e6, limit=10)
     assert budget.take()
     budget.pay(3, 0)
     assert [budget.take(), budget.take()] == [True, True]
@@ -210,14 +209,14 @@ def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str
     """The tenth of 1,200 a minute goes 0.45 seconds after the first, whatever the machine does."""
     start = time.monotonic()
     with served(Chat(rated)) as chat:
-        run(here, chat, capsys, "--set", "judge.per_minute=1200", "--set", "judge.parallel=8")
+        run(here, chat, capsys, per_minute=1200, parallel=8)
     assert max(chat.at) - start > 0.45
 
 
 def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
     with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
-        assert run(here, chat, capsys, "--set", "judge.tries=1")["unanswered"] == N
+        assert run(here, chat, capsys, tries=1)["unanswered"] == N
         assert "your key is ***" in (here / "out-unanswered.csv").read_text()
         assert chat.tokens == {f"Bearer {TOKEN}"}
         chat.faults = [status(401, f"wrong key {TOKEN}")] * 8
@@ -243,7 +242,7 @@ def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.Monk
     """Without encryption it goes to this machine alone."""
 
     def at(address: str) -> Endpoint:
-        pace, budget = Pace(None, threading.Event()), Budget(Prices(0, 0))
+        pace, budget = Pace(None, threading.Event()), Budget()
         return Endpoint(address, "m", Prompt("{caption}", "", 0, 5, False), pace, budget, tries=1, seconds=1)
 
     for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
@@ -286,15 +285,7 @@ def test_a_dead_endpoint_is_not_asked_for_ever(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(at_round, "IN_A_ROW", 3)
-    found = run(
-        here,
-        Chat(rated, address="http://127.0.0.1:9/v1"),
-        capsys,
-        "--set",
-        "judge.parallel=1",
-        "--set",
-        "judge.tries=1",
-    )
+    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), capsys, parallel=1, tries=1)
     assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
     with served(Chat(rated, faults=[status(429, Retry_After="86400")] * 9)) as chat:
