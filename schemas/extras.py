@@ -10,7 +10,6 @@ from capgrade.schemas.errors import InputError
 
 # Module -> extras that bring it, the one to name first. tests/test_extras.py compares them with pyproject.toml.
 EXTRAS = {
-    "altair": ("report",),
     "apache_beam": ("beam",),
     "dask": ("dask",),
     "datasets": ("publish",),

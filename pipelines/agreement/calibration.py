@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.curve import Curve, Scale, fit, reliability
+from capgrade.pipelines.agreement.curve import Curve, Scale, reliability
 from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, read_json, write_json
@@ -47,9 +47,13 @@ class Calibration:
             self.require_alike(name, used[name], made, path)
         return replace(self, curves=curves)
 
+    def alike(self, measure: str, params: Any) -> bool:
+        """Whether a measure of these parameters is the calibrated one."""
+        return bool(_meant(params) == _meant(self.params[measure]))
+
     def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
         """InputError where the labels in `made` have a measure of other parameters than the calibration at `path`."""
-        if _meant(params) != _meant(self.params[measure]):
+        if not self.alike(measure, params):
             remedy = "calibrate for these: capgrade agree --calibrate, then --calibration"
             raise InputError(f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy)
 
@@ -115,14 +119,6 @@ def scale_of(people: Judgements, accept: float | None = None, file: Path | None 
         remedy = "set agree.accept on the scale of the judgements"
         raise InputError(f"{said}, scores are {low:g} to {high:g}", file=file, remedy=remedy)
     return Scale(accept, low, high)
-
-
-def calibrate(
-    labels: Mapping[str, np.ndarray], people: Judgements, owner: np.ndarray, accept: float | None
-) -> tuple[dict[str, Curve], dict[str, float]]:
-    """Curves by measure (`fit`), and `accept`, `low` and `high` of the judgements. Errors as `fit` and `scale_of`."""
-    scale = scale_of(people, accept)
-    return {name: fit(values, people, owner, scale) for name, values in labels.items()}, asdict(scale)
 
 
 GRADE = "_grade"

@@ -50,10 +50,6 @@ class Curve:
         """P(a person accepts), of the shape of `values`."""
         return np.asarray(np.interp(values, self.value, self.accepted))
 
-    def probabilities(self, values: np.ndarray) -> np.ndarray:
-        """The same by each bootstrap draw: float64 [draws, len(values)]."""
-        return np.stack([np.interp(values, self.value, draw) for draw in self.draws])
-
 
 @dataclass(frozen=True)
 class Scale:

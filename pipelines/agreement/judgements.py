@@ -1,16 +1,12 @@
 """People's judgements: of pairs of an image and a caption, and within one modality.
 
 Within one modality are Crisscrossed Captions STS (caption and caption) and SIS (image and image).
-
 """
 
 from __future__ import annotations
 
-import csv
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +14,8 @@ import numpy as np
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import CHOSEN, SHARES
-from capgrade.schemas.lines import number, read_lines, whole_rows
+
+CAPTIONS, IMAGES = "captions", "images"
 
 
 @dataclass(frozen=True)
@@ -66,12 +63,10 @@ class Judgements:
         given = self.score if self.ratings is None else self.ratings.value
         return self.scale in (None, SHARES) and set(np.unique(given)) == {0.0, 1.0}
 
-
-CAPTION = re.compile(r"COCO_\w+:sentid:(\d+)$")
-IMAGE = re.compile(r"COCO_\w+?_0*(\d+)\.jpg$")
-CAPTIONS, IMAGES = "captions", "images"
-COLUMNS = {CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}
-_SCORE = "agg_score"
+    def values(self, fitted: Any, captions: Captions) -> np.ndarray:
+        """A fitted measure on these pairs, float32 [n]."""
+        del captions
+        return np.asarray(fitted.pairs(self.image, self.caption))
 
 
 @dataclass(frozen=True)
@@ -83,6 +78,15 @@ class Within(Judgements):
     first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     second: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
+    @staticmethod
+    def between(of: str, first: np.ndarray, second: np.ndarray, score: np.ndarray, captions: Captions) -> Within:
+        """From the numbers of captions, or of images."""
+        image = captions.owner[first] if of == CAPTIONS else first
+        caption = second if of == CAPTIONS else captions.refs[captions.ref_ptr[second]]
+        return Within(
+            image, caption, score, uncalibrated=f"they are of pairs of {of}", of=of, first=first, second=second
+        )
+
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
         """A fitted measure m on these pairs, float32 [n], both ways: (m(a, b) + m(b, a)) / 2.
 
@@ -93,8 +97,8 @@ class Within(Judgements):
             remedy = "name other --measures"
             raise InputError("an imported matrix has no values between captions or between images", remedy=remedy)
         way = _caption_values if self.of == CAPTIONS else _image_values
-        one, other = (way(fitted, captions, *pair) for pair in ((self.first, self.second), (self.second, self.first)))
-        return np.asarray((one + other) / 2)
+        pairs = (self.first, self.second), (self.second, self.first)
+        return np.asarray(sum(way(fitted, captions, *pair) for pair in pairs) / 2)
 
 
 def _caption_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -109,50 +113,3 @@ def _image_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.
     caption = captions.refs[np.repeat(captions.ref_ptr[asked], sizes) + within]
     values = fitted.pairs(np.repeat(given, sizes), caption)
     return np.asarray(np.add.reduceat(values, starts) / sizes)
-
-
-def columns_within(names: set[str]) -> str | None:
-    """Of what pairs a table with these columns is: captions, images, or None."""
-    return next((of for of, pair in COLUMNS.items() if {*pair, _SCORE} <= names), None)
-
-
-def read_within(path: Path, captions: Captions) -> Within | None:
-    """Crisscrossed Captions STS (csv of `caption1`, `caption2`, `agg_score`) or SIS (`image1`, `image2`, `agg_score`);
-    None for another file. InputError for ids that are not of these captions, a score that is not a finite number, and
-    an item with itself."""
-    if not path.is_file() or path.suffix == ".arrow":
-        return None
-    try:
-        reader = csv.DictReader(line for _, line in read_lines(path, keep_ends=True))
-        of = columns_within(set(reader.fieldnames or []))
-        if of is None:
-            return None
-        known = captions.caption_ids if of == CAPTIONS else captions.image_ids
-        rows = list(_rows(reader, of, {key: k for k, key in enumerate(known)}, path))
-    except csv.Error as error:
-        raise InputError(f"not a CSV file ({error})", file=path) from error
-    if not rows:
-        raise InputError("no judgements, a header alone", file=path, remedy="check that it was written to its end")
-    first, second = (np.array([row[k] for row in rows], np.int64) for k in (0, 1))
-    score = np.array([row[2] for row in rows])
-    image = captions.owner[first] if of == CAPTIONS else first
-    caption = second if of == CAPTIONS else captions.refs[captions.ref_ptr[second]]
-    why = f"they are of pairs of {of}"
-    return Within(image, caption, score, uncalibrated=why, of=of, first=first, second=second)
-
-
-def _rows(reader: csv.DictReader[str], of: str, at: Mapping[str, int], path: Path) -> Iterator[tuple[int, int, float]]:
-    pattern = CAPTION if of == CAPTIONS else IMAGE
-    for line, row in whole_rows(reader, path):
-        found = []
-        for name in COLUMNS[of]:
-            id = pattern.match(row[name])
-            if id is None:
-                raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
-            if id[1] not in at:
-                what = f"{of[:-1]} '{id[1]}' is not among the captions"
-                raise InputError(what, file=path, row=line, remedy="use COCO's ids, and the split that was judged")
-            found.append(at[id[1]])
-        if found[0] == found[1]:
-            raise InputError(f"{row[COLUMNS[of][0]]} with itself", file=path, row=line, remedy="remove the row")
-        yield found[0], found[1], number(row[_SCORE], path, line)

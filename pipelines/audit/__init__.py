@@ -14,32 +14,34 @@ from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_s
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import Bands
 from capgrade.pipelines.audit.lists import (
-    DUPLICATES_FILE,
-    GENERATOR,
-    LIKELY_FILE,
     POSITIVES_FILE,
-    STAGE,
-    SUSPECTS_FILE,
     equal_captions,
     groups,
-    joined,
     likely,
-    lists_folder,
     near_duplicates,
     suspects,
-    write_duplicates,
-    write_likely,
+    tables,
+    write_lists,
     write_positives,
-    write_suspects,
 )
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.output import output_folder, refuse_file
 
-LEAD = "Which of the negatives are positives? Estimated from captions alone, at the level of people's judgements."
-SAMPLED = " Lists have the pairs that the shards kept; counts of pairs are estimated by their weights."
+STAGE, GENERATOR = "audit", "capgrade audit"
+
+
+def lists_folder(out: Path) -> Path:
+    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else stands at the page, and
+    for a page that is no .html."""
+    from capgrade.pipelines.page import generated_by
+
+    if out.suffix.lower() != ".html":
+        raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
+    refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
+    return out.with_name(f"{out.stem}-lists")
 
 
 def audit(
@@ -61,7 +63,8 @@ def audit(
 
     Values come from dense relevance, or from shards by their weights; probabilities from `calibration`, else from the
     one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
-    first that both have, if not given. A pair that was not given is likely where P(a person accepts) is LIKELY or more.
+    first that both have, if not given. A caption of another image is likely where P(a person accepts) is LIKELY or
+    more.
 
     Returns "likely_captions_per_image" and "likely_images_per_caption": `pairs`, how many are likely, and `accepted`,
     how many of these people accept, with its 95 % interval `low` to `high`; accepted is None, and low 0, where the
@@ -73,51 +76,51 @@ def audit(
     (`Errors.told`) by direction.
     Raises InputError where inputs do not fit one another, or something else stands at `out` or in its folder.
     """
-    from capgrade.pipelines.audit.page import sections
-    from capgrade.pipelines.report.page import render
-    from capgrade.pipelines.report.thumbnails import PageThumbnails
+    from capgrade.pipelines.audit.page import Audited, opening, sections
+    from capgrade.pipelines.page import render
+    from capgrade.pipelines.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
     with output_folder(lists := lists_folder(out), STAGE):
-        source, known = open_source(relevance, shards), load(calibration or SHIPPED)
-        name = _measure(source, known, measure, calibration or SHIPPED)
-        split = split or _split_of(relevance, shards)
-        given = {"captions": captions_dir, "relevance": relevance, "shards": shards}
-        given["calibration"] = calibration or SHIPPED
+        path = calibration or SHIPPED
+        source, known = open_source(relevance, shards), load(path)
+        names = _measures(source, known, measure, path)
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
-        inputs = found_digests(**given, **matrices)
-        captions, curve = read_captions(captions_dir, split), known.curves[name]
+        given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
+        inputs = found_digests(**given)
+        captions, curve = read_captions(captions_dir, split or source.split), known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
-        bands, pairs = _read(source, name, captions, known, errors)
-        own = source.own(name, captions)
+        bands, pairs = _read(source, names[0], captions, known, errors)
+        own = source.own(names[0], captions)
         low = None if own is None else suspects(own, curve)
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
+        likely_ones = bands.likely()
         found = {
-            **_counts(bands, captions),
+            "likely_captions_per_image": likely_ones.told(known.random),
+            "likely_images_per_caption": likely_ones.told(known.random, captions.n_images / captions.n_captions),
+            "given_captions_per_image": captions.n_captions / captions.n_images,
+            "bands": bands.told(),
             "likely_pairs": len(pairs.image),
             "near_duplicates": len(duplicates),
             "suspect_pairs": None if low is None else len(low),
-            **({"suspects_unknown": source.no_own(name)} if low is None else {}),
+            **({"suspects_unknown": source.no_own(names[0])} if low is None else {}),
             "equal_captions": len(equal),
-            "measure": name,
+            "measure": names[0],
             "calibration": _kind(known, curve, captions),
             **({"model": {way: one.told(known.random) for way, one in errors.items()}} if errors else {}),
         }
-        require_unchanged(inputs, found_digests(**given, **matrices))
-        rows = {
-            LIKELY_FILE: write_likely(lists / LIKELY_FILE, pairs, curve, captions),
-            DUPLICATES_FILE: write_duplicates(lists / DUPLICATES_FILE, groups(duplicates, captions.n_images), captions),
-            POSITIVES_FILE: write_positives(lists / POSITIVES_FILE, pairs, captions),
-        }
-        if low is not None and own is not None:
-            rows[SUSPECTS_FILE] = write_suspects(lists / SUSPECTS_FILE, low, own, curve, captions)
-        shown = sections(found, known, captions, pairs, duplicates, equal, low, errors, thumbnails)
+        together = groups(duplicates, captions.n_images)
+        audited = Audited(found, source, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
+        shown = sections(audited, thumbnails)
         thumbnails.tell()
-        foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; measure {name}."
-        lead = LEAD + (SAMPLED if source.shards else "")
-        write_text(out, render("Audit", shown, GENERATOR, lead=lead, foot=foot, runs=[]))
-        params = {"measure": name, "split": captions.split, "stand_in": stand_in}
+        require_unchanged(inputs, found_digests(**given))
+        rows = write_lists(lists, tables(captions, curve, pairs, together, low, own))
+        rows[POSITIVES_FILE] = write_positives(lists / POSITIVES_FILE, pairs, captions)
+        foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; "
+        foot += f"measure {names[0]}."
+        write_text(out, render("Audit", opening(audited), shown, GENERATOR, foot=foot, runs=[]))
+        params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
         write_manifest(lists, STAGE, params=params, inputs=inputs, rows=rows, found=found)
     return found
 
@@ -125,7 +128,7 @@ def audit(
 def _read(
     source: ValueSource, name: str, captions: Captions, known: Calibration, errors: dict[str, Errors]
 ) -> tuple[Bands, ValuedPairs]:
-    """All pairs that were not given, counted by their probability; and the likely ones."""
+    """All pairs of other captions, counted by their probability; and the likely ones."""
     curve = known.curves[name]
     bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
     for pairs in source.blocks(name, captions):
@@ -133,17 +136,7 @@ def _read(
         parts.append(likely(pairs, curve))
         for one in errors.values():
             one.add(pairs)
-    return bands, joined(parts)
-
-
-def _counts(bands: Bands, captions: Captions) -> dict[str, Any]:
-    likely_ones = bands.likely()
-    return {
-        "likely_captions_per_image": likely_ones.told(bands.random),
-        "likely_images_per_caption": likely_ones.told(bands.random, captions.n_images / captions.n_captions),
-        "given_captions_per_image": captions.n_captions / captions.n_images,
-        "bands": bands.told(),
-    }
+    return bands, ValuedPairs.joined(parts)
 
 
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:
@@ -172,20 +165,15 @@ def _errors(
     return {way: Errors(ranked, way, curve) for way in WAYS}
 
 
-def _split_of(relevance: Path | None, shards: Path | None) -> str:
-    from capgrade.schemas.files import read_manifest
-
-    folder, kind = (relevance, "relevance") if relevance else (shards, "shards")
-    return str(read_manifest(folder, kind)["inputs"]["split"])  # type: ignore[arg-type]
-
-
-def _measure(source: ValueSource, known: Calibration, asked: str | None, path: Path) -> str:
-    """The measure asked for, or the first that the calibration and the folder both have, computed alike."""
-    for name in known.curves if asked is None else [asked]:
-        if name in source.measures and name in known.curves:
-            known.require_alike(name, source.measures[name], source.folder, path)
-            return name
-    wanted = asked or ", ".join(known.curves)
-    problem = f"no measure that {path.name} knows ({wanted}); it has {', '.join(source.measures)}"
-    remedy = f"compute it: --measures {next(iter(known.curves))}, or calibrate: capgrade agree --calibrate"
-    raise InputError(problem, file=source.folder, remedy=remedy)
+def _measures(source: ValueSource, known: Calibration, asked: str | None, path: Path) -> list[str]:
+    """The measure asked for, or the first that the calibration and the folder both have, computed alike; then the
+    others of which both is true."""
+    both = [name for name in known.curves if name in source.measures]
+    first = next((name for name in both if asked in (None, name)), None)
+    if first is None:
+        wanted = asked or ", ".join(known.curves)
+        problem = f"no measure that {path.name} knows ({wanted}); it has {', '.join(source.measures)}"
+        remedy = f"compute it: --measures {next(iter(known.curves))}, or calibrate: capgrade agree --calibrate"
+        raise InputError(problem, file=source.folder, remedy=remedy)
+    known.require_alike(first, source.measures[first], source.folder, path)
+    return [first, *(name for name in both if name != first and known.alike(name, source.measures[name]))]

@@ -21,7 +21,7 @@ import numpy as np
 from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, LIKELY, Counts
-from capgrade.pipelines.audit.lists import joined, likely
+from capgrade.pipelines.audit.lists import likely
 from capgrade.schemas.captions import Captions
 
 ROWS = 64  # images at a time
@@ -70,39 +70,42 @@ class RankedModel:
 
 
 class Errors:
-    """Errors of one direction: what is first and not own, by the value of its pair."""
+    """Errors of one direction: what is first and not own, by the value of its pair. Sums are of each query's image."""
 
     def __init__(self, ranked: RankedModel, way: str, curve: Curve) -> None:
         self.ranked, self.way, self.curve = ranked, way, curve
+        n = ranked.captions.n_images
         self.image = ranked.image_of(way)
-        self.counts = Counts(curve, len(self.image))
+        self.counts = Counts(curve, n)
         self.known = 0.0
-        self.chance = np.zeros(len(self.image))  # variance by query
-        self.squares = np.zeros(len(self.image))  # of what is accepted, by query
-        self.of_items = np.zeros(ranked.captions.n_images)  # accepted, by the image that the first item is of
-        self.found: list[ValuedPairs] = []
+        self.chance, self.squares = np.zeros((2, n))  # variance; squares of what is accepted
+        self.of_items = np.zeros(n)  # accepted, by the image that the first item is of
+        self.likely_parts: list[ValuedPairs] = []
         self.of_likely = 0.0  # errors whose pair is likely
         _, query, _ = ranked.first(way, ranked.captions.owner[ranked.kept], ranked.kept)
-        self.hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
+        hit = np.bincount(query, minlength=len(self.image)) / ranked.ties[way]
+        self.queries, self.hits = np.bincount(self.image, minlength=n), np.bincount(self.image, hit, n)
 
     def add(self, pairs: ValuedPairs) -> None:
-        """Pairs that were not given, each once."""
+        """Pairs of other captions, each once."""
         some, query, share = self.ranked.first(self.way, pairs.image, pairs.caption)
         self.known += share.sum()
-        errors = ValuedPairs(query, pairs.caption[some], pairs.value[some], pairs.weight[some] * share)
+        image, first = self.image[query], pairs.take(some)
+        errors = ValuedPairs(image, first.caption, first.value, first.weight * share)
         self.counts.add(errors)
         p = self.curve.probability(errors.value)
         accepted = errors.weight * p
         self.of_likely += float(errors.weight[p >= LIKELY].sum())
-        item = pairs.image[some] if self.way == "t2i" else self.ranked.captions.owner[errors.caption]
-        self.chance += np.bincount(query, accepted * (1 - p), len(self.chance))
-        self.squares += np.bincount(query, accepted**2, len(self.squares))
-        self.of_items += np.bincount(item, accepted, len(self.of_items))
-        self.found.append(likely(ValuedPairs(*(column[some] for column in pairs)), self.curve))
+        item = first.image if self.way == "t2i" else self.ranked.captions.owner[first.caption]
+        n = len(self.of_items)
+        self.chance += np.bincount(image, accepted * (1 - p), n)
+        self.squares += np.bincount(image, accepted**2, n)
+        self.of_items += np.bincount(item, accepted, n)
+        self.likely_parts.append(likely(first, self.curve))
 
     def likely(self) -> ValuedPairs:
         """The errors that more people accept than not, the likeliest first."""
-        return joined(self.found)
+        return ValuedPairs.joined(self.likely_parts)
 
     def told(self, random: bool, seed: int = 0) -> dict[str, Any]:
         """recall: R@1; errors: how many queries; known: the share of them whose value is known; likely: the `share` of
@@ -110,39 +113,28 @@ class Errors:
         people accept, the lower ends of 95 % intervals; None unless `random`: any pair was as likely to be judged."""
         each, drawn = self.counts.accepted()
         left_open, shared = self._open(each)
-        table = _of_images(np.column_stack([np.ones_like(each), self.hit, each, drawn]), self.image)
-        total = table.sum(axis=0)
-        queries, hits = total[:2]
+        table = np.column_stack([self.queries, self.hits, each, drawn, left_open])
+        queries, hits = table[:, :2].sum(axis=0)
         errors = queries - hits
         likely = min(self.of_likely, errors)  # weights may say more
-        found = {"recall": hits / queries, "errors": errors, "known": round(self.known / errors, 6) if errors else 1.0}
-        share, recall = _draws(np.column_stack([table, left_open]), shared, np.random.default_rng(seed))
+        share, recall = _draws(table, shared, np.random.default_rng(seed))
         at_least = {"share": float(np.quantile(share, 0.025)), "recall": float(np.quantile(recall, 0.025))}
         return {
-            **{name: float(value) for name, value in found.items()},
+            "recall": float(hits / queries),
+            "errors": float(errors),
+            "known": float(round(self.known / errors, 6)) if errors else 1.0,
             "likely": {"share": float(likely / errors) if errors else 0.0, "recall": float((hits + likely) / queries)},
             "at_least": at_least if random else None,
         }
 
     def _open(self, each: np.ndarray) -> tuple[np.ndarray, float]:
-        """Variance of the accepted errors, of which `each` are of each query: float64 [images] by chance and by what an
-        image's queries have in common; and by what items of one image have in common. Chance has all of one pair."""
-        of_query, of_item = self._spreads()
-        chance, squares, accepted = (_of_images(one, self.image) for one in (self.chance, self.squares, each))
-        shared = of_item * ((self.of_items**2).sum() - squares.sum())
-        return chance + of_query * (accepted**2 - squares).clip(0), max(float(shared), 0.0)  # clip: of rounding
-
-    def _spreads(self) -> tuple[float, float]:
-        """Of the effects of the queries' side, and of the items'."""
+        """Variance of the accepted errors, of which `each` are of each image's queries: float64 [images] by chance and
+        by what an image's queries have in common; and by what items of one image have in common. Chance has all of one
+        pair."""
         both = self.curve.image_spread, self.curve.caption_spread
-        return both if self.way == "i2t" else both[::-1]
-
-
-def _of_images(table: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """Rows of queries summed by image."""
-    out = np.zeros((int(image.max()) + 1, *table.shape[1:]))
-    np.add.at(out, image, table)
-    return out
+        of_query, of_item = both if self.way == "i2t" else both[::-1]
+        shared = of_item * ((self.of_items**2).sum() - self.squares.sum())
+        return self.chance + of_query * (each**2 - self.squares).clip(0), max(float(shared), 0.0)  # clip: of rounding
 
 
 def _draws(table: np.ndarray, shared: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -84,14 +84,20 @@ class Bands:
     Without `random`, of a calibration on chosen pairs, only the last is counted: of others nothing would follow."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
-        self.curve, self.random = curve, random
+        self.curve, self.random, self.n_images = curve, random, n_images
+        self.tenths = np.zeros(10)  # pairs by P, from k / 10 on
         self.counts = {k: PairCounts(curve, n_images, owner) for k in range(0 if random else LAST, LAST + 1)}
 
     def add(self, pairs: ValuedPairs) -> None:
-        band = np.searchsorted(EDGES, self.curve.probability(pairs.value), side="right") - 1
+        p = self.curve.probability(pairs.value)
+        self.tenths += np.bincount(np.minimum(p * 10, 9).astype(np.int64), pairs.weight, 10)
+        band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, LAST)
         for k, counts in self.counts.items():
-            some = np.minimum(band, LAST) == k
-            counts.add(ValuedPairs(*(column[some] for column in pairs)))
+            counts.add(pairs.take(band == k))
+
+    def by_tenth(self) -> list[float]:
+        """Captions per image by P, from k / 10 on; the last is that of 0.9 to 1. How many people accept is not told."""
+        return (self.tenths / self.n_images).tolist()
 
     def likely(self) -> Estimate:
         """Of the likely pairs."""

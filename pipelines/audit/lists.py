@@ -6,7 +6,7 @@ The folder beside an audit's page has these lists as CSV, and all positives as `
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,28 @@ from capgrade.pipelines.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json
-from capgrade.schemas.output import refuse_file
 from capgrade.schemas.spreadsheets import cells
 
-SUSPECT = 1.0  # of 5: expected human score of a given pair that fits nothing
+SUSPECT = 1.0  # of 5: expected human score of an own caption that fits nothing
+KIND = "positives"
+LIKELY_FILE, SUSPECTS_FILE, DUPLICATES_FILE = "likely.csv", "suspects.csv", "duplicates.csv"
+POSITIVES_FILE = "positives.json"
+COLUMNS = {
+    LIKELY_FILE: ("image_id", "caption_id", "value", "expected_score", "accepted", "caption"),
+    SUSPECTS_FILE: ("image_id", "caption_id", "value", "expected_score", "caption"),
+    DUPLICATES_FILE: ("group", "image_id", "captions"),
+}
+
+
+def own_rows(captions: Captions, image: int) -> list[int]:
+    """The captions of an image."""
+    return captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]].tolist()
 
 
 def likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
     """The pairs that more people accept than not."""
-    chosen = curve.probability(pairs.value) >= LIKELY
-    return ValuedPairs(*(column[chosen] for column in pairs))
-
-
-def joined(parts: Sequence[ValuedPairs]) -> ValuedPairs:
-    """One table, the highest value first."""
-    whole = ValuedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    order = np.lexsort((whole.caption, whole.image, -whole.value))
-    return ValuedPairs(*(column[order] for column in whole))
+    return pairs.take(curve.probability(pairs.value) >= LIKELY)
 
 
 def near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
@@ -54,11 +57,11 @@ def distinct(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
     many rows say the same, in their order."""
     texts = [plain(text) for text in captions.texts]
     own = set(zip(captions.owner.tolist(), texts, strict=True))
-    found: dict[tuple[int, str], list[int]] = {}
+    first: dict[tuple[int, str], list[int]] = {}
     for k, (image, caption) in enumerate(zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True)):
         if (image, texts[caption]) not in own:
-            found.setdefault((image, texts[caption]), [k, 0])[1] += 1
-    return [(first, count) for first, count in found.values()]
+            first.setdefault((image, texts[caption]), [k, 0])[1] += 1
+    return [(row, count) for row, count in first.values()]
 
 
 def plain(text: str) -> str:
@@ -79,11 +82,12 @@ def groups(pairs: Iterable[tuple[int, int]], n_images: int) -> list[list[int]]:
 
 def equal_captions(captions: Captions) -> list[list[int]]:
     """Captions of several images that say the same (`plain`): caption rows, the text of most images first."""
-    found: dict[str, list[int]] = {}
+    same: dict[str, list[int]] = {}
     for row, text in enumerate(captions.texts):
-        found.setdefault(plain(text), []).append(row)
-    several = [rows for rows in found.values() if len(rows) > 1 and len(set(captions.owner[rows].tolist())) > 1]
-    return sorted(several, key=lambda rows: (-len(set(captions.owner[rows].tolist())), rows))
+        same.setdefault(plain(text), []).append(row)
+    images = {text: len(set(captions.owner[rows].tolist())) for text, rows in same.items() if len(rows) > 1}
+    several = sorted((-n, same[text]) for text, n in images.items() if n > 1)
+    return [rows for _, rows in several]
 
 
 def suspects(own: np.ndarray, curve: Curve) -> np.ndarray:
@@ -94,66 +98,44 @@ def suspects(own: np.ndarray, curve: Curve) -> np.ndarray:
     return np.asarray(low[np.argsort(own[low], kind="stable")])
 
 
-LIKELY_COLUMNS = ("image_id", "caption_id", "value", "expected_score", "accepted", "caption")
-SUSPECT_COLUMNS = ("image_id", "caption_id", "value", "expected_score", "caption")
-DUPLICATE_COLUMNS = ("group", "image_id", "captions")
-KIND = "positives"
-STAGE = "audit"
-GENERATOR = "capgrade audit"
-LIKELY_FILE, SUSPECTS_FILE, DUPLICATES_FILE, POSITIVES_FILE = (
-    "likely.csv", "suspects.csv", "duplicates.csv", "positives.json",
-)  # fmt: skip
-
-
-def lists_folder(out: Path) -> Path:
-    """The folder of the lists, `audit-lists` of `audit.html`. InputError where something else stands at the page, and
-    for a page that is no .html."""
-    from capgrade.pipelines.report.page import generated_by
-
-    if out.suffix.lower() != ".html":
-        raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
-    refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
-    return out.with_name(f"{out.stem}-lists")
-
-
-def write_likely(path: Path, pairs: ValuedPairs, curve: Curve, captions: Captions) -> int:
-    """A row per likely false negative, the likeliest first. As the other writers, returns the rows."""
+def tables(
+    captions: Captions, curve: Curve, pairs: ValuedPairs, duplicates: Sequence[Sequence[int]],
+    low: np.ndarray | None, own: np.ndarray | None,
+) -> dict[str, list[tuple[Any, ...]]]:  # fmt: skip
+    """The rows of each CSV file: likely pairs, the likeliest first; images of near-duplicates, groups counted from 1;
+    and, where own values are known, the captions `low` that fit their image badly, the worst first."""
     scores, accepted = curve.expected(pairs.value), curve.probability(pairs.value)
-    rows = []
-    for image, caption, value, score, p in zip(*pairs[:3], scores, accepted, strict=True):
-        ids = captions.image_ids[image], captions.caption_ids[caption]
-        rows.append((*ids, f"{value:.4f}", f"{score:.3f}", f"{p:.4f}", captions.texts[caption]))
-    return _write(path, LIKELY_COLUMNS, rows)
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        LIKELY_FILE: [
+            (captions.image_ids[i], captions.caption_ids[c], f"{v:.4f}", f"{s:.3f}", f"{p:.4f}", captions.texts[c])
+            for i, c, v, s, p in zip(*pairs[:3], scores, accepted, strict=True)
+        ],
+        DUPLICATES_FILE: [
+            (number, captions.image_ids[image], " | ".join(captions.texts[row] for row in own_rows(captions, image)))
+            for number, group in enumerate(duplicates, 1) for image in group
+        ],
+    }  # fmt: skip
+    if low is not None and own is not None:
+        image = captions.owner[low].tolist()
+        rows[SUSPECTS_FILE] = [
+            (captions.image_ids[i], captions.caption_ids[c], f"{own[c]:.4f}", f"{score:.3f}", captions.texts[c])
+            for i, c, score in zip(image, low.tolist(), curve.expected(own[low]), strict=True)
+        ]
+    return rows
 
 
-def write_suspects(path: Path, low: np.ndarray, own: np.ndarray, curve: Curve, captions: Captions) -> int:
-    """A row per caption that fits its own image badly, the worst first."""
-    rows = []
-    for row, score in zip(low.tolist(), curve.expected(own[low]), strict=True):
-        ids = captions.image_ids[captions.owner[row]], captions.caption_ids[row]
-        rows.append((*ids, f"{own[row]:.4f}", f"{score:.3f}", captions.texts[row]))
-    return _write(path, SUSPECT_COLUMNS, rows)
-
-
-def write_duplicates(path: Path, groups: Sequence[Sequence[int]], captions: Captions) -> int:
-    """A row per image of a group of near-duplicates, groups counted from 1, with its captions between bars."""
-    rows = []
-    for number, image in ((number, image) for number, group in enumerate(groups, 1) for image in group):
-        own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
-        rows.append((number, captions.image_ids[image], " | ".join(captions.texts[row] for row in own)))
-    return _write(path, DUPLICATE_COLUMNS, rows)
-
-
-def _write(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        writer.writerows(map(cells, rows))
-    return len(rows)
+def write_lists(folder: Path, lists: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, int]:
+    """The CSV files of `tables`: name -> number of rows. No text becomes a formula in a spreadsheet."""
+    for name, lines in lists.items():
+        with atomic(folder / name) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(COLUMNS[name])
+            writer.writerows(map(cells, lines))
+    return {name: len(lines) for name, lines in lists.items()}
 
 
 def write_positives(path: Path, pairs: ValuedPairs, captions: Captions) -> int:
-    """Given pairs and likely ones: image id -> caption ids."""
+    """Own and likely captions: image id -> caption ids. Returns the number of images."""
     image = np.concatenate([captions.owner, pairs.image])
     caption = np.concatenate([np.arange(captions.n_captions), pairs.caption])
     lists: dict[str, list[str]] = {one: [] for one in captions.image_ids}

@@ -187,7 +187,7 @@ def agree(
     folds: Annotated[
         int | None, Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
     ] = None,
-    out: Annotated[Path | None, Option(help="JSON file to write.")] = None,
+    out: Annotated[Path | None, Option(help="JSON file to write; .md or .tex: the table.")] = None,
     pairs: Annotated[Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")] = None,
     calibrate: Annotated[
         Path | None, Option(help="JSON file to write: what each value means to people, for `audit`.")
@@ -219,23 +219,23 @@ def agree(
     from capgrade.pipelines.agree import who_judged
     from capgrade.pipelines.agreement.calibration import named
     from capgrade.pipelines.agreement.coefficients import NO_RATERS
-    from capgrade.pipelines.cli.tables import agreement_table
-    from capgrade.schemas.files import write_json
-    from capgrade.schemas.judges import parse_scale
-    from capgrade.schemas.output import json_with, refuse_file
+    from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
+    from capgrade.schemas.files import write_json, write_text
+    from capgrade.schemas.output import json_with, refuse_file, starting
 
     if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
-        refuse_file(out, "agreement figures", json_with(_are_agreement))
+        start = AGREEMENT_TEXTS.get(out.suffix)
+        refuse_file(out, "agreement figures", json_with(_are_agreement) if start is None else starting(start))
     known = named(calibration) if calibration else None
-    asked = loaded.agree
-    between = parse_scale(asked.scale) if asked.scale else None
     result = stage(
-        captions, judgements[0], names, loaded.measures, split, folds, pairs, calibrate, asked.accept, known, between,
-        asked.sampling,
+        captions, judgements[0], names, loaded.measures, split, folds=folds, pairs=pairs, calibrate=calibrate,
+        calibration=known, params=loaded.agree,
     )  # fmt: skip
-    if out:
+    if out and out.suffix in AGREEMENT_TEXTS:
+        write_text(out, agreement_text(result, out.suffix))
+    elif out:
         write_json(out, {"judgements": who_judged(captions, judgements[0], split), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True) if as_json else agreement_table(result)
 

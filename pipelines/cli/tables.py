@@ -16,18 +16,33 @@ COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 
 
 def agreement_table(result: dict[str, Any]) -> None:
-    """Pearson, Spearman and Kendall of each measure, over all judged pairs and the non-original ones; below them, where
-    pairs have several ratings, one rater against the others."""
-    columns = [column for name in COEFFICIENTS for column in (name.replace("_", " "), "non-own")]
+    """Pearson, Spearman and Kendall of each measure, over all judged pairs and over other captions alone; below them,
+    where pairs have several ratings, one rater against the others."""
+    title = "Agreement with human judgements: of all pairs, and of other captions alone"
+    print_table(title, *_agreement_rows(result, "other\ncaptions"))
+    if "mixture" in result:
+        weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
+        console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
+
+
+AGREEMENT_TEXTS = {".md": b"| measure |", ".tex": rb"\begin{tabular}"}  # how a table in a file begins
+
+
+def agreement_text(result: dict[str, Any], suffix: str) -> str:
+    """The same as Markdown (`.md`) or LaTeX (`.tex`)."""
+    from capgrade.trainer.evaluation.tables import latex, markdown
+
+    return (latex if suffix == ".tex" else markdown)(*_agreement_rows(result, "other captions"))
+
+
+def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], list[list[str]]]:
+    """The heads, of which `others` stands over what is of other captions, and a row a measure."""
+    heads = ["measure", *(head for name in COEFFICIENTS for head in (name.replace("_", " "), others))]
     cells = {
         name: [row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original")]
         for name, row in result.items()
     }
-    rows = [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
-    print_table("Agreement with human judgements", ["measure", *columns], rows)
-    if "mixture" in result:
-        weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
-        console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
+    return heads, [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
 
 
 def bench_table(result: dict[str, Any]) -> None:

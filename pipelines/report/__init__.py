@@ -5,30 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from capgrade.pipelines.report.agreement import agreement
-from capgrade.pipelines.report.alignments import alignments
-from capgrade.pipelines.report.corpus import corpus
+from capgrade.pipelines.page import generated_by, render, write_pictures
+from capgrade.pipelines.page.parts import MissingList, Note, PageSection
+from capgrade.pipelines.page.thumbnails import PageThumbnails
+from capgrade.pipelines.report.agreement import agreement, best
 from capgrade.pipelines.report.cost import cost
 from capgrade.pipelines.report.data import CAPTIONS, ReportData, open_data
-from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map
-from capgrade.pipelines.report.examples import examples
-from capgrade.pipelines.report.findings import findings
-from capgrade.pipelines.report.mined import mined
-from capgrade.pipelines.report.page import GENERATOR, generated_by, render, write_pictures
-from capgrade.pipelines.report.parts import Missing, PageSection
-from capgrade.pipelines.report.regions import regions
-from capgrade.pipelines.report.runs import curves, runs
-from capgrade.pipelines.report.thumbnails import PageThumbnails
-from capgrade.pipelines.report.training import training
+from capgrade.pipelines.report.items import alignments, examples, regions
+from capgrade.pipelines.report.labels import corpus, distributions, headline, mined
+from capgrade.pipelines.report.runs import curves, first_runs, runs_section, training
 from capgrade.schemas.files import package_version, write_text
 from capgrade.schemas.output import refuse_file, refuse_foreign
 
-LEAD = (
-    "Benchmarks count one image as right for a caption and every other image as wrong. This page shows the "
-    "degrees between: their distribution, their agreement with people, and models "
-    "that are trained and scored with them."
-)
+GENERATOR = "capgrade"
 
 
 @dataclass(frozen=True)
@@ -41,12 +31,21 @@ class WrittenReport:
     pictures: list[Path]
 
 
+def opening(data: ReportData) -> PageSection:
+    """What the numbers below come to: a figure and a chart of the labels, a sentence of the judgements and the runs."""
+    said = [*best(data), first_runs(data)]
+    return PageSection("opening", "", "", [*headline(data), *(Note(sentence) for sentence in said if sentence)])
+
+
 def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSection]:
-    """Every section of the page, in order."""
-    seen = [corpus(data), regions(data, thumbnails)]
-    labels = [findings(data), *seen, distributions(data), agreement(data), mined(data)]
-    models = [runs(data), training(data), curves(data)]
-    return [*labels, *models, embedding_map(data, thumbnails), examples(data, thumbnails), alignments(data), cost(data)]
+    """Every section with something to show, in order; at the end all that is not there, in one list."""
+    labels = [distributions(data), agreement(data), mined(data)]
+    models = [runs_section(data), curves(data), training(data), embedding_map(data, thumbnails)]
+    seen = [examples(data, thumbnails), alignments(data), regions(data, thumbnails)]
+    every = [*labels, *models, *seen, corpus(data), cost(data)]
+    missing = list(dict.fromkeys(one for section in every for one in section.missing))
+    not_here = PageSection("missing", f"Not here ({len(missing)})", "", [MissingList(missing)])
+    return [*(section for section in every if section.parts), *([not_here] if missing else [])]
 
 
 def report(
@@ -64,11 +63,12 @@ def report(
         refuse_foreign(pictures, "pictures")
     data = open_data(folder)
     thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
-    sections = sections_of(data, thumbnails)
+    first, sections = opening(data), sections_of(data, thumbnails)
     thumbnails.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
-    page = render(title or f"capgrade: {folder.resolve().name}", sections, lead=LEAD, foot=foot, runs=data.runs)
+    page = render(title or f"capgrade: {folder.resolve().name}", first, sections, GENERATOR, foot=foot, runs=data.runs)
     write_text(out, page)
-    files = write_pictures(sections, pictures) if pictures else []
-    missing = [part.what for section in sections for part in section.parts if isinstance(part, Missing)]
+    files = write_pictures([first, *sections], pictures) if pictures else []
+    missing = [one.what for section in sections for part in section.parts if isinstance(part, MissingList)
+               for one in part.all]  # fmt: skip
     return WrittenReport(len(page.encode()), len(sections), missing, files)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.report.charts import MEAN, made, rows
-from capgrade.pipelines.report.data import AGREEMENT, JUDGED, ReportData
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, PageSection, PageTable, Part, number, text
+from capgrade.pipelines.page.charts import MEAN, chart, layer, of, rows
+from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, cell
+from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS, JUDGED, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, read_arrow, read_json
@@ -21,125 +19,136 @@ DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
 BINS = 12  # of equal width
 FEWEST = 20  # pairs in a bin whose mean is drawn
 KINDS = {"own": "circle", "other": "triangle-up"}
-SCALE = {  # an axis, and a title
+SCALE = {  # an axis, and who judged
     PEOPLE: ("judgement", "the judgements"),
     TRUTH: ("true relevance", "the truth"),
     VALUES: ("value of the other matrix", "the other matrix"),
 }
-SCOPES = {"all": "all pairs", "non_original": "non-original pairs"}
+WHO = {PEOPLE: "people", TRUTH: "the truth of the scenes", VALUES: "the other matrix"}
+SCOPES = {"all": "all judged pairs", "non_original": "other captions"}
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 INTRO = (
-    "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles are "
-    "own pairs, triangles other pairs, and the larger a mark, the more pairs lie on it. Binary relevance, which "
-    "benchmarks use, is 1 for own pairs; over non-original pairs it is constant and has no correlation."
+    "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles are own captions, "
+    "triangles other captions, and the larger a mark, the more pairs lie on it. Binary relevance, which benchmarks "
+    "use, is 1 for own captions; over other captions it is constant and has no correlation."
 )
 
 
 def agreement(data: ReportData) -> PageSection:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
-    options = "--captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}"
-    command, title, said, of = data.command("agree", options), "Agreement with people", "", None
+    title, said, kind, scale = "Agreement with people", "", None, SCALE[PEOPLE]
     parts: list[Part] = []
-    scale = SCALE[PEOPLE]
+    missing = []
     if data.has(AGREEMENT):
-        found = read_json(data.at(AGREEMENT))
-        facts = found["judgements"]
-        _require_these(facts["captions"], data.captions.digest, data.at(AGREEMENT))
-        title, scale, of = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
+        figures = read_json(data.at(AGREEMENT))
+        facts = figures["judgements"]
+        _require_these(facts["captions"], data.captions.digest, data, AGREEMENT)
+        title, scale, kind = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
-        parts.append(_table(found["measures"]))
+        parts += [*map(Note, best(data)), _table(figures["measures"])]
     else:
-        parts.append(Missing("the agreement of the measures with judgements", command))
+        missing.append(data.missing("the agreement of the measures with judgements", AGREEMENT))
     if data.has(JUDGED):
-        parts += _charts(data, scale)
-    elif data.has(AGREEMENT) and not of:  # pairs of one kind have no such table
-        parts.append(Missing("the judged pairs one by one", command))
-    return PageSection("agreement", title, INTRO.format(of=of or "image and caption") + said, parts)
+        table = read_arrow(data.at(JUDGED))
+        of_pairs = metadata_of(table.schema)
+        captions = read_captions(data.at(CAPTIONS), of_pairs["split"])
+        _require_these(of_pairs["captions"], captions.digest, data, JUDGED)
+        parts += [_chart(name, scale, table, captions) for name in of_pairs["measures"]]
+    elif data.has(AGREEMENT) and not kind:  # pairs of one kind have no such table
+        missing.append(data.missing("the judged pairs one by one", AGREEMENT))
+    return PageSection("agreement", title, INTRO.format(of=kind or "image and caption") + said, parts, missing)
 
 
-def _table(found: dict[str, Any]) -> PageTable:
-    keys = [(c, scope) for scope in SCOPES for c in COEFFICIENTS]
-    values = {name: [row[c].get(scope, float("nan")) for c, scope in keys] for name, row in found.items()}
-    best = np.nanmax(np.array(list(values.values()), float), axis=0)
-    lines = [
-        [text(name), *(_cell(value, top) for value, top in zip(row, best, strict=True))] for name, row in values.items()
+def best(data: ReportData) -> list[str]:
+    """A sentence: which measure agrees best where binary relevance says nothing."""
+    if not data.has(AGREEMENT):
+        return []
+    figures = read_json(data.at(AGREEMENT))
+    judged, measures = figures["judgements"], figures["measures"]
+    known = {name: r for name, row in measures.items() if (r := row["pearson"].get("non_original")) is not None}
+    if not known:
+        return []
+    first = max(known, key=known.__getitem__)
+    return [
+        f"Of the {len(known)} measures, {first} agrees best with {WHO[judged['by']]} ({judged['pairs']:,} pairs): "
+        f"Pearson's r is {known[first]:.3f} over other captions, where binary relevance has none."
     ]
-    heads = ("measure", *(f"{c}, {SCOPES[scope]}" for c, scope in keys))
-    return PageTable("Correlation of each measure with the judgements, the best in bold", heads, lines)
 
 
-def _cell(value: float, best: float) -> Cell:
-    made = number(value)
-    return Cell(made.text, made.value, best=f"{value:.3f}" == f"{best:.3f}")
+def _table(measures: dict[str, Any]) -> PageTable:
+    keys = [(c, scope) for scope in SCOPES for c in COEFFICIENTS]
+    values = np.array([[row[c].get(scope, np.nan) for c, scope in keys] for row in measures.values()], float)
+    top = np.nanmax(values, axis=0)
+    lines: list[list[Value]] = [
+        [
+            name,
+            *(Cell(cell(v).text, cell(v).value, best=f"{v:.3f}" == f"{t:.3f}") for v, t in zip(row, top, strict=True)),
+        ]
+        for name, row in zip(measures, values.tolist(), strict=True)
+    ]
+    title = "Correlation of each measure with the judgements, the best in bold"
+    groups = [(said, len(COEFFICIENTS)) for said in SCOPES.values()]
+    return PageTable(title, ("measure", *(c for c, _ in keys)), lines, groups=groups)
 
 
-def _charts(data: ReportData, scale: tuple[str, str]) -> list[Part]:
-    table = read_arrow(data.at(JUDGED))
-    facts = metadata_of(table.schema)
-    captions = read_captions(data.at("captions"), facts["split"])
-    _require_these(facts["captions"], captions.digest, data.at(JUDGED))
-    return [_chart(name, scale, table, captions) for name in facts["measures"]]
-
-
-def _require_these(judged: str, captions: str, path: Path) -> None:
+def _require_these(judged: str, captions: str, data: ReportData, file: str) -> None:
     if judged != captions:
-        raise InputError("judged pairs of other captions", file=path, remedy="run capgrade agree again")
+        raise InputError("judged pairs of other captions", file=data.at(file), remedy="run capgrade agree again")
 
 
 def _chart(name: str, scale: tuple[str, str], table: pa.Table, captions: Captions) -> Chart:
     value, score = table[name].to_numpy(), table["score"].to_numpy()
-    points, means = alt.Data(values=_points(name, table, captions)), rows(bins(value, score))
-    x, y = alt.X("value:Q", title=name), alt.Y("score:Q", title=scale[0])
-    dots = alt.Chart(points).mark_point(filled=True, opacity=0.5, aria=False).encode(
-        x, y, alt.Color("pair:N", title=None, scale=alt.Scale(domain=list(KINDS))),
-        alt.Shape("pair:N", title=None, scale=alt.Scale(domain=list(KINDS), range=list(KINDS.values()))),
-        alt.Size("pairs:Q", legend=None, scale=alt.Scale(domain=[1, DOTS // 2], range=[20, 600])),
-        tooltip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q", "pairs:Q"],
+    means = bins(value, score)
+    kinds = {"domain": list(KINDS)}
+    dots = layer(
+        "point", of("value:Q", title=name), of("score:Q", title=scale[0]),
+        color=of("pair:N", title=None, scale=kinds),
+        shape=of("pair:N", title=None, scale={**kinds, "range": list(KINDS.values())}),
+        size=of("pairs:Q", legend=None, scale={"domain": [1, DOTS // 2], "range": [20, 600]}),
+        tip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q", "pairs:Q"],
+        of_mark={"filled": True, "opacity": 0.5, "aria": False},
     )  # fmt: skip
-    base = alt.Chart(means)
-    bars = base.mark_rule(strokeWidth=2).encode(alt.X("at:Q"), alt.Y("low:Q"), alt.Y2("high:Q"))
-    told = [alt.Tooltip(f"{key}:Q") for key in ("at", "mean", "low", "high", "pairs")]
-    line = base.mark_line(strokeWidth=2, aria=False, style=MEAN).encode(alt.X("at:Q"), alt.Y("mean:Q"))
-    marks = base.mark_square(size=46, opacity=1, style=MEAN).encode(alt.X("at:Q"), alt.Y("mean:Q"), tooltip=told)
-    ends = bins(value, score)
+    at, mean = of("at:Q"), of("mean:Q")
+    tip = ["at:Q", "mean:Q", "low:Q", "high:Q", "pairs:Q"]
+    drawn = [
+        layer("line", at, mean, of_mark={"strokeWidth": 2, "aria": False, "style": MEAN}),
+        layer("rule", at, of("low:Q"), y2={"field": "high"}, of_mark={"strokeWidth": 2}),
+        layer("square", at, mean, tip=tip, of_mark={"size": 46, "opacity": 1, "style": MEAN}),
+    ]
     said = "too few pairs for means."
-    if ends:
-        first, last = ends[0], ends[-1]
+    if means:
+        first, last = means[0], means[-1]
         said = f"the mean score goes from {first['mean']:.2f} at {first['at']:.2f} to "
         said += f"{last['mean']:.2f} at {last['at']:.2f}."
-    alt_text = f"{scale[0].capitalize()} against {name} for {len(score):,} pairs; {said}"
-    return made(f"agreement-{name}", f"{name} and {scale[1]}", alt_text, dots + line + bars + marks)
+    told = f"{scale[0].capitalize()} against {name} for {len(score):,} pairs; {said}"
+    layers = [dots, *({**one, "data": rows(means)} for one in drawn)]
+    return chart(f"agreement-{name}", f"{name} and {scale[1]}", told, _points(name, table, captions), *layers)
 
 
 def _points(name: str, table: pa.Table, captions: Captions) -> list[dict[str, Any]]:
     """Pairs of every kind: half of them own where there are enough, so that scarce ones are seen, and drawn last. Those
     that lie on the same place are one dot."""
     own = table["original"].to_numpy(zero_copy_only=False)
-    some = [_spread(np.flatnonzero(kind), DOTS // 2) for kind in (~own, own)]
-    columns = (table.take(np.concatenate(some))[c].to_pylist() for c in ("image", "caption", "original", name, "score"))
+    some = [rows[:: -(-len(rows) // (DOTS // 2)) or 1] for rows in (np.flatnonzero(~own), np.flatnonzero(own))]
     first = captions.refs[captions.ref_ptr[:-1]]
     dots: dict[tuple[bool, float, float], dict[str, Any]] = {}
-    for image, caption, original, value, score in zip(*columns, strict=True):
-        at = (original, round(value, 3), round(score, 3))
-        said = {"caption": captions.texts[caption], "judged": captions.texts[first[image]]}
-        place = {"pair": "own" if original else "other", "value": at[1], "score": at[2], "pairs": 0}
+    for row in table.take(np.concatenate(some)).to_pylist():
+        at = (row["original"], round(row[name], 3), round(row["score"], 3))
+        said = {"caption": captions.texts[row["caption"]], "judged": captions.texts[first[row["image"]]]}
+        place = {"pair": "own" if row["original"] else "other", "value": at[1], "score": at[2], "pairs": 0}
         dots.setdefault(at, {**said, **place})["pairs"] += 1
     return list(dots.values())
-
-
-def _spread(at: np.ndarray, most: int) -> np.ndarray:
-    return at[np.unique(np.linspace(0, len(at) - 1, min(most, len(at))).astype(int))] if len(at) else at
 
 
 def bins(value: np.ndarray, score: np.ndarray) -> list[dict[str, float]]:
     """Mean score and its normal 95% interval over bins of equal width that hold at least FEWEST pairs."""
     edges = np.linspace(value.min(), value.max(), BINS + 1)
-    of = np.clip(np.searchsorted(edges, value, side="right") - 1, 0, BINS - 1)
-    found = []
-    for k in range(BINS):
-        inside = score[of == k]
-        if len(inside) >= FEWEST:
-            half, mean = 1.96 * float(inside.std(ddof=1)) / len(inside) ** 0.5, float(inside.mean())
-            at = float(value[of == k].mean())
-            found.append({"at": at, "mean": mean, "low": mean - half, "high": mean + half, "pairs": len(inside)})
-    return found
+    row = np.clip(np.searchsorted(edges, value, side="right") - 1, 0, BINS - 1)
+    means = []
+    for inside in (row == k for k in range(BINS)):
+        n = int(inside.sum())
+        if n >= FEWEST:
+            half, mean = 1.96 * float(score[inside].std(ddof=1)) / n**0.5, float(score[inside].mean())
+            at = float(value[inside].mean())
+            means.append({"at": at, "mean": mean, "low": mean - half, "high": mean + half, "pairs": n})
+    return means

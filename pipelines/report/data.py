@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
 from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.pipelines.page.parts import Missing
 from capgrade.pipelines.report.own_above import OwnAndOther, own_and_other
-from capgrade.pipelines.report.parts import Missing
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
@@ -25,6 +26,18 @@ from capgrade.trainer.fit import CONFIG, EPOCHS
 CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
 AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
 REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embeddings", "evaluation", "alignment"
+METRICS = "metrics.json"  # of an evaluation
+NEAREST_TO_PEOPLE = ("people", "sbert")  # the measures that agree best with people, as `audit` prefers them
+COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
+    RELEVANCE: "relevance --captions {captions} --out {relevance}",
+    SHARDS: "shards --captions {captions} --out {shards}",
+    AGREEMENT: "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}",
+    RUNS: "train --preset bcls --captions {captions} --regions {regions} --out {runs/bcls}",
+    EMBEDDINGS: "evaluate --run {runs/RUN} --captions {captions} --regions {regions} --index {embeddings/RUN}",
+    EVALUATION: "evaluate --captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}",
+    ALIGNMENT: "search --run {runs/teran} --captions {captions} --regions {regions} --images {captions} "
+    "--words {alignment}",
+}
 
 
 @dataclass(frozen=True)
@@ -43,9 +56,12 @@ class ReportData:
         path = self.at(*names)
         return (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
 
-    def command(self, stage: str, options: str) -> str:
-        """`capgrade STAGE`, with {name} in the options standing for the folders of this one."""
-        return f"capgrade {stage} {options.replace('{', f'{self.folder}/').replace('}', '')}"
+    def missing(self, what: str, stage: str | None = None) -> Missing:
+        """What the page cannot show, with the command of `stage`, one of COMMANDS or a command line like those."""
+        if stage is None:
+            return Missing(what)
+        options = COMMANDS.get(stage, stage).replace("{", f"{self.folder}/").replace("}", "")
+        return Missing(what, f"capgrade {options}")
 
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
@@ -78,6 +94,12 @@ class ReportData:
             file.require(self.captions)
         return files
 
+    @property
+    def measure(self) -> str:
+        """The one that findings and examples are told by."""
+        names = list(self.relevance_manifest["params"]["measures"])
+        return next((name for name in NEAREST_TO_PEOPLE if name in names), names[-1])
+
     @cached_property
     def own_pairs(self) -> dict[str, np.ndarray]:
         """Column -> float32 [n_captions] of own pairs, NaN where null; columns as `write_own_pairs` names them."""
@@ -89,7 +111,7 @@ class ReportData:
 
     @cached_property
     def own_and_other(self) -> dict[str, OwnAndOther]:
-        """What `relevance` says of own and of other pairs, by measure."""
+        """What `relevance` says of own and of other captions, by measure."""
         pairs, owner = self.own_pairs, self.captions.owner
         return {
             name: own_and_other(matrix, owner, pairs[name], pairs.get(name + LEFT_OUT))
@@ -104,25 +126,20 @@ class ReportData:
         these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
         return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
 
-    def _below(self, stage: str, file: str) -> dict[str, Path]:
-        return {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
-
-    def folders(self, stage: str, file: str) -> dict[str, Path]:
-        """The folders below a stage's that hold `file` and are of these captions, by name in order."""
-        return {name: path for name, path in self._below(stage, file).items() if self.of_these(path)}
-
-    def left_out(self, stage: str, file: str, done: str, command: str | None = None) -> list[Missing]:
-        """What the page says of the folders that `folders` leaves out; nothing where there are none. `done` is what
-        was done with them: evaluated."""
-        names = [name for name, path in self._below(stage, file).items() if not self.of_these(path)]
-        told = f"{', '.join(names)}: {done} on other captions or another split than this page's"
-        return [Missing(told, command)] if names else []
+    def folders(self, stage: str, file: str) -> tuple[dict[str, Path], list[Missing]]:
+        """The folders below a stage's that hold `file` and are of these captions, by name in order; and what the page
+        says of those that are of others."""
+        below = {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
+        these = {name: path for name, path in below.items() if self.of_these(path)}
+        others = [name for name in below if name not in these]
+        told = f"{', '.join(others)} in {stage}: made with other captions or another split than this page's"
+        return these, [self.missing(told, stage)] if others else []
 
     @cached_property
     def runs(self) -> list[str]:
         """Every run that was trained, embedded or evaluated, in one order for all charts."""
-        named = ((RUNS, EPOCHS), (EVALUATION, "metrics.json"), (EMBEDDINGS, MANIFEST))
-        return sorted({name for stage, file in named for name in self.folders(stage, file)})
+        files = ((RUNS, EPOCHS), (EVALUATION, METRICS), (EMBEDDINGS, MANIFEST))
+        return sorted({name for stage, file in files for name in self.folders(stage, file)[0]})
 
 
 def open_data(folder: Path) -> ReportData:
@@ -136,8 +153,7 @@ def open_data(folder: Path) -> ReportData:
 def columns(path: Path) -> dict[str, np.ndarray]:
     """A CSV file of numbers: float64 [rows] by column. InputError when it is not one."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        return {name: np.array([float(row[name]) for row in rows]) for name in (rows[0] if rows else ())}
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+        table = pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(null_values=["nan"]))
+        return {name: table[name].cast(pa.float64()).to_numpy() for name in table.column_names}
+    except (OSError, pa.ArrowException) as error:
         raise InputError(f"not a table of numbers ({error})", file=path, remedy="run its stage again") from None

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import numpy as np
 from safetensors import safe_open
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from capgrade.pipelines.report.charts import made
+from capgrade.pipelines.page.charts import chart, layer, of
+from capgrade.pipelines.page.parts import Chart, Note, PageSection, Part
+from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
-from capgrade.pipelines.report.parts import Chart, Missing, Note, PageSection, Part
-from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.schemas.files import MANIFEST, read_json, read_manifest
 
 ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
-OPTIONS = "--run {runs/RUN} --captions {captions} --regions {regions} --index {embeddings/RUN}"  # of `evaluate`
 MOST = 300  # images on a map, spread over the split
 TEXTS = 2  # captions of each
 HEIGHT = 460
@@ -36,21 +33,19 @@ INTRO = (
 
 def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
-    found = data.folders(EMBEDDINGS, MANIFEST)
-    for folder in found.values():
+    folders, missing = data.folders(EMBEDDINGS, MANIFEST)
+    for folder in folders.values():
         read_manifest(folder, EMBEDDINGS)
-    single = [run for run, folder in found.items() if IMAGES in _names(folder)]
+    single = [run for run, folder in folders.items() if IMAGES in _names(folder)]
     # A map on threads of its own takes many times as long: they wait for each other.
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
-        placed = list(pool.map(lambda run: _placed(found[run]), single))
-    parts: list[Part] = [_map(run, one, thumbnails) for run, one in zip(single, placed, strict=True)]
-    if sets := [run for run in found if run not in single]:
+        points = list(pool.map(lambda run: _points(folders[run]), single))
+    parts: list[Part] = [_map(run, some, thumbnails) for run, some in zip(single, points, strict=True)]
+    if sets := [run for run in folders if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
-    command = data.command("evaluate", OPTIONS)
-    others = data.left_out(EMBEDDINGS, MANIFEST, "embedded", command)
-    if not found and not others:
-        parts = [Missing("embeddings of a trained run", command)]
-    return PageSection("map", "Map of embeddings", INTRO, [*parts, *others])
+    if not parts and not missing:
+        missing = [data.missing("embeddings of a trained run", EMBEDDINGS)]
+    return PageSection("map", "Map of embeddings", INTRO, parts, missing)
 
 
 def _names(folder: Path) -> set[str]:
@@ -68,75 +63,45 @@ def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
     return tsne.fit_transform(vectors)
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Images of a run by number, captions of each by number, and where all these are."""
-
-    items: dict[str, Any]
-    images: np.ndarray
-    of: list[np.ndarray]
-    at: np.ndarray  # float32 [images + captions, 2]
-
-
-def _placed(folder: Path) -> _Placed:
+def _points(folder: Path) -> list[dict[str, Any]]:
+    """Images spread over a run's, then some captions of each: what they are, the image's number n, and their place."""
     items = read_json(folder / "items.json")
     with safe_open(folder / ENCODINGS, framework="np") as file:
         vectors = {name: file.get_tensor(name) for name in (IMAGES, CAPTIONS)}
     owner = np.array(items["owner"])
     images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, MOST).astype(int))
-    of = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
-    at = layout(vectors[IMAGES][images], vectors[CAPTIONS][np.concatenate(of)])
-    return _Placed(items, images, of, at)
-
-
-def _map(run: str, placed: _Placed, thumbnails: PageThumbnails) -> Chart:
-    items, images, of, at = placed.items, placed.images, placed.of, placed.at
-    captions = np.concatenate(of)
-    owner = items["owner"]
-    first = {int(i): items["captions"][own[0]] for i, own in zip(images, of, strict=True)}
-    points = [("image", int(i), first[int(i)]) for i in images]
+    own = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
+    captions = np.concatenate(own)
+    at = layout(vectors[IMAGES][images], vectors[CAPTIONS][captions])
+    points = [("image", int(i), items["captions"][some[0]]) for i, some in zip(images, own, strict=True)]
     points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
-    values = [
-        {
-            "kind": kind,
-            "id": items["image_ids"][i],
-            "n": i,
-            "text": text,
-            "x": round(float(x), 2),
-            "y": round(float(y), 2),
-        }
-        for (kind, i, text), (x, y) in zip(points, at, strict=True)
+    return [
+        {"kind": kind, "id": items["image_ids"][n], "n": n, "text": text, "x": round(x, 2), "y": round(y, 2)}
+        for (kind, n, text), (x, y) in zip(points, at.tolist(), strict=True)
     ]
-    pictures = [
-        {"n": int(i), "picture": shown} for i in images if (shown := thumbnails.uri(items["image_ids"][i], SIDE))
-    ]
-    return _chart(run, values, pictures)
 
 
-def _chart(run: str, values: list[dict], pictures: list[dict]) -> Chart:
-    near = alt.selection_point(
-        name="near", fields=["n"], on="pointerover", nearest=True, empty=False, clear="pointerout"
-    )
-    chart = alt.Chart(alt.Data(values=values))
-    told: list[str | alt.Tooltip] = ["kind:N", "id:N", "text:N"]
+def _map(run: str, points: list[dict[str, Any]], thumbnails: PageThumbnails) -> Chart:
+    images = {row["n"]: row["id"] for row in points if row["kind"] == "image"}
+    pictures = [{"n": n, "picture": shown} for n, id in images.items() if (shown := thumbnails.uri(id, SIDE))]
+    axis = {"labels": False, "ticks": False, "domain": False, "grid": False}
+    kinds = {"domain": ["image", "caption"]}
+    tip = [of("kind:N"), of("id:N"), of("text:N")]
     if pictures:  # vega-tooltip draws a field of this name
-        chart = chart.transform_lookup("n", alt.LookupData(alt.Data(values=pictures), "n", ["picture"]))
-        told.append(alt.Tooltip("picture:N", title="image"))
-    axis = alt.Axis(labels=False, ticks=False, domain=False, grid=False)
-    x, y = alt.X("x:Q", title=None, axis=axis), alt.Y("y:Q", title=None, axis=axis)
-    kinds = alt.Scale(domain=["image", "caption"])
-    dots = chart.mark_point(filled=True, aria=False).encode(
-        x,
-        y,
-        alt.Color("kind:N", title=None, scale=kinds),
-        alt.Shape("kind:N", title=None, scale=kinds),
-        opacity=alt.condition(near, alt.value(1), alt.value(0.6)),
-        size=alt.condition(near, alt.value(160), alt.value(28)),
-        tooltip=told,
-    )
-    dots = dots.add_params(near)
-    images = sum(row["kind"] == "image" for row in values)
-    alt_text = f"t-SNE of {images} images and {len(values) - images} of their captions as {run} places them."
-    made_chart = made(f"map-{run}", run, alt_text, dots)
-    made_chart.spec["height"] = HEIGHT
-    return made_chart
+        tip.append({**of("picture:N"), "title": "image"})
+    near = {
+        "name": "near",
+        "select": {"type": "point", "fields": ["n"], "on": "pointerover", "nearest": True, "clear": "pointerout"},
+    }
+    dots = layer(
+        "point", of("x:Q", title=None, axis=axis), of("y:Q", title=None, axis=axis),
+        color=of("kind:N", title=None, scale=kinds), shape=of("kind:N", title=None, scale=kinds),
+        opacity={"condition": {"param": "near", "empty": False, "value": 1}, "value": 0.6},
+        size={"condition": {"param": "near", "empty": False, "value": 160}, "value": 28},
+        tip=tip, of_mark={"filled": True, "aria": False},
+    )  # fmt: skip
+    told = f"t-SNE of {len(images)} images and {len(points) - len(images)} of their captions as {run} places them."
+    drawn = chart(f"map-{run}", run, told, points, dots, height=HEIGHT)
+    lookup = {"lookup": "n", "from": {"data": {"values": pictures}, "key": "n", "fields": ["picture"]}}
+    drawn.spec.update(params=[near], **({"transform": [lookup]} if pictures else {}))
+    return drawn

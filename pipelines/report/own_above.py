@@ -1,4 +1,4 @@
-"""How own pairs stand to all other pairs of a dense matrix: exact figures, in two passes over the file."""
+"""How own captions stand to all others in a dense matrix: exact figures, in two passes over the file."""
 
 from __future__ import annotations
 
@@ -17,26 +17,34 @@ HALF = 16  # bits of a float32 that one pass counts
 
 @dataclass(frozen=True)
 class OwnAndOther:
-    """Medians of own pairs (as they are stored; with the caption left out of the references), of other pairs the median
-    and 99th percentile. Then means over captions, own left out where there is such a value: the share of other images
-    that are less relevant to a caption than its own image (ties half), and the share of captions with another image
-    that is as relevant as their own or more; `images` is the median number of such images, over these captions. NaN
-    where no value is known."""
+    """Medians of own captions (as they are stored; with the caption left out of the references), of others the median
+    and 99th percentile; NaN where no value is known. Then of each caption, own left out where there is such a value:
+    `above`, the mean share of other images that are less relevant to it than its own image (ties half), and `rivals`,
+    int64 [captions with a value], how many other images are as relevant as its own or more."""
 
     own: float
     left_out: float
     median: float
     percentile_99: float
     above: float
-    equalled: float
-    images: float
+    rivals: np.ndarray
+
+    @property
+    def equalled(self) -> float:
+        """The share of captions with a rival."""
+        return _of(np.mean, self.rivals > 0)
+
+    @property
+    def images(self) -> float:
+        """The median number of rivals of the captions that have one."""
+        return _of(np.median, self.rivals[self.rivals > 0])
 
 
 def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left_out: np.ndarray | None) -> OwnAndOther:
     """Of a dense file, images x captions; owner int [n_captions], own and left_out float32 [n_captions], the latter NaN
     where an image has no other caption, and None for a measure that has no such values."""
     stored = numpy_type(relevance.schema.field("relevance").type.value_type)
-    compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)  # rounded as other pairs are
+    compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)  # rounded as others are
     lower, equal = np.zeros((2, len(owner)), np.int64)
     counts = np.zeros(2**HALF, np.int64)
     for values, other in _blocks(relevance, owner):
@@ -45,18 +53,10 @@ def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left
         counts += np.bincount(_keys(values[other]) >> HALF, minlength=2**HALF)
     others = len(relevance.image_ids) - 1
     known = np.isfinite(compared) & (others > 0)
-    above, matched = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
+    above, rivals = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
     alone = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
     median, high = _quantiles(relevance, owner, counts, (0.5, 0.99))
-    return OwnAndOther(
-        _of(np.median, own),
-        _of(np.median, alone),
-        median,
-        high,
-        _of(np.mean, above),
-        _of(np.mean, matched > 0),
-        _of(np.median, matched[matched > 0]),
-    )
+    return OwnAndOther(_of(np.median, own), _of(np.median, alone), median, high, _of(np.mean, above), rivals)
 
 
 def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float:
@@ -64,7 +64,7 @@ def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> floa
 
 
 def _blocks(relevance: Relevance, owner: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Values float32 [some images, captions] and which of them are other pairs."""
+    """Values float32 [some images, captions] and which of them are of other captions."""
     images, step = np.arange(len(relevance.image_ids)), max(1, CELLS // len(owner))
     for first in range(0, len(images), step):
         some = images[first : first + step]
@@ -77,34 +77,30 @@ def _keys(values: np.ndarray) -> np.ndarray:
     return np.where(bits >> 31, ~bits, bits | np.uint32(2**31))
 
 
-def _quantiles(
-    relevance: Relevance, owner: np.ndarray, counts: np.ndarray, shares: Sequence[float]
-) -> tuple[float, ...]:
-    """As numpy.quantile of all other pairs; `counts` are of the upper half of their keys, lower halves are counted only
-    where a wanted value lies."""
-    ends = np.cumsum(counts)
-    if not ends[-1]:
-        return tuple(np.nan for _ in shares)
-    places = [share * (int(ends[-1]) - 1) for share in shares]
-    ranks = {rank for place in places for rank in (int(place), min(int(place) + 1, int(ends[-1]) - 1))}
-    upper = {rank: int(np.searchsorted(ends, rank, side="right")) for rank in ranks}
-    lower = {key: np.zeros(2**HALF, np.int64) for key in upper.values()}
-    for values, other in _blocks(relevance, owner):
-        keys = _keys(values[other])
-        for key, found in lower.items():
-            found += np.bincount(keys[keys >> HALF == key] & (2**HALF - 1), minlength=2**HALF)
-    value = {}
-    for rank, key in upper.items():
-        before = int(ends[key] - counts[key])
-        low = int(np.searchsorted(np.cumsum(lower[key]), rank - before, side="right"))
-        value[rank] = _value(key << HALF | low)
-    return tuple(_between(value[int(p)], value[min(int(p) + 1, int(ends[-1]) - 1)], p - int(p)) for p in places)
-
-
 def _value(key: int) -> float:
+    """The float32 value of a key."""
     bits = key - 2**31 if key >= 2**31 else ~key & 0xFFFFFFFF
     return float(np.array(bits, np.uint32).view(np.float32))
 
 
-def _between(low: float, high: float, part: float) -> float:
-    return low + (high - low) * part
+def _quantiles(
+    relevance: Relevance, owner: np.ndarray, counts: np.ndarray, shares: Sequence[float]
+) -> tuple[float, ...]:
+    """As numpy.quantile of all other captions; `counts` are of the upper half of their keys, lower halves are counted
+    only where a wanted value lies."""
+    ends = np.cumsum(counts)
+    n = int(ends[-1])
+    if not n:
+        return tuple(math.nan for _ in shares)
+    places = np.array([share * (n - 1) for share in shares])
+    ranks = np.unique([np.floor(places), np.ceil(places)]).astype(np.int64)
+    upper = np.searchsorted(ends, ranks, side="right")
+    lower = np.zeros((len(ranks), 2**HALF), np.int64)
+    for values, other in _blocks(relevance, owner):
+        keys = _keys(values[other])
+        for row, key in enumerate(upper):
+            lower[row] += np.bincount(keys[keys >> HALF == key] & (2**HALF - 1), minlength=2**HALF)
+    left = ranks - (ends - counts)[upper]  # ranks within their upper half
+    low = [int(np.searchsorted(np.cumsum(row), k, side="right")) for row, k in zip(lower, left, strict=True)]
+    at_ranks = [_value(int(key) << HALF | k) for key, k in zip(upper, low, strict=True)]
+    return tuple(np.interp(places, ranks, at_ranks).tolist())

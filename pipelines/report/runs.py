@@ -1,157 +1,291 @@
-"""Sections: runs side by side, with intervals, the best in bold; and recall, NCS and NDCG against K."""
+"""Sections about trained models: metrics with intervals, the best in bold; metrics against K; how training went.
+
+Metrics stand as every page prints them: fractions in percent with their sign, sums, ranks, tau and cosine as they are.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import altair as alt
+import numpy as np
 
-from capgrade.pipelines.report.charts import by_run, choice, made, rows
-from capgrade.pipelines.report.data import EVALUATION, ReportData
-from capgrade.pipelines.report.metric_names import axis, glossary, interval, said
-from capgrade.pipelines.report.parts import Cell, Chart, Missing, PageSection, PageTable, Part, percent, text
+from capgrade.pipelines.page.charts import chart, colour_of, layer, of
+from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent
+from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
 from capgrade.schemas.files import read_json
-from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, smaller_is_better
+from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
+from capgrade.trainer.fit import EPOCHS, STEPS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 INTRO = (
-    "Each run on the evaluation split, and below each value its 95% interval over images. i2t finds captions for an "
-    "image, t2i images for a caption. rsum and nsum go from 0 to 600."
+    "Each run on the evaluation split, and below each value its 95% interval over images. Image to text finds captions "
+    "for an image, text to image finds images for a caption. The best run is bold where no other run's value lies "
+    "within its interval."
 )
 GRADED = " Graded metrics without a measure in brackets are by {}."
-OPTIONS = "--captions {captions} --similarity FILE --relevance {relevance} --out {evaluation/RUN}"  # of `evaluate`
-Runs = dict[str, dict[str, Any]]
+Run = dict[str, Any]
 
 
-def runs(data: ReportData) -> PageSection:
-    """A short table, a chart of any metric with its intervals, and the table of all metrics."""
-    found: Runs = {
-        name: read_json(at / "metrics.json") for name, at in data.folders(EVALUATION, "metrics.json").items()
-    }
-    command = data.command("evaluate", OPTIONS)
-    others = data.left_out(EVALUATION, "metrics.json", "evaluated", command)
-    if not found:
-        return PageSection("runs", "Runs side by side", INTRO, others or [Missing("evaluated runs", command)])
-    named = [("", name) for name in SUMS] + [(way, name) for name in SUMMARY for way in WAYS]
-    short = _by_run(found, [column for column in named if all(_has(run, *column) for run in found.values())])
-    names = {name for run in found.values() for part in (run, *(run.get(way, {}) for way in WAYS)) for name in part}
-    parts: list[Part] = [short, *others, glossary(names), _chart(found, data.runs), _by_metric(found)]
-    measures = dict.fromkeys(measure for run in found.values() if (measure := first_measure(run)))
-    graded = GRADED.format(" and ".join(measures)) if measures else ""
-    return PageSection("runs", "Runs side by side", INTRO + graded, parts)
+def said(name: str, value: float) -> str:
+    """A metric's value with its unit."""
+    return "–" if value != value else f"{shown(name, value)}{'%' if scale(name) == 100 else ''}"
 
 
-def _has(run: dict[str, Any], way: str, name: str) -> bool:
-    return name in (run.get(way, {}) if way else run)
+def interval(name: str, between: Sequence[float] | None) -> str:
+    """The ends of an interval, whose unit stands beside the value; empty without one."""
+    return "" if between is None else f"{shown(name, between[0])}–{shown(name, between[1])}"
 
 
-def _value(run: dict[str, Any], way: str, name: str) -> float:
-    value = (run[way] if way else run).get(name)
+def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
+    """The axis of the metric that a reader chooses, its values as `scale` makes them."""
+    fractions = json.dumps([name for name in names if scale(name) == 100])
+    return {"labelExpr": f"indexof({fractions}, {parameter}) < 0 ? datum.label : datum.label + '%'"}
+
+
+MEANINGS = {
+    "recall@k": "Share of queries with one of their own items among the first k. Binary: nothing else counts.",
+    "rsum": "Sum of recall@1, @5 and @10 of both directions, in percent: 0 to 600.",
+    "ncs@k": "Normalised cumulative semantic score: relevance among the first k over the most that k can have.",
+    "nsum": "Sum of ncs@1, @5 and @10 of both directions, in percent: 0 to 600. The graded counterpart of rsum.",
+    "ndcg@k": "Like ncs, but an item counts less the later it comes.",
+    "asp": "Average semantic precision: how near ranks by similarity are to ranks by relevance. Chance is not 0.",
+    "kendall_tau_b": "Rank correlation of similarity and relevance: 1 for the same order, 0 for none.",
+}  # docs/metrics.md has the formulas
+
+
+def glossary(names: Iterable[str]) -> PageTable:
+    """The terms among these names of metrics; `ncs@10[sbert]` is a kind of `ncs@k`."""
+    bases = {name.split("[")[0].split("@")[0] for name in names}
+    lines = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
+    return PageTable("What the names mean", ("metric", "meaning"), lines, folded=True)
+
+
+def _read(data: ReportData) -> dict[str, Run]:
+    return {name: read_json(at / METRICS) for name, at in data.folders(EVALUATION, METRICS)[0].items()}
+
+
+def _value(run: Run, way: str, name: str) -> float:
+    value = (run.get(way, {}) if way else run).get(name)
     return math.nan if value is None else float(value)
 
 
-def _interval(run: dict[str, Any], way: str, name: str) -> list[float] | None:
+def _interval(run: Run, way: str, name: str) -> list[float] | None:
     return (run["intervals"].get(way, {}) if way else run["intervals"]).get(name)
 
 
-def _cells(found: Runs, way: str, name: str) -> list[Cell]:
-    """A metric of every run; what prints the same as the best is equally good."""
-    values = [_value(run, way, name) for run in found.values()]
+def _names(runs: dict[str, Run]) -> list[str]:
+    """Metrics with a value for each direction, those of the summary first."""
+    names = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
+    return [*(name for name in SUMMARY if name in names), *sorted(names - set(SUMMARY))]
+
+
+def runs_section(data: ReportData) -> PageSection:
+    """A short table, a chart of any metric with its intervals, and the table of all metrics."""
+    runs, missing = _read(data), data.folders(EVALUATION, METRICS)[1]
+    parts: list[Part] = []
+    if runs:
+        names = _names(runs)
+        every = [("", name) for name in SUMS if any(name in run for run in runs.values())]
+        every += [(way, name) for way in WAYS for name in names]
+        short = [
+            (way, name) for way, name in every
+            if name in (*SUMS, *SUMMARY) and all(not math.isnan(_value(run, way, name)) for run in runs.values())
+        ]  # fmt: skip
+        heads = [(way, sum(one == way for one, _ in short)) for way in ("", *WAYS)]
+        lines: list[list[Value]] = [
+            [label, *row] for label, *row in zip(runs, *(_cells(runs, *column) for column in short), strict=True)
+        ]
+        groups = [(WAYS.get(way, ""), n) for way, n in heads if n]
+        parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
+        if len(runs) > 1:
+            parts.append(Note(first_runs(data)))
+        whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in sorted(every)]
+        parts += [_chart(runs, data.runs, names), glossary([name for _, name in every])]
+        parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
+    elif not missing:
+        missing = [data.missing("evaluated runs", EVALUATION)]
+    measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
+    graded = GRADED.format(" and ".join(measures)) if measures else ""
+    return PageSection("runs", "Runs side by side", INTRO + graded, parts, missing)
+
+
+def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
+    """A metric of every run. The best is bold if no other value is within its interval; without one, if no other prints
+    the same."""
+    values = [_value(run, way, name) for run in runs.values()]
     known = [value for value in values if not math.isnan(value)]
-    best = said(name, (min if smaller_is_better(name) else max)(known)) if known else None
+    best = (min if smaller_is_better(name) else max)(known, default=math.nan)
     cells = []
-    for run, value in zip(found.values(), values, strict=True):
-        text, at = said(name, value), -math.inf if math.isnan(value) else value
-        best_too = len(known) > 1 and text == best
-        cells.append(Cell(text, at, best_too, note=interval(name, _interval(run, way, name))))
+    for run, value in zip(runs.values(), values, strict=True):
+        between = _interval(run, way, name)
+        low, high = between or (value, value)
+        others = [one for one in known if one != value]
+        alone = value == best and len(known) - len(others) == 1 and not any(low <= one <= high for one in others)
+        alone = alone and said(name, value) not in [said(name, one) for one in others]
+        sorted_by = -math.inf if math.isnan(value) else value
+        cells.append(Cell(said(name, value), sorted_by, alone and len(known) > 1, interval(name, between)))
     return cells
 
 
-def _by_run(found: Runs, columns: Sequence[tuple[str, str]]) -> PageTable:
-    across = [_cells(found, *column) for column in columns]
-    lines = [[text(label), *(cells[k] for cells in across)] for k, label in enumerate(found)]
-    heads = ("run", *(f"{way} {name}".strip() for way, name in columns))
-    return PageTable("Runs, the best in bold", heads, lines)
-
-
-def _by_metric(found: Runs) -> PageTable:
-    every = {("", name) for run in found.values() for name in SUMS if name in run}
-    every |= {(way, name) for run in found.values() for way in WAYS for name in run.get(way, {})}
-    lines = [[text(f"{way} {name}".strip()), *_cells(found, way, name)] for way, name in sorted(every)]
-    return PageTable("All metrics of all runs", ("metric", *found), lines, folded=True)
-
-
-def _chart(found: Runs, order: Sequence[str]) -> Chart:
-    names = list(dict.fromkeys(name for run in found.values() for way in WAYS for name in run.get(way, {})))
-    names = [*(name for name in SUMMARY if name in names), *sorted(set(names) - set(SUMMARY))]  # the first is chosen
-    values = []
-    for label, run in found.items():
+def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:
+    values: list[dict[str, Any]] = []
+    for label, run in runs.items():
         for way, direction in WAYS.items():
             for name in names:
                 value, between = _value(run, way, name), _interval(run, way, name)
                 if not math.isnan(value):
                     low, high = between or (value, value)
+                    of_run = {"run": label, "direction": direction, "metric": name}
                     numbers = {"value": scale(name) * value, "low": scale(name) * low, "high": scale(name) * high}
                     texts = {"said": said(name, value), "interval": interval(name, between)}
-                    values.append({"run": label, "direction": direction, "metric": name, **numbers, **texts})
-    chart, colour = by_run(alt.Chart(rows(values)), order)
-    colour["legend"] = None  # the axis names the runs
-    metric = choice("metric", "metric", names)
-    chart = chart.add_params(metric).transform_filter("datum.metric === metric")
-    y = alt.Y("run:N", title=None, axis=alt.Axis(labelLimit=140))
-    offset = alt.YOffset("direction:N")
-    x = alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=axis("metric", names))
-    told = ["run:N", "direction:N", "metric:N", alt.Tooltip("said:N", title="value"), "interval:N"]
-    bars = chart.mark_rule(strokeWidth=3, opacity=0.5).encode(
-        alt.X("low:Q", title=None, axis=axis("metric", names)), alt.X2("high:Q"), y, offset, colour
-    )
-    dots = chart.mark_point(size=70, filled=True, opacity=1).encode(
-        x, y, offset, colour, alt.Shape("direction:N", title=None), tooltip=told
-    )
-    alt_text = (
-        f"Value and 95% interval of a metric for {', '.join(found)}, in both directions, in the units of the tables."
-    )
-    return made("runs", "Any metric with its interval", alt_text, alt.layer(bars, dots), wide=True)
+                    values.append(of_run | numbers | texts)
+    axis = _axis("metric", names)
+    y, offset, colour = of("run:N", title=None, axis=None), of("direction:N"), colour_of(order)
+    x = of("value:Q", title=None, scale={"zero": False}, axis=axis)
+    tip: list[Any] = ["run:N", "direction:N", "metric:N", of("said:N", title="value"), "interval:N"]
+    bars = layer(
+        "rule", of("low:Q", title=None, axis=axis), y, x2={"field": "high"}, yOffset=offset, color=colour,
+        of_mark={"strokeWidth": 3, "opacity": 0.5},
+    )  # fmt: skip
+    dots = layer(
+        "point", x, y, yOffset=offset, color=colour, shape=of("direction:N", title=None), tip=tip,
+        of_mark={"size": 70, "filled": True, "opacity": 1},
+    )  # fmt: skip
+    told = f"Value and 95% interval of a metric for {', '.join(runs)}, in both directions, in the units of the tables."
+    title = "Any metric with its interval"
+    return chart("runs", title, told, values, bars, dots, wide=True, by_run=True, choose=("metric", names))
+
+
+GRADED_METRICS = ("nsum", "ndcg@25", "ncs@10")  # the first that all runs have stands for graded labels
+
+
+def first_runs(data: ReportData) -> str:
+    """A sentence: whether binary and graded metrics put the same run first; empty for fewer than two runs."""
+    runs = _read(data)
+
+    def means(name: str) -> dict[str, float]:
+        """Of both directions where a metric has two."""
+        of_both = {k: float(np.mean([_value(run, way, name) for way in WAYS])) for k, run in runs.items()}
+        return {k: _value(run, "", name) if name in run else of_both[k] for k, run in runs.items()}
+
+    def shared(names: Sequence[str]) -> str | None:
+        return next((name for name in names if not np.isnan(list(means(name).values())).any()), None)
+
+    binary, graded = shared(("rsum", "recall@1")), shared(GRADED_METRICS)
+    if len(runs) < 2 or binary is None:
+        return ""
+    of_binary = means(binary)
+    first = max(of_binary, key=of_binary.__getitem__)
+    begin = f"By {binary} {first} is first of {len(runs)} runs ({said(binary, of_binary[first])})"
+    if graded is None:
+        return f"{begin}; no graded metric is there."
+    measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
+    if len(measures) > 1:  # values by two measures have no order
+        return f"{begin}; their {graded} is by different measures: {', '.join(measures)}."
+    of_graded = means(graded)
+    second = max(of_graded, key=of_graded.__getitem__)
+    same = "and also" if second == first else f"but {second} is"
+    by = f" by {next(iter(measures))}" if measures else ""
+    value = said(graded, of_graded[second])
+    return f"{begin}, {same} first by {graded}, which counts graded relevance{by} ({value})."
 
 
 CURVES = "curves_k.json"
-STROKES = {"i2t": [1, 0], "t2i": [4, 3]}  # solid and dashed, as CURVES_INTRO says
+STROKES = {"symbolType": "stroke", "symbolSize": 600, "symbolStrokeColor": "#808080", "symbolFillColor": "transparent"}
 CURVE_TITLES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found of what could be", "ndcg": "NDCG"}
-CURVES_INTRO = (
-    "The same runs at other depths: a metric may rank runs differently at another K. Solid lines find captions for an "
-    "image (i2t), dashed lines images for a caption (t2i)."
-)
 
 
 def curves(data: ReportData) -> PageSection:
     """One chart per metric; a line is solid from image to text and dashed from text to image."""
-    found = {name: read_json(folder / CURVES) for name, folder in data.folders(EVALUATION, CURVES).items()}
-    points = [{"run": name, **row} for name, rows_of in found.items() for row in rows_of]
-    parts: list[Part] = [_curve(name, points, data.runs) for name in CURVE_TITLES if any(name in row for row in points)]
-    command = data.command("evaluate", OPTIONS)
-    others = data.left_out(EVALUATION, CURVES, "evaluated", command)
-    if not parts and not others:
-        parts = [Missing("curves of evaluated runs", command)]
-    return PageSection("curves", "Curves against K", CURVES_INTRO, [*parts, *others])
+    folders, missing = data.folders(EVALUATION, CURVES)
+    points = [{"run": name, **row} for name, folder in folders.items() for row in read_json(folder / CURVES)]
+    parts = [_curve(name, points, data.runs) for name in CURVE_TITLES if any(name in row for row in points)]
+    if not parts and not missing:
+        missing = [data.missing("curves of evaluated runs", EVALUATION)]
+    intro = "The same runs at other depths: a metric may rank runs differently at another K."
+    return PageSection("curves", "Curves against K", intro, parts, missing)
 
 
 def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
-    keys = ("run", "direction", "k", name)
-    chart, colour = by_run(alt.Chart(rows({key: row[key] for key in keys} for row in points if name in row)), runs)
-    chart = chart.mark_line(point=alt.OverlayMarkDef(size=22)).encode(
-        alt.X("k:Q", title="K", scale=alt.Scale(type="log"), axis=alt.Axis(values=[1, 2, 3, 5, 10, 20, 50])),
-        alt.Y(f"{name}:Q", title=name, scale=alt.Scale(zero=False), axis=alt.Axis(format="%")),
-        colour,
-        alt.StrokeDash("direction:N", legend=None, scale=alt.Scale(domain=list(STROKES), range=list(STROKES.values()))),
-        tooltip=["run:N", "direction:N", "k:Q", alt.Tooltip(f"{name}:Q", format=".1%")],
-    )
-    return made(f"against-k-{name}", CURVE_TITLES[name], _curve_in_words(name, points), chart)
+    some = [row for row in points if name in row]
+    values = [{"direction": WAYS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}} for row in some]
+    dashes = {"domain": list(WAYS.values()), "range": [[1, 0], [4, 3]]}
+    stroke = of("direction:N", title=None, scale=dashes, legend=STROKES)
+    line = layer(
+        "line", of("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
+        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}), color=colour_of(runs),
+        strokeDash=stroke, tip=["run:N", "direction:N", "k:Q", f"{name}:Q:.1%"], of_mark={"point": {"size": 22}},
+    )  # fmt: skip
+    at = ", ".join(f"{row['run']} {row['direction']} {percent(row[name])}" for row in some if row["k"] == 10)
+    told = f"{name} against K, one line per run and direction{'; at 10: ' + at if at else ''}."
+    return chart(f"against-k-{name}", CURVE_TITLES[name], told, values, line, by_run=True)
 
 
-def _curve_in_words(name: str, points: list[dict[str, Any]]) -> str:
-    at = [row for row in points if row["k"] == 10 and name in row]
-    said = ", ".join(f"{row['run']} {row['direction']} {percent(row[name])}" for row in at)
-    return f"{name} against K, one line per run and direction{'; at 10: ' + said if said else ''}."
+POINTS = 100  # of a run's loss: each the mean of so many steps
+NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
+ACTIVE = "active_"  # shares of hinges in training
+TRAINING = (
+    "Losses of different kinds have different sizes, so each is drawn as a share of its first value, averaged over "
+    "neighbouring steps. Validation is measured after every epoch. Runs of other lengths end at the same place."
+)
+
+
+def training(data: ReportData) -> PageSection:
+    """A chart of losses and one of any validated metric, against the share of the run's steps."""
+    folders, missing = data.folders(RUNS, EPOCHS)
+    parts: list[Part] = []
+    if folders:
+        losses = {name: columns(folder / STEPS)["loss"] for name, folder in folders.items()}
+        epochs = {name: columns(folder / EPOCHS) for name, folder in folders.items()}
+        parts = [_losses(losses, data.runs), _validation(epochs, data.runs)]
+    elif not missing:
+        missing = [data.missing("trained runs", RUNS)]
+    return PageSection("training", "Training", TRAINING, parts, missing)
+
+
+def means(values: np.ndarray, points: int) -> list[tuple[float, float]]:
+    """Share of the steps done, and the mean of the values around it, of at most `points` parts of equal length."""
+    parts = np.array_split(values, min(points, len(values)))
+    ends = np.cumsum([len(part) for part in parts]) / len(values)
+    return [(float(end), float(part.mean())) for end, part in zip(ends, parts, strict=True)]
+
+
+def _done() -> dict[str, Any]:
+    return of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
+
+
+def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
+    smooth = {name: means(values, POINTS) for name, values in losses.items() if len(values)}
+    values = [
+        {"run": name, "done": done, "loss": loss / line[0][1]} for name, line in smooth.items() for done, loss in line
+    ]
+    tip = ["run:N", "done:Q:.1%", "loss:Q:.3f"]
+    line = layer("line", _done(), of("loss:Q", title="loss, of its first value"), color=colour_of(runs), tip=tip)
+    ends = ", ".join(f"{name} {points[-1][1] / points[0][1]:.2f}" for name, points in smooth.items())
+    told = f"Loss over training, of its first value; at the end: {ends}."
+    return chart("training-loss", "Training loss", told, values, line, by_run=True)
+
+
+def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
+    every = dict.fromkeys(name for table in epochs.values() for name in table)
+    names = [name for name in every if name not in NO_VALIDATION and not name.startswith(ACTIVE)] or ["-"]
+    values = [
+        {"run": run, "epoch": int(epoch), "done": epoch / table["epoch"].max(), "metric": name,
+         "value": scale(name) * value, "said": said(name, value)}
+        for run, table in epochs.items() for name in names if name in table
+        for epoch, value in zip(table["epoch"].tolist(), table[name].tolist(), strict=True)
+    ]  # fmt: skip
+    line = layer(
+        "line", _done(), of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
+        color=colour_of(runs), tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
+        of_mark={"point": True},
+    )  # fmt: skip
+    last = {run: table[names[0]][-1] for run, table in epochs.items() if names[0] in table}
+    ends = ", ".join(f"{run} {said(names[0], value)}" for run, value in last.items())
+    told = f"Validation after each epoch; {names[0]} at the end: {ends}."
+    choose = ("validated", names)
+    return chart("training-validation", "Validation", told, values, line, by_run=True, choose=choose)

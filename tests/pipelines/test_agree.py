@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, RougeParams
-from tests.conftest import DATA, caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import DATA, call, caption_table, make_captions, random_sets, write_captions_folder
 
 SETS = random_sets(12, seed=8)
 
@@ -62,20 +63,36 @@ def test_equals_scipy_on_plain_judgements(captions_dir: Path, tmp_path: Path) ->
     assert result["kendall"]["non_original"] == pytest.approx(stats.kendalltau(values[other], score[other]).statistic)
 
 
-def test_a_mixture_is_fitted_and_cross_validated(captions_dir: Path, tmp_path: Path) -> None:
-    """Where people judge by one measure, the mixture finds it, in every fold."""
+def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(captions_dir: Path, tmp_path: Path) -> None:
+    """Where people judge by one measure, the mixture is that measure, in every fold."""
     relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
     file, names = tmp_path / "dense" / "rouge_l.arrow", ["cider", "rouge_l", "bleu"]
-    result = agree(captions_dir, file, names, MeasuresParams(), folds=4)["mixture"]
-    assert result["pearson"]["all"] == pytest.approx(1) == result["pearson"]["non_original"]
-    assert result["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
+    result = agree(captions_dir, file, names, MeasuresParams(), folds=4)
+    assert result["rouge_l"]["pearson"]["all"] == pytest.approx(1) and result["cider"]["pearson"]["all"] < 1
+    mixture = result["mixture"]
+    assert mixture["pearson"]["all"] == pytest.approx(1) == mixture["pearson"]["non_original"]
+    assert mixture["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
 
 
-def test_a_dense_file_judges_every_pair(captions_dir: Path, tmp_path: Path) -> None:
-    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
-    result = agree(captions_dir, tmp_path / "dense" / "rouge_l.arrow", ["rouge_l", "cider"], MeasuresParams())
-    assert result["rouge_l"]["pearson"]["all"] == pytest.approx(1)
-    assert result["cider"]["pearson"]["all"] < 1
+def test_the_table_is_markdown_and_latex_too(
+    captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"i{i},i{k}#0,{(i + k) % 4}" for i in range(12) for k in range(3)]
+    judged = write(tmp_path / "j.csv", "\n".join(["image_id,caption_id,score", *rows]))
+    line = ["agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l"]
+    out = {suffix: tmp_path / f"agreement{suffix}" for suffix in (".md", ".tex", ".json")}
+    for path in out.values():
+        assert call(*map(str, line), "--out", str(path)) == 0
+        assert call(*map(str, line), "--out", str(path)) == 0, "its own file is replaced"
+    said = capsys.readouterr().out
+    assert "non-own" not in said and said.count("captions") >= 3
+    value = f"{json.loads(out['.json'].read_text())['measures']['rouge_l']['pearson']['all']:.3f}"
+    table = out[".md"].read_text().splitlines()
+    assert table[0].startswith("| measure | pearson | other captions |") and value in table[2] and value in said
+    latex = out[".tex"].read_text()
+    assert latex.startswith(r"\begin{tabular}{lrrrrrrrr}") and rf"rouge\_l & {value} &" in latex
+    write(out[".tex"], "mine")
+    assert call(*map(str, line), "--out", str(out[".tex"])) == 2 and out[".tex"].read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +104,7 @@ def test_a_dense_file_judges_every_pair(captions_dir: Path, tmp_path: Path) -> N
         ("image_id,caption_id,score\ni0,c,1\n", "row 2: caption 'c' is not among the captions"),
         ("a,b\n1,2\n", "columns a, b -> give image_id, caption_id, score"),
         ("image_id,caption_id,score\n", "no judgements"),
-        ("caption,image,agg_score\n12,13,4\n", "row 2: not Crisscrossed Captions ids: 12, 13"),
+        ("caption,image,agg_score\n12,13,4\n", "row 2: image is no Crisscrossed Captions id: 13"),
     ],
 )
 def test_judgements_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -71,3 +71,17 @@ def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: in
         finally:
             server.should_exit = True
             thread.join(timeout=10)
+
+
+def opened_file(browser: Browser, path: Path, **view: Any) -> tuple[Page, list[str]]:
+    """A report or an audit, its open charts drawn; and what `listen` hears."""
+    page = browser.new_page(offline=True, **view)
+    heard = open_file(page, path)
+    page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
+    return page, heard
+
+
+def problems_of(page: Page) -> list[str]:
+    """What of a page sticks out of it, which labels of a chart overlap or are cut off, which texts are hard to read
+    (contrast below 4.5 to 1)."""
+    return list(page.evaluate(Path(__file__).with_name("problems.js").read_text(encoding="utf-8")))

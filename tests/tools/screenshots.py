@@ -40,21 +40,24 @@ def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
         with opened(browser, report.resolve().as_uri(), view, "html[data-drawn]") as page:
             page.screenshot(path=out / f"report-{view}.png")
             yield out / f"report-{view}.png"
-            page.add_style_tag(content="nav { position: static !important; }")  # else it lies over long sections
             for name in SECTIONS if view == "light" else ():
-                if page.locator(f"section#{name}").count():
+                if page.locator(f"#{name}").count():
                     yield _section(page, name, out / f"report-{name}.png")
 
 
 def of_coco(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
     """Agreement with people, of a report on MS-COCO's 5K test captions."""
     with opened(browser, report.resolve().as_uri(), "light", "html[data-drawn]") as page:
-        page.add_style_tag(content="nav { position: static !important; }")
         yield _section(page, "agreement", out / "report-coco-agreement.png")
 
 
 def _section(page: Page, name: str, path: Path) -> Path:
-    box: Any = page.locator(f"section#{name}").bounding_box()
+    section = page.locator(f"#{name}")
+    section.evaluate("(one) => { one.open = true; }")  # its charts are drawn then
+    page.wait_for_function(
+        "(one) => one.querySelectorAll('.vega:not(:has(svg))').length === 0", arg=section.element_handle()
+    )
+    box: Any = section.bounding_box()
     page.screenshot(path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)})
     return path
 

@@ -158,7 +158,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
     header = ["run", *(f"{way} {name}".strip() for way, name in columns)]
-    return _latex(header, rows) if style == "latex" else _markdown(header, rows)
+    return latex(header, rows) if style == "latex" else markdown(header, rows)
 
 
 def _label(label: str, path: Path) -> str:
@@ -200,12 +200,15 @@ def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
     return float(found[key])
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table, its first column at the left."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def _latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as a tabular with rules of booktabs."""
+
     def escaped(cells: Sequence[str]) -> str:
         return " & ".join(cell.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&") for cell in cells) + r" \\"
 

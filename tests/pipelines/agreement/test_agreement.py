@@ -115,31 +115,29 @@ def test_the_ceiling_of_raters_who_agree_is_one_and_of_coins_zero() -> None:
     assert abs(tossing["pearson"]["all"]) < 0.05 and tossing["pairs"] == 3000
 
 
+RATED = ["image_id,caption_id,score,rater", "i0,i1#0,1,ann"]
+
+
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3"], "row 3: the row has more or fewer fields"),
-        (["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3,"], "row 3: no rater"),
-        (["image_id,caption_id,score", "i0,i1#0,1,ann"], "row 2: the row has more or fewer fields than the header"),
+        ([*RATED, "i0,i1#0,3"], "row 3: the row has more or fewer fields"),
+        ([*RATED, "i0,i1#0,3,"], "row 3: no rater"),
+        ([*RATED, RATED[1]], "row 3: ann rated image 'i0', caption 'i1#0' twice"),
+        (["image_id,caption_id,score", RATED[1]], "row 2: the row has more or fewer fields than the header"),
+        ([*RATED, "i0,i1#0,3,bob", "i1,i1#0,5,ann", ""], None),
     ],
 )
-def test_a_field_that_a_row_lacks_is_no_rater(lines: list[str], problem: str, tmp_path: Path) -> None:
-    path = tmp_path / "judged.csv"
-    path.write_text("\n".join(lines))
-    with pytest.raises(InputError, match=rf"judged.csv {problem}"):
-        read_judgements(path, make_captions([["a dog"], ["a cat"]]))
-
-
-def test_a_table_of_raters(tmp_path: Path) -> None:
+def test_a_table_of_raters(lines: list[str], problem: str | None, tmp_path: Path) -> None:
+    (tmp_path / "judged.csv").write_text("\n".join(lines))
     captions = make_captions(random_sets(3, least=2, most=2))
-    lines = ["image_id,caption_id,score,rater", "i0,i1#0,1,ann", "i0,i1#0,3,bob", "i1,i1#0,5,ann", ""]
-    (tmp_path / "j.csv").write_text("\n".join(lines))
-    found = read_judgements(tmp_path / "j.csv", captions)
+    if problem is not None:
+        with pytest.raises(InputError, match=rf"judged.csv {problem}"):
+            read_judgements(tmp_path / "judged.csv", captions)
+        return
+    found = read_judgements(tmp_path / "judged.csv", captions)
     assert found.score.tolist() == [2, 5] and found.ratings is not None
     assert found.ratings.value.tolist() == [1, 3, 5]
-    (tmp_path / "j.csv").write_text("\n".join([*lines[:2], lines[1]]))
-    with pytest.raises(InputError, match="row 3: ann rated image 'i0', caption 'i1#0' twice"):
-        read_judgements(tmp_path / "j.csv", captions)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import Calibration, calibrate, load, save
+from capgrade.pipelines.agreement.calibration import Calibration, load, save, scale_of
 from capgrade.pipelines.agreement.curve import Scale, calibration_error, fit
 from capgrade.pipelines.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.relevance import relevance
@@ -47,12 +47,11 @@ def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
     parts = np.array_split(np.argsort(predicted), 15)
     rows = [{"predicted": predicted[p].mean(), "accepted": unseen.score[p].mean(), "pairs": len(p)} for p in parts]
     assert calibration_error(rows) < 0.03
-    drawn = curve.probabilities(at)
+    drawn = np.array([np.interp(at, curve.value, draw) for draw in curve.draws])
     assert drawn.shape == (40, 9) and (drawn.std(axis=0) > 0).all()
 
 
-def test_error_of_values_that_say_nothing_is_small_and_of_wrong_claims_large() -> None:
-    assert calibration_error([{"predicted": 0.9, "accepted": 0.1, "pairs": 10}]) == pytest.approx(0.8)
+def test_the_error_is_the_mean_over_pairs_of_what_was_predicted_and_came() -> None:
     rows = [{"predicted": 0.5, "accepted": 0.4, "pairs": 30}, {"predicted": 0.2, "accepted": 0.5, "pairs": 10}]
     assert calibration_error(rows) == pytest.approx((30 * 0.1 + 10 * 0.3) / 40)
 
@@ -67,9 +66,10 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
         replace(people, score=three.means, ratings=three, scale=(1.0, 4.0)),
         replace(people, score=5 * people.score, scale=(0.0, 5.0)),
     ):
-        made, scale = calibrate({"m": value}, given, others(people), None)
-        curves.append((made["m"].score, made["m"].accepted))
-        assert min(made["m"].score) < 0.2 and scale["low"] < scale["accept"] < scale["high"]
+        scale = scale_of(given)
+        curve = fit(value, given, others(people), scale)
+        curves.append((curve.score, curve.accepted))
+        assert min(curve.score) < 0.2 and scale.low < scale.accept < scale.high
     assert curves[0] == curves[1] == curves[2]
 
 
@@ -85,16 +85,8 @@ def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
 def test_a_scale_that_does_not_fit_is_refused(
     scores: tuple[float, float] | None, accept: float | None, message: str
 ) -> None:
-    value, people = judged(400, 2)
     with pytest.raises(InputError, match=message):
-        calibrate({"m": value}, replace(people, scale=scores), others(people), accept)
-
-
-def test_low_scores_alone_are_as_low_as_the_scale_says() -> None:
-    """Nobody accepts 0 and 1 of 5, though they are the highest that were given."""
-    value, people = judged(400, 2)
-    made, scale = calibrate({"m": value}, replace(people, scale=(0.0, 5.0)), others(people), None)
-    assert max(made["m"].accepted) == 0 and max(made["m"].score) <= 1 and scale["high"] == 5
+        scale_of(replace(judged(400, 2)[1], scale=scores), accept)
 
 
 @pytest.mark.parametrize("levels", [2, 7, 10**6])

@@ -13,7 +13,6 @@ from sklearn.metrics import roc_auc_score
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.metrics.eccv import human_lists
-from capgrade.pipelines import agree as stage
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.agreement.calibration import scale_of
 from capgrade.pipelines.agreement.curve import Scale
@@ -24,11 +23,11 @@ from capgrade.pipelines.agreement.judgement_files import (
     read_judgements,
     read_people,
 )
-from capgrade.pipelines.agreement.judgements import Judgements, Within, read_within
+from capgrade.pipelines.agreement.judgements import Judgements, Within
 from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, RougeParams
+from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, Plan
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
@@ -65,7 +64,7 @@ def test_captions_with_captions_are_scored_both_ways_by_one_reference(tmp_path: 
     """The reference: every caption as an image of its own, whose reference set it alone is."""
     captions, n = coco_like(), sum(map(len, SETS))
     pairs = [(a, b) for a in range(n) for b in range(n) if a != b][::3]
-    judged = read_within(write(tmp_path / "sts.csv", STS, *(sts(a, b, 1.5) for a, b in pairs)), captions)
+    judged = read_people(write(tmp_path / "sts.csv", STS, *(sts(a, b, 1.5) for a, b in pairs)), captions)
     assert isinstance(judged, Within) and judged.of == "captions"
     alone = make_captions([[text] for row in SETS for text in row])
     matrix = RougeL(RougeParams()).fit(alone).score(np.arange(n))
@@ -78,11 +77,11 @@ def test_captions_with_captions_are_scored_both_ways_by_one_reference(tmp_path: 
 def test_images_with_images_are_the_mean_over_captions_both_ways(tmp_path: Path) -> None:
     captions = coco_like()
     pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
-    judged = read_within(write(tmp_path / "sis.csv", SIS, *(sis(a, b, 4) for a, b in pairs)), captions)
+    judged = read_people(write(tmp_path / "sis.csv", SIS, *(sis(a, b, 4) for a, b in pairs)), captions)
     fitted = RougeL(RougeParams()).fit(captions)
     matrix = fitted.score(np.arange(5))
     want = [(np.mean(matrix[a, captions.owner == b]) + np.mean(matrix[b, captions.owner == a])) / 2 for a, b in pairs]
-    assert judged is not None and judged.values(fitted, captions) == pytest.approx(want)
+    assert judged.values(fitted, captions) == pytest.approx(want)
     assert not (captions.owner[judged.caption] == judged.image).any()
 
 
@@ -169,6 +168,7 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     assert found.image.tolist() == [0, 3] and found.caption.tolist() == [0, 3]
     assert found.ratings is not None and sorted(found.ratings.value.tolist()) == [2, 3.5, 5]
     assert found.score.tolist() == [2.75, 5]
+    assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary, "whichever scores were given"
     before = judged_digest(folder)
     file = next(folder.glob(RATINGS))
     file.write_text(file.read_text() + '{"plan": "cut sh')
@@ -184,20 +184,6 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     (folder / "plan.json").write_text("[1]")
     with pytest.raises(InputError, match="not a review plan"):
         read_judgements(folder, captions)
-
-
-def test_a_reviews_scores_are_of_five_whichever_were_given(tmp_path: Path) -> None:
-    """Two who gave 1 to 4 alone are no experts of Flickr8k, and 0 and 1 alone are no yes and no."""
-    captions = make_captions(SETS)
-    for given in ((1, 4), (0, 1)):
-        folder = tmp_path / str(given)
-        folder.mkdir()
-        write_plan(folder, Plan(INFORMATION, "corpus", 0, tuple(Item("i0", id) for id in captions.caption_ids[:2])))
-        for item, score in enumerate(given):
-            for name in ("ann", "bob"):
-                ReviewRatings.open(folder).rate(name, item, score)
-        found = read_judgements(folder, captions)
-        assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary
 
 
 def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Path) -> None:
@@ -232,11 +218,13 @@ def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch:
     folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
     file = write(tmp_path / "j.csv", "image_id,caption_id,score", "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
 
-    def rewritten(fitted: Any, people: Any, captions: Any) -> np.ndarray:
+    def rewritten(people: Judgements, fitted: Any, captions: Captions) -> np.ndarray:
         write(file, "image_id,caption_id,score", "i0,i1#0,5", "i1,i0#0,3", "i2,i0#0,2")
         return np.arange(3.0)
 
-    monkeypatch.setattr(stage, "_values", rewritten)
+    monkeypatch.setattr(Judgements, "values", rewritten)
     with pytest.raises(InputError, match="judgements: changed while this run read it"):
-        agree(folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json", scale=(0.0, 5.0))
+        agree(
+            folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json", params=AgreeParams(scale="0..5")
+        )
     assert not (tmp_path / "c.json").exists()

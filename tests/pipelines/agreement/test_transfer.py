@@ -14,7 +14,7 @@ from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import BleuParams, MeasuresParams, RelevanceParams
+from capgrade.schemas.params import AgreeParams, BleuParams, MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
@@ -29,7 +29,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         captions = write_captions_folder(folder / name, [caption_table(random_sets(20, seed=seed, least=2))])
         relevance(captions, folder / f"{name}-dense", RelevanceParams(measures=("rouge_l", "bleu")), PLAIN)
     judge = folder / "here-dense" / "rouge_l.arrow"
-    agree(folder / "here", judge, ["bleu", "cider"], PLAIN, calibrate=folder / "here.json", accept=0.3)
+    agree(
+        folder / "here", judge, ["bleu", "cider"], PLAIN, calibrate=folder / "here.json", params=AgreeParams(accept=0.3)
+    )
     return folder
 
 

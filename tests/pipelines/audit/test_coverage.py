@@ -7,10 +7,12 @@ pairs, and of pairs sampled as `capgrade shards` does.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from capgrade.pipelines.agreement.curve import Curve, Scale, fit
 from capgrade.pipelines.agreement.judgements import Judgements
@@ -30,60 +32,38 @@ IMAGES = 60  # scenes that are judged, and that are audited
 JUDGED = 6000  # random pairs
 NEAR = 8  # chosen pairs of each image
 ACCEPT = 0.5  # of true relevance
-TOKENIZER = "ptb_py"
+TOKENIZER, MEASURE = "ptb_py", "rouge_l"
 
 
-def test_what_is_printed_holds_the_truth() -> None:
+@pytest.mark.parametrize("read", ["dense", "shards"])
+@pytest.mark.parametrize("how", [RANDOM, CHOSEN])
+def test_what_is_printed_holds_the_truth(how: str, read: str) -> None:
     """Chosen pairs are accepted more often than the others of their value: the counts by P, which hold for random
     pairs, would be twice the truth."""
-    found = covered(10, "rouge_l")
-    for way in ("dense", "shards"):
-        one, other = found["random"][way], found["chosen"][way]
-        assert one["covered"] >= 0.9 and min(one["bands_covered"]) >= 0.9 and min(one["errors_covered"]) >= 0.9
-        assert one["low"] < one["accepted"] < one["high"] and one["pairs"] > one["truth"] > 0
-        assert other["covered"] >= 0.9 and other["low"] == 0 and not other.keys() & {"accepted", "bands_covered"}
-        assert other["high"] > 1.5 * other["truth"]
-
-
-def covered(seeds: int, measure: str) -> dict[str, Any]:
-    """By how the judged pairs were come by and what is read, of so many seeds: shares whose printed intervals hold the
-    truth, and means."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {how: {"dense": [], "shards": []} for how in (RANDOM, CHOSEN)}
-    for seed in range(seeds):
-        judged, audited = (_world(seed, split, measure) for split in ("val", "test"))
-        read = {"dense": _dense(audited), "shards": _sampled(audited, measure, seed)}
-        for how, ways in found.items():
-            curve = _curve(judged, seed, how)
-            for way, rows in ways.items():
-                rows.append(_printed(audited, read[way], curve, how == RANDOM, seed))
-    return {how: {way: _summary(rows) for way, rows in ways.items()} for how, ways in found.items()}
-
-
-def _printed(audited: World, pairs: ValuedPairs, curve: Curve, random: bool, seed: int) -> dict[str, Any]:
-    """What an audit prints beside the truth."""
-    bands = Bands(curve, IMAGES, audited.captions.owner, random)
-    errors = {way: Errors(_model(audited, seed), way, curve) for way in WAYS}
-    bands.add(pairs)
-    for one in errors.values():
-        one.add(pairs)
-    truths = _accepted(audited, curve)
-    told = [(one.told(random), _errors_accepted(audited, one)) for one in errors.values()]
-    return {
-        "likely": {**bands.likely().told(random), "truth": truths[-1]},
-        "bands": [one["low"] <= truth <= one["high"] for one, truth in zip(bands.told() or [], truths, strict=False)],
-        "errors": [one["at_least"]["share"] <= truth for one, truth in told if one["at_least"]],
-    }
-
-
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    likely = [row["likely"] for row in rows]
-    names = [name for name in ("pairs", "accepted", "low", "high", "truth") if likely[0][name] is not None]
-    shares = {name: np.mean([row[name] for row in rows], axis=0).tolist() for name in ("bands", "errors")}
-    return {
-        "covered": float(np.mean([one["low"] <= one["truth"] <= one["high"] for one in likely])),
-        **{name: float(np.mean([one[name] for one in likely])) for name in names},
-        **{f"{name}_covered": share for name, share in shares.items() if share},
-    }
+    random, told, truth, bands, errors = how == RANDOM, [], [], [], []
+    for seed in range(10):
+        audited = _world(seed, "test")
+        curve = _curve(_world(seed, "val"), seed, how)
+        counts = Bands(curve, IMAGES, audited.captions.owner, random)
+        models = [Errors(_model(audited, seed), way, curve) for way in WAYS]
+        for one in (counts, *models):
+            one.add(_dense(audited) if read == "dense" else _sampled(audited, seed))
+        truths = _accepted(audited, curve)
+        told.append(counts.likely().told(random))
+        truth.append(truths[-1])
+        bands.append([one["low"] <= t <= one["high"] for one, t in zip(counts.told() or [], truths, strict=False)])
+        least = [one.told(random)["at_least"] for one in models]
+        errors.append(
+            [one["share"] <= _errors_accepted(audited, m) for one, m in zip(least, models, strict=True) if one]
+        )
+    assert np.mean([one["low"] <= t <= one["high"] for one, t in zip(told, truth, strict=True)]) >= 0.9
+    if random:
+        assert np.mean(bands, axis=0).min() >= 0.9 and np.mean(errors, axis=0).min() >= 0.9
+        mean = {name: np.mean([one[name] for one in told]) for name in ("pairs", "accepted", "low", "high")}
+        assert mean["low"] < mean["accepted"] < mean["high"] and mean["pairs"] > np.mean(truth) > 0
+    else:
+        assert {(one["low"], one["accepted"]) for one in told} == {(0, None)} and not any(bands) and not any(errors)
+        assert np.mean([one["high"] for one in told]) > 1.5 * np.mean(truth)
 
 
 class World:
@@ -94,10 +74,11 @@ class World:
         self.other = captions.owner != np.arange(captions.n_images)[:, None]  # bool: no given pairs
 
 
-def _world(seed: int, split: str, measure: str) -> World:
+@cache
+def _world(seed: int, split: str) -> World:
     made = scenes.generate(ScenesParams(**{**dict.fromkeys(("train", "val", "test"), 0), split: IMAGES, "seed": seed}))
     captions = _table(made.captions, split)
-    fitted = choose((measure,), MeasuresParams())[measure].fit(captions)
+    fitted = choose((MEASURE,), MeasuresParams())[MEASURE].fit(captions)
     return World(captions, scenes.truth(made.scenes, made.meanings), fitted.score(np.arange(IMAGES)))
 
 
@@ -157,9 +138,9 @@ def _dense(world: World) -> ValuedPairs:
     return ValuedPairs(image, caption, world.values[image, caption], np.ones(len(image)))
 
 
-def _sampled(world: World, measure: str, seed: int) -> ValuedPairs:
-    captions, params = world.captions, ShardsParams(measures=(measure,), top=20, uniform=20, seed=seed)
-    one, windows = choose((measure,), MeasuresParams())[measure], params.windows
+def _sampled(world: World, seed: int) -> ValuedPairs:
+    captions, params = world.captions, ShardsParams(measures=(MEASURE,), top=20, uniform=20, seed=seed)
+    one, windows = choose((MEASURE,), MeasuresParams())[MEASURE], params.windows
     plan = Plan(
         (one.low,), (one.high,), params.top, windows.width, windows.stride, windows.per_window, params.uniform, seed
     )

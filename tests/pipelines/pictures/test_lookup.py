@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from capgrade.explorer.pictures import Thumbnails
+from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
-from capgrade.pipelines.report.thumbnails import PageThumbnails
 from capgrade.schemas import say
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

@@ -21,7 +21,7 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import AgreeParams, MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 PARAMS = PublishParams(name="tiny", license="cc-by-4.0")
@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shards(captions, folder / "shards", ShardsParams(measures=NAMES, top=3, uniform=3), MeasuresParams())
     relevance(captions, folder / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
     judged, out = folder / "dense" / "rouge_l.arrow", folder / "calibration.json"
-    agree(captions, judged, ["rouge_l"], MeasuresParams(), calibrate=out, accept=0.3)
+    agree(captions, judged, ["rouge_l"], MeasuresParams(), calibrate=out, params=AgreeParams(accept=0.3))
     publish(captions, [folder / "shards"], folder / "out", PARAMS, calibration=out)
     return folder
 

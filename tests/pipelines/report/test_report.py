@@ -6,9 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import altair as alt
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,25 +14,19 @@ from playwright.sync_api import Browser, Page
 from safetensors.numpy import save_file
 
 from capgrade.pipelines.agree import agree, who_judged
-from capgrade.pipelines.measures import choose
+from capgrade.pipelines.page.charts import MEAN
+from capgrade.pipelines.page.parts import Cell, Chart, Facts, Headline, Note, PageSection, PageTable
+from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.report import report
+from capgrade.pipelines.report import opening, report, sections_of
 from capgrade.pipelines.report.agreement import agreement, bins
-from capgrade.pipelines.report.charts import MEAN, by_run
 from capgrade.pipelines.report.data import columns, open_data
-from capgrade.pipelines.report.distributions import distributions
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
-from capgrade.pipelines.report.examples import examples
-from capgrade.pipelines.report.findings import findings
-from capgrade.pipelines.report.metric_names import glossary
-from capgrade.pipelines.report.mined import mined
+from capgrade.pipelines.report.items import regions
+from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.own_above import own_and_other
-from capgrade.pipelines.report.parts import Chart, Facts, Missing, Note, PageTable, Part
-from capgrade.pipelines.report.regions import regions
-from capgrade.pipelines.report.runs import curves, runs
-from capgrade.pipelines.report.thumbnails import PageThumbnails
-from capgrade.pipelines.report.training import means, training
+from capgrade.pipelines.report.runs import _cells, means, runs_section
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -49,7 +41,7 @@ from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import caption_table, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
-from tests.tools.browser import open_file
+from tests.tools.browser import opened_file, problems_of
 
 HOSTILE = [
     "<script>document.title='owned'</script> a dog",
@@ -57,17 +49,20 @@ HOSTILE = [
     "{{ 7 * 7 }} {% raw %} ${document.title='owned'} </script><script>document.title='owned'</script>",
     "'; alert(1); // <!-- --> &lt;b&gt; a man",
 ]
+SETTINGS = Settings(metrics=("recall@1", "recall@5"), samples=20)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline's folder: hostile captions, dense relevance, shards, judgements, two evaluated runs."""
+    """A pipeline's folder: hostile captions, dense relevance, shards, judgements, two trained and evaluated runs."""
     folder: Path = tmp_path_factory.mktemp("report") / "data"
     sets = [[text, *own] for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)]
     write_captions_folder(folder / "captions", [caption_table(sets)])
     manifest = json.loads((folder / "captions" / "manifest.json").read_text())
     captions = read_captions(folder / "captions")
-    _rewrite(folder / "captions", manifest, images=captions.n_images, splits={"test": captions.n_captions})
+    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
+    facts = {"images": captions.n_images, "splits": {"test": captions.n_captions}}
+    write_manifest(folder / "captions", "captions", params={"source": "tsv"}, inputs={}, rows=rows, **facts)
     names = ("cider", "rouge_l")
     relevance(folder / "captions", folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
     shards(folder / "captions", folder / "shards", ShardsParams(measures=names, top=3, uniform=3), MeasuresParams())
@@ -75,66 +70,42 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = agree(folder / "captions", judged, names, MeasuresParams(), pairs=folder / "judged.arrow")
     facts = {"judgements": who_judged(folder / "captions", judged), "measures": found}
     (folder / "agreement.json").write_text(json.dumps(facts))
-    for k, run in enumerate(("first", "<b>second")):
-        scores = np.random.default_rng(k).random((captions.n_images, captions.n_captions), np.float32)
-        _embeddings(folder / "embeddings" / run, captions, scores, captions.digest)
-        settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
-        of = {"captions": file_digest(folder / "captions" / "manifest.json"), "split": "test"}
-        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / run, inputs=of)
+    these = file_digest(folder / "captions" / "manifest.json")
+    for k, run in enumerate(("first", "<b>second, a name of some length")):
+        _run(folder, run, captions, captions.digest, these, seed=k, epochs=2 + k)
     _regions(folder, captions.image_ids)
     return folder
 
 
-def _embeddings(folder: Path, captions: Captions, scores: np.ndarray, of: str) -> None:
-    """As `capgrade evaluate --run` writes them, of the captions that `of` is the digest of."""
-    folder.mkdir(parents=True)
-    np.save(folder / "similarity.npy", scores)
-    vectors = np.random.default_rng(0).normal(size=(captions.n_images + captions.n_captions, 4)).astype(np.float32)
+def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, seed: int, epochs: int = 1) -> None:
+    """What `train` and `evaluate` write of a run, made with the captions that `of` and `manifest` are digests of."""
+    random = np.random.default_rng(seed)
+    scores = random.random((captions.n_images, captions.n_captions), np.float32)
+    (at := folder / "embeddings" / run).mkdir(parents=True)
+    np.save(at / "similarity.npy", scores)
+    vectors = random.normal(size=(captions.n_images + captions.n_captions, 4)).astype(np.float32)
     images, texts = np.split(vectors, [captions.n_images])
-    save_file({"images.vector": images, "captions.vector": texts}, folder / "encodings.safetensors")
+    save_file({"images.vector": images, "captions.vector": texts}, at / "encodings.safetensors")
     items = {"image_ids": captions.image_ids, "captions": captions.texts, "owner": captions.owner.tolist()}
-    (folder / "items.json").write_text(json.dumps(items))
+    (at / "items.json").write_text(json.dumps(items))
     rows = dict.fromkeys(("similarity.npy", "encodings.safetensors", "items.json"), 0)
-    write_manifest(folder, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
+    write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
+    inputs = {"captions": manifest, "split": "test"}
+    evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
+    (at := folder / "runs" / run).mkdir(parents=True)
+    (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
+    (at / "epochs.csv").write_text("epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1)))
+    (at / "steps.csv").write_text("step,loss\n1,2.0\n2,1.0\n")
 
 
 def _regions(folder: Path, ids: Sequence[str]) -> None:
-    """Regions of all images but two that the manifest says were refused, and pictures of the first three."""
+    """Regions of all images but two that the manifest says were refused."""
     found = [made(image_id, n=2 + k % 3, seed=k) for k, image_id in enumerate(ids[2:])]
     manifest = write_regions(folder / "regions", found)
     refused = [{"image_id": id, "file": f"{id}.jpg", "problem": "<b>no picture"} for id in ids[:2]]
     rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
     facts = {key: manifest[key] for key in ("regions", "dim", "rounding")}
     write_manifest(folder / "regions", "regions", params={}, inputs={}, rows=rows, **facts, left_out=refused)
-
-
-def _rewrite(folder: Path, manifest: dict, **facts: object) -> None:
-    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
-    write_manifest(folder, "captions", params={"source": "tsv"}, inputs={}, rows=rows, **facts)
-
-
-def test_findings_are_of_the_numbers(data: Path) -> None:
-    """The captions with a rival image by brute force, the best measure and the first runs by what the files hold."""
-    notes = [part.text for part in findings(open_data(data)).parts if isinstance(part, Note)]
-    assert len(notes) == 3
-    one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
-    own = np.array(one.own_pairs["rouge_l_left_out"])
-    as_good = [(np.delete(matrix[:, c], image) >= own[c]).sum() for c, image in enumerate(one.captions.owner)]
-    share, median = np.mean(np.array(as_good) > 0), np.median([n for n in as_good if n])
-    assert f"By rouge_l, {share:.1%} of captions have another image" in notes[0]
-    assert f"has {median:,.0f} such images" in notes[0]
-    figures = json.loads((data / "agreement.json").read_text())["measures"]
-    known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
-    best = max(known, key=known.__getitem__)
-    assert f"{best} agrees best with" in notes[1] and f"{known[best]:.3f}" in notes[1]
-    scores = {k: json.loads((data / "evaluation" / k / "metrics.json").read_text()) for k in ("first", "<b>second")}
-    recall = {k: (run["i2t"]["recall@1"] + run["t2i"]["recall@1"]) / 2 for k, run in scores.items()}
-    assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in notes[2]
-    assert "no graded metric" in notes[2]
-
-
-def test_the_glossary_has_the_terms_that_are_shown() -> None:
-    assert list(glossary(["ncs@10[sbert]", "rsum", "sr@3"]).values) == ["i2t, t2i", "rsum", "ncs@k"]
 
 
 @pytest.fixture(scope="module")
@@ -150,94 +121,153 @@ def written(data: Path) -> Path:
     return out
 
 
-def opened(browser: Browser, path: Path, **view: object) -> tuple[Page, list[str]]:
-    page = browser.new_page(offline=True, **view)  # type: ignore[arg-type]
-    heard = open_file(page, path)
-    page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
-    return page, heard
+def _charts(section: PageSection) -> dict[str, Chart]:
+    return {part.name: part for part in section.parts if isinstance(part, Chart)}
+
+
+def _words(section: PageSection) -> str:
+    """What a section says, and what it lacks."""
+    notes = [part.text for part in section.parts if isinstance(part, Headline | Note)]
+    return " ".join([*notes, *(one.what for one in section.missing)])
+
+
+def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
+    """The captions with a rival image by brute force, the best measure and the first run by what the files hold."""
+    one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
+    first = opening(one)
+    said, (headline, chart, *_) = _words(first), first.parts
+    own = np.array(one.own_pairs["rouge_l_left_out"])
+    as_good = np.array([(np.delete(matrix[:, c], i) >= own[c]).sum() for c, i in enumerate(one.captions.owner)])
+    assert isinstance(headline, Headline) and isinstance(chart, Chart)
+    assert headline.figure == f"{np.mean(as_good > 0):.0%}" and "another image that fits at least as well" in said
+    shares = {row["images"]: row["captions"] for row in chart.spec["data"]["values"]}
+    assert shares["0"] == (as_good == 0).sum() and shares["2 to 5"] == ((as_good > 1) & (as_good < 6)).sum()
+    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in said
+    figures = json.loads((data / "agreement.json").read_text())["measures"]
+    known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
+    best = max(known, key=known.__getitem__)
+    assert f"{best} agrees best with" in said and f"{known[best]:.3f}" in said
+    scores = {path.parent.name: json.loads(path.read_text()) for path in (data / "evaluation").glob("*/metrics.json")}
+    recall = {k: (run["i2t"]["recall@1"] + run["t2i"]["recall@1"]) / 2 for k, run in scores.items()}
+    assert f"By recall@1 {max(recall, key=recall.__getitem__)} is first of 2 runs" in said
+    assert "no graded metric" in said
 
 
 def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
-    """No error, no request; every chart drawn; captions are text, whatever they say; tables sort; rows are filtered."""
-    page, heard = opened(browser, written)
-    assert heard == [] and page.title() == "capgrade: data"
-    assert page.locator("section").count() == 13
-    charts = page.locator(".vega")
-    assert charts.count() >= 6
+    """No error, no request; charts of open sections drawn; captions are text; tables sort; rows are filtered."""
+    page, heard = opened_file(browser, written)
+    sections, charts = page.locator("main > details"), page.locator(".vega")
+    assert sections.count() == 11 and page.locator("main > details[open]").count() == 0
+    assert page.locator(".vega svg").count() == 1 < 12 < charts.count()
+    _open_all(page)
     assert page.locator(".vega svg").count() == charts.count()
+    assert heard == [] and page.title() == "capgrade: data"
     assert HOSTILE[0] in page.locator(".examples").inner_text()
     assert page.locator("img:not([alt])").count() == 0
-    head = page.locator("#agreement th button").nth(1)
-    head.click()
+    page.locator("#agreement th button").nth(1).click()
     values = [float(text) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
     assert values == sorted(values, reverse=True) and len(values) == 3
-    side = page.locator(".examples article").first.locator(".answers > div")
+    side = page.locator(".examples article").first.locator("[data-run]")
     assert side.count() == 2 and len({box.bounding_box()["y"] for box in side.all()}) == 1  # type: ignore[index]
     page.locator("#runs-shown input").first.uncheck()
-    assert side.locator("visible=true").all() and page.locator(".answers > div[hidden]").count() == side.count() * 4
+    assert side.locator("visible=true").all() and page.locator("[data-run][hidden]").count() == side.count() * 4
     page.locator(".examples input[type=search]").fill("no query has this")
     assert page.locator(".examples article:visible").count() == 0
     page.close()
 
 
-def test_navigation_and_runs_fit_1280_pixels(written: Path, browser: Browser) -> None:
-    page, _ = opened(browser, written, viewport={"width": 1280, "height": 900})
-    lines = page.evaluate("new Set([...document.querySelectorAll('nav li')].map((one) => one.offsetTop)).size")
-    assert lines == 1, "one line of links"
-    wide = page.locator("#runs-title ~ .parts .scroll").first
-    assert wide.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+def _open_all(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('main > details').forEach((one) => { one.open = true; })")
+    page.wait_for_function(
+        "document.querySelectorAll('.vega svg').length === document.querySelectorAll('.vega').length"
+    )
+    page.wait_for_selector("html[data-drawn]", state="attached")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_reads_well(width: int, scheme: str, written: Path, browser: Browser) -> None:
+    """Closed, a few screens; open: nothing sticks out or overlaps, legends are whole, text has its contrast."""
+    page, heard = opened_file(browser, written, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 6000
+    assert page.evaluate("document.documentElement.dataset.drawn") == scheme
+    _open_all(page)
+    assert "\n".join(problems_of(page)) == "" and heard == []
+    if width == 1280:
+        assert page.locator("#runs .cg-scroll").first.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     page.close()
 
 
-@pytest.mark.parametrize("view", [{"viewport": {"width": 360, "height": 740}}, {"color_scheme": "dark"}], ids=str)
-def test_on_a_phone_and_in_the_dark(view: dict, written: Path, browser: Browser) -> None:
-    page, heard = opened(browser, written, **view)
-    assert heard == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
-    assert page.evaluate("document.documentElement.dataset.drawn") == view.get("color_scheme", "light")
+def test_ids_are_unique_and_every_link_of_the_menu_opens_its_section(written: Path, browser: Browser) -> None:
+    page, _ = opened_file(browser, written, viewport={"width": 1280, "height": 900})
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
+    for link in page.locator("nav li a").all():
+        link.click()
+        section = page.locator(str(link.get_attribute("href")))
+        assert section.get_attribute("open") is not None and section.locator("h2").inner_text() == link.inner_text()
+        page.wait_for_selector("html[data-drawn]", state="attached")
+        section.locator("h2").scroll_into_view_if_needed()
     page.close()
 
 
-def test_what_is_missing_is_named_with_its_command(data: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Path) -> None:
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "captions").symlink_to(data / "captions")
     done = report(tmp_path / "only", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "evaluated runs" in done.missing and "trained runs" in done.missing
+    assert "evaluated runs" in done.missing and "trained runs" in done.missing and len(done.missing) > 8
     assert "precision of mined positives" not in done.missing, "no command makes it of these captions"
     assert any(one.startswith("precision of mined positives: people's lists") for one in done.missing)
     assert f"capgrade relevance --captions {tmp_path}/only/captions --out {tmp_path}/only/relevance" in page
+    assert page.count('<ul class="cg-missing">') == 1 and done.sections == 3  # corpus, cost, not here
     with pytest.raises(InputError, match="no captions to report on -> run `make repro`, or give --data"):
         report(tmp_path / "nothing", tmp_path / "report.html")
 
 
-def test_relevance_of_other_captions_is_refused(data: Path, tmp_path: Path) -> None:
+def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Path) -> None:
+    """A run of another table of the same size, in every section that shows runs; judged pairs; dense relevance."""
+    shutil.copytree(data, folder := tmp_path / "data", symlinks=True)
+    captions = read_captions(folder / "captions")
+    _run(folder, "stranger", captions, "0" * 64, "0" * 64, seed=5)
+    scores = np.load(folder / "embeddings" / "stranger" / "similarity.npy")
+    of_val = {"captions": captions.digest, "split": "val"}
+    evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / "val", inputs=of_val)
+    opened = open_data(folder)
+    assert opened.runs == ["<b>second, a name of some length", "first"]
+    *shown, last = sections_of(opened, PageThumbnails(folder / "captions"))
+    assert "stranger" not in json.dumps([chart.spec for section in shown for chart in _charts(section).values()])
+    told = [one.what for part in last.parts for one in part.all]  # type: ignore[union-attr]
+    others = [one.split(":")[0] for one in told if "made with other captions or another split" in one]
+    assert others == ["stranger, val in evaluation", "stranger in runs", "stranger in embeddings"], "each once"
+    assert "of 2 runs" in _words(opening(opened))
+    facts = json.loads((folder / "agreement.json").read_text())
+    facts["judgements"]["captions"] = "0" * 64
+    (folder / "agreement.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match="judged pairs of other captions"):
+        agreement(open_data(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
     manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
-    _rewrite(tmp_path / "captions", manifest, images=12, splits={"test": 12})
+    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
+    write_manifest(tmp_path / "captions", "captions", params={}, inputs={}, rows=rows, images=12, splits={"test": 12})
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
         _ = open_data(tmp_path).relevance
 
 
-def _chart(parts: Sequence[Part], name: str) -> list[dict]:
-    chart = next(part for part in parts if isinstance(part, Chart) and part.name == name)
-    return chart.spec["data"]["values"]
-
-
 def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: Path) -> None:
     """Against a plain loop over the store."""
     store = list(RegionStore(data / "regions"))
-    parts = regions(open_data(data), PageThumbnails(data / "captions")).parts
-    for row in _chart(parts, "regions-count"):
+    section = regions(open_data(data), PageThumbnails(data / "captions"))
+    rows = {name: chart.spec["data"]["values"] for name, chart in _charts(section).items()}
+    for row in rows["regions-count"]:
         assert row["images"] == sum(len(one) == row["regions"] for one in store)
-    least = min(_chart(parts, "regions-class"), key=lambda row: row["images"])
+    least = min(rows["regions-class"], key=lambda row: row["images"])
     assert least["images"] == sum(f"class {k}" == least["class"] for one in store for k in set(one.classes.tolist()))  # type: ignore[union-attr]
     areas = [w * h / (640 * 480) for one in store for w, h in (one.boxes[:, 2:] - one.boxes[:, :2]).tolist()]  # type: ignore[index]
-    assert next(row["regions"] for row in _chart(parts, "regions-area") if row["area"] == "up to 10.0%") == sum(
-        0.05 <= area < 0.1 for area in areas
-    )
-    facts = next(part for part in parts if isinstance(part, Facts)).values
+    tenth = next(row["regions"] for row in rows["regions-area"] if row["area"] == "up to 10.0%")
+    assert tenth == sum(0.05 <= area < 0.1 for area in areas)
+    facts = next(part for part in section.parts if isinstance(part, Facts)).values
     assert facts["images without"] == "2" and facts["images with regions"] == str(len(store))
     page = written.read_text(encoding="utf-8")
     assert "Pictures without regions (2 rows)" in page and "&lt;b&gt;no picture" in page
@@ -246,16 +276,15 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    charts = {part.name: part for part in agreement(open_data(data)).parts if isinstance(part, Chart)}
-    layers = charts["agreement-rouge_l"].spec["layer"]
-    dots = layers[0]["data"]["values"]
-    kinds = [row["pair"] for row in dots]
-    assert kinds == sorted(kinds) and set(kinds) == {"own", "other"}
-    assert len({(row["pair"], row["value"], row["score"]) for row in dots}) == len(dots)
+    dots, *means_of = (spec := _charts(agreement(open_data(data)))["agreement-rouge_l"].spec)["layer"]
+    rows = spec["data"]["values"]
+    kinds = [row["pair"] for row in rows]
+    assert kinds == sorted(kinds, reverse=True) and set(kinds) == {"own", "other"} or kinds == sorted(kinds)
+    assert kinds[-1] == "own" and len({(row["pair"], row["value"], row["score"]) for row in rows}) == len(rows)
     captions = read_captions(data / "captions")
-    assert sum(row["pairs"] for row in dots if row["pair"] == "own") == captions.n_captions
-    assert [layer["mark"].get("style") for layer in layers] == [None, MEAN, None, MEAN]
-    assert layers[0]["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
+    assert sum(row["pairs"] for row in rows if row["pair"] == "own") == captions.n_captions
+    assert [layer["mark"].get("style") for layer in means_of] == [MEAN, None, MEAN]
+    assert dots["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
 
 
 def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
@@ -268,37 +297,58 @@ def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
 
 
 def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
-    parts = runs(open_data(data)).parts
-    chart = next(part for part in parts if isinstance(part, Chart))
+    section = runs_section(open_data(data))
+    chart = _charts(section)["runs"]
     rows = chart.spec["data"]["values"]
     assert next(p for p in chart.spec["params"] if p["name"] == "metric")["value"] == "recall@1"
-    written = json.loads((data / "evaluation" / "first" / "metrics.json").read_text())["i2t"]
+    metrics = json.loads((data / "evaluation" / "first" / "metrics.json").read_text())["i2t"]
     shown = {
         row["metric"]: row["value"] for row in rows if row["run"] == "first" and row["direction"] == "image to text"
     }
-    assert shown["recall@5"] == pytest.approx(100 * written["recall@5"], rel=1e-4)
+    assert shown["recall@5"] == pytest.approx(100 * metrics["recall@5"], rel=1e-4)
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
+    tables = [part for part in section.parts if isinstance(part, PageTable)]
+    assert list(tables[0].groups) == [("image to text", 1), ("text to image", 1)]
+    assert [row[0] for row in tables[1].rows] == ["recall@k"], "the terms that are shown, and no others"
 
 
-def test_own_pairs_are_exact_and_left_out(data: Path) -> None:
-    """Medians of the values themselves; an own pair without its caption among the references is no constant."""
+@pytest.mark.parametrize(
+    ("values", "ends", "best"),
+    [
+        ((0.5, 0.4), ((0.45, 0.55), (0.3, 0.5)), [True, False]),  # the other's interval holds the best: no matter
+        ((0.5, 0.4), ((0.39, 0.6), (0.3, 0.5)), [False, False]),
+        ((0.5, 0.4), (None, None), [True, False]),
+        ((0.5, 0.5), (None, None), [False, False]),
+        ((0.5004, 0.5), (None, None), [False, False]),  # print the same
+        ((0.5, float("nan")), (None, None), [False, False]),
+    ],
+)
+def test_bold_is_what_no_other_run_comes_near(values: Sequence[float], ends: Sequence, best: list[bool]) -> None:
+    runs = {
+        str(k): {"i2t": {"recall@1": value}, "intervals": {"i2t": {"recall@1": between} if between else {}}}
+        for k, (value, between) in enumerate(zip(values, ends, strict=True))
+    }
+    cells = _cells(runs, "i2t", "recall@1")
+    assert [cell.best for cell in cells] == best and cells[0].text == "50.0%"
+
+
+def test_distributions_are_exact_and_of_captions_left_out(data: Path) -> None:
+    """Medians of the values themselves; an own caption is compared without itself among the references."""
     opened = open_data(data)
-    table = next(part for part in distributions(opened).parts if isinstance(part, PageTable))
-    cells = {row[0].text: [cell.value for cell in row[1:]] for row in table.rows}
-    captions = opened.captions
-    own = opened.relevance["rouge_l"].matrix()[captions.owner, np.arange(captions.n_captions)]
-    assert cells["rouge_l"][0] == np.median(own) == 1
-    alone = MeasuresParams.model_validate({"rouge_l": {"self_reference": "left_out"}})
-    fitted = choose(["rouge_l"], alone)["rouge_l"].fit(captions)
-    left_out = fitted.score(np.arange(captions.n_images))[captions.owner, np.arange(captions.n_captions)]
-    assert cells["rouge_l"][1] == pytest.approx(np.median(left_out), abs=1e-6)
-    matrix = opened.relevance["rouge_l"].matrix()
-    others = matrix[captions.owner[None] != np.arange(captions.n_images)[:, None]]
-    assert cells["rouge_l"][2:4] == pytest.approx([np.median(others), np.quantile(others, 0.99)])
+    section = distributions(opened)
+    table = next(part for part in section.parts if isinstance(part, PageTable))
+    cells = {row[0]: [cell.value if isinstance(cell, Cell) else cell for cell in row[1:]] for row in table.rows}
+    one = opened.own_and_other["rouge_l"]
+    left_out = opened.own_pairs["rouge_l_left_out"]
+    assert cells["rouge_l"][:2] == [one.own, one.left_out] == [1, pytest.approx(np.median(left_out))]
+    rows = _charts(section)["distribution-rouge_l"].spec["data"]["values"]
+    own = {row["at"]: row["share"] for row in rows if row["captions"] == "own captions"}
+    assert sum(own.values()) == pytest.approx(1, abs=1e-3)
+    assert own.get(max(row["at"] for row in rows), 0) == pytest.approx((left_out > 0.99).mean(), abs=0.02)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_own_and_other_pairs_are_numpys_figures_of_the_whole_matrix(dtype: str, tmp_path: Path) -> None:
+def test_own_and_other_captions_are_numpys_figures_of_the_whole_matrix(dtype: str, tmp_path: Path) -> None:
     """Values with many ties, below 0 and in one bin of a hundred; captions without a value when left out."""
     random = np.random.default_rng(3)
     owner = np.sort(random.integers(0, 30, 97))
@@ -318,67 +368,19 @@ def test_own_and_other_pairs_are_numpys_figures_of_the_whole_matrix(dtype: str, 
     rivals = [np.delete(matrix[:, c], owner[c]) for c in kept]
     chances = [(r < mine[c]).mean() + (r == mine[c]).mean() / 2 for r, c in zip(rivals, kept, strict=True)]
     as_good = np.array([(r >= mine[c]).sum() for r, c in zip(rivals, kept, strict=True)])
-    assert found.above == pytest.approx(np.mean(chances))
+    assert found.above == pytest.approx(np.mean(chances)) and found.rivals.tolist() == as_good.tolist()
     assert found.equalled == pytest.approx((as_good > 0).mean()) and found.images == np.median(as_good[as_good > 0])
     nothing = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32))
     assert np.isnan([nothing.left_out, nothing.above, nothing.equalled, nothing.images]).all()
 
 
-def test_ids_are_unique_and_every_link_of_the_menu_lands_on_its_section(written: Path, browser: Browser) -> None:
-    page, _ = opened(browser, written)
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
-    assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
-    for link in page.locator("nav a").all():
-        target = link.get_attribute("href")
-        assert page.evaluate("(id) => document.getElementById(id)?.tagName", target[1:]) == "SECTION"  # type: ignore[index]
-        title = page.locator(f"{target} h2").inner_text()
-        assert title == link.get_attribute("title")
-    page.close()
-
-
-def _words(parts: Sequence[Part]) -> str:
-    return " ".join(part.what for part in parts if isinstance(part, Missing))
-
-
-def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Path) -> None:
-    """A run of another table of the same size, in every section that shows runs; judged pairs and shards."""
-    shutil.copytree(data, tmp_path / "data", symlinks=True)
-    folder = tmp_path / "data"
-    captions = read_captions(folder / "captions")
-    scores = np.random.default_rng(5).random((captions.n_images, captions.n_captions), np.float32)
-    _embeddings(folder / "embeddings" / "stranger", captions, scores, "0" * 64)
-    settings = Settings(metrics=("recall@1", "recall@5"), samples=20)
-    for name, of in {"stranger": {"captions": "0" * 64}, "val": {"captions": captions.digest, "split": "val"}}.items():
-        evaluate(Task(scores, captions.owner), settings, out=folder / "evaluation" / name, inputs=of)
-    for run, sha in {"first": file_digest(folder / "captions" / "manifest.json"), "stranger": "0" * 64}.items():
-        (folder / "runs" / run).mkdir(parents=True)
-        (folder / "runs" / run / "config.json").write_text(json.dumps({"inputs": {"captions": sha}}))
-        (folder / "runs" / run / "epochs.csv").write_text("epoch,loss,rsum\n1,1.0,100\n")
-        (folder / "runs" / run / "steps.csv").write_text("step,loss\n1,1.0\n")
-    opened, thumbnails = open_data(folder), PageThumbnails(folder / "captions")
-    assert opened.runs == ["<b>second", "first"]
-    for section in (runs(opened), curves(opened)):
-        assert "stranger, val: evaluated on other captions or another split" in _words(section.parts)
-        assert "stranger" not in json.dumps([part.spec for part in section.parts if isinstance(part, Chart)])
-    for section in (embedding_map(opened, thumbnails), examples(opened, thumbnails)):
-        assert "stranger: embedded on other captions" in _words(section.parts)
-    assert "stranger: trained on other captions" in _words(training(opened).parts)
-    assert "of 2 runs" in " ".join(part.text for part in findings(opened).parts if isinstance(part, Note))
-    facts = json.loads((folder / "agreement.json").read_text())
-    facts["judgements"]["captions"] = "0" * 64
-    (folder / "agreement.json").write_text(json.dumps(facts))
-    with pytest.raises(InputError, match="judged pairs of other captions"):
-        agreement(open_data(folder))
-
-
 def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "data", symlinks=True)
-    others = mined(open_data(tmp_path / "data")).parts
-    assert "these captions are others" in _words(others)
+    assert "these captions are others" in _words(mined(open_data(tmp_path / "data")))
     path = tmp_path / "data" / "evaluation" / "first" / "metrics.json"
     note = "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
     path.write_text(json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]}))
-    words = _words(mined(open_data(tmp_path / "data")).parts)
+    words = _words(mined(open_data(tmp_path / "data")))
     assert note in words and "others" not in words and "capgrade evaluate again" in words
 
 
@@ -388,64 +390,45 @@ def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Pa
     save_file({"images.local": np.zeros((3, 2), np.float32)}, folder / "encodings.safetensors")
     manifest = json.loads((folder / "manifest.json").read_text())
     write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=dict.fromkeys(manifest["files"], 0))
-    parts = embedding_map(open_data(tmp_path / "data"), PageThumbnails(data / "captions")).parts
-    assert [part.text for part in parts if isinstance(part, Note)] == [
-        "No map of first: it compares sets of vectors, not one for an item."
-    ]
+    section = embedding_map(open_data(tmp_path / "data"), PageThumbnails(data / "captions"))
+    assert _words(section) == "No map of first: it compares sets of vectors, not one for an item."
 
 
-def test_a_legend_is_as_wide_as_two_short_names(data: Path) -> None:
-    """Solid and dashed are said; runs of long names stand below each other, where a wide legend would be cut off."""
-    section = curves(open_data(data))
-    assert "Solid lines" in section.intro and "dashed lines" in section.intro
-    encoding: dict[str, Any] = next(part for part in section.parts if isinstance(part, Chart)).spec["encoding"]
-    assert encoding["strokeDash"]["scale"] == {"domain": ["i2t", "t2i"], "range": [[1, 0], [4, 3]]}
-    assert encoding["color"]["legend"]["columns"] == 2
-    _, colour = by_run(alt.Chart(), ["a run with quite a long name", "b"])
-    assert colour.to_dict()["legend"] == {"columns": 1}  # type: ignore[call-overload]
-
-
-def test_the_section_says_who_judged(written: Path) -> None:
-    page = written.read_text(encoding="utf-8")
-    assert "Agreement with another matrix" in page and "cider.arrow, " in page
-    assert "Agreement with people" not in page
-
-
-def test_pairs_of_one_kind_are_said_and_no_table_of_them_is_missed(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [None, "captions"])
+def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path: Path) -> None:
     found = json.loads((data / "agreement.json").read_text())
-    found["judgements"] |= {"by": "people", "of": "captions", "file": "sts.csv"}
+    found["judgements"] |= {"by": "people", "of": kind, "file": "sts.csv"} if kind else {}
     shutil.copytree(data / "captions", tmp_path / "captions")
     (tmp_path / "agreement.json").write_text(json.dumps(found))
     section = agreement(open_data(tmp_path))
-    assert section.intro.startswith("Judged pairs of captions.") and "sts.csv" in section.intro
-    assert not [part for part in section.parts if isinstance(part, Missing)]
+    assert section.title == ("Agreement with human judgements" if kind else "Agreement with another matrix")
+    assert section.intro.startswith(f"Judged pairs of {kind or 'image and caption'}.")
+    assert ("sts.csv" if kind else "cider.arrow") in section.intro
+    assert len(section.missing) == (0 if kind else 1)  # pairs of one kind have no table of judged pairs
 
 
-def test_means_of_bins() -> None:
+def test_means_of_bins_and_of_losses_and_tables_that_are_none(tmp_path: Path) -> None:
     value, score = np.repeat([0.0, 1.0], 30), np.concatenate([np.tile([0.0, 1.0], 15), np.ones(30)])
     first, last = bins(value, score)
     assert (first["at"], first["mean"], first["pairs"]) == (0, 0.5, 30)
     assert first["mean"] - first["low"] == pytest.approx(1.96 * score[:30].std(ddof=1) / np.sqrt(30))
     assert (last["low"], last["high"]) == (1, 1)
     assert bins(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
-
-
-def test_means_of_losses_and_tables_that_are_none(tmp_path: Path) -> None:
     assert means(np.arange(10.0), 5) == [(0.2, 0.5), (0.4, 2.5), (0.6, 4.5), (0.8, 6.5), (1.0, 8.5)]
-    (tmp_path / "epochs.csv").write_text("epoch,loss\n1,high\n")
-    with pytest.raises(InputError, match="not a table of numbers"):
-        columns(tmp_path / "epochs.csv")
+    for text in ("epoch,loss\n1,high\n", "epoch,loss\n1,\n", "epoch,loss\n1\n"):
+        (tmp_path / "epochs.csv").write_text(text)
+        with pytest.raises(InputError, match="not a table of numbers"):
+            columns(tmp_path / "epochs.csv")
 
 
 def test_times_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
-    for folder in ("plain", "kept/.times"):
-        (tmp_path / folder).mkdir(parents=True)
-    for folder in ("plain", "kept"):
-        with timed("captions", tmp_path / folder / "out"):
-            (tmp_path / folder / "out").mkdir()
-    assert read_time(tmp_path / "plain" / "out") is None and not (tmp_path / "plain" / ".times").exists()
-    with timed("train", tmp_path / "kept" / "runs" / "bcls"):
-        (tmp_path / "kept" / "runs" / "bcls").mkdir(parents=True)
-    assert read_time(tmp_path / "kept" / "runs" / "bcls") is not None
-    found = read_time(tmp_path / "kept" / "out")
-    assert found is not None and found.command == "captions" and found.peak_mb > 1
+    for folder, name in (("plain", "out"), ("kept/.times", "out"), ("kept/.times", "runs/bcls")):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        out = tmp_path / folder.removesuffix("/.times") / name
+        with timed("captions", out):
+            out.mkdir(parents=True)
+        time = read_time(out)
+        assert (time is None) == (folder == "plain") and (
+            time is None or (time.command, time.peak_mb > 1) == ("captions", True)
+        )
+    assert not (tmp_path / "plain" / ".times").exists()

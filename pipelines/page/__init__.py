@@ -1,13 +1,12 @@
-"""The page: sections in, one HTML file out that needs nothing else; and its pictures as files.
+"""A page: sections in, one HTML file out that needs nothing else; and its pictures as files.
 
-Every text is escaped by the template; the only scripts that may run are the two of this module, named by their hash, so
-that no caption can bring one.
+Every text is escaped by the template; the only scripts that may run are the two of this package, named by their hash,
+so that no caption can bring one.
 """
 
 from __future__ import annotations
 
 import base64
-import copy
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -18,14 +17,15 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capgrade.pipelines.report.charts import THEMES
-from capgrade.pipelines.report.parts import Chart, PagePicture, PageSection
+from capgrade.pipelines.page.charts import STYLE, themes
+from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, cell
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import Recogniser, output_folder, signed
 
-FOLDER = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"
-GENERATOR = "capgrade"  # of reports; the page of another stage says its own, so that neither replaces the other
+WIDTH, WIDE = 440, 820  # pixels of a chart's file
+SCALE = 2  # pixels of a PNG for one of the page
 
 
 @cache
@@ -49,65 +49,45 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 
 def generated_by(generator: str) -> Recogniser:
-    """Pages that `render` made for this stage."""
+    """Pages that `render` made for this stage: neither replaces the page of another."""
     return signed(b"<!doctype html>", f'content="{generator}"')
 
 
-def render(title: str, sections: Sequence[PageSection], generator: str = GENERATOR, **facts: Any) -> str:
-    """The whole page."""
+def render(title: str, opening: PageSection, sections: Sequence[PageSection], generator: str, **facts: Any) -> str:
+    """The whole page: `opening` is above all, the others are opened by the reader."""
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals.update(data_uri=data_uri, themes=THEMES)
+    environment.globals.update(data_uri=data_uri, themes=themes())
+    environment.filters["cell"] = cell
     scripts = [vega(), (FOLDER / "page.js").read_text(encoding="utf-8")]
     return environment.get_template("page.html.j2").render(
         title=title,
         generator=generator,
+        opening=opening,
         sections=sections,
         policy=content_policy(scripts),
         scripts=[Markup(script) for script in scripts],  # our own
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        style=Markup(STYLE.read_text(encoding="utf-8")),
         **facts,
     )
-
-
-WIDTH, WIDE = 440, 820
-SCALE = 2  # pixels of a PNG for one of the page
 
 
 def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
     """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files. InputError for a folder
     that something else wrote."""
     with output_folder(folder, "pictures"):
-        written = _write_all(sections, folder)
-        if written:
-            rows = {path.name: 0 for path in written}
-            write_manifest(folder, "pictures", params={}, inputs={}, rows=rows)
-        return written
-
-
-def _write_all(sections: Iterable[PageSection], folder: Path) -> list[Path]:
-    written = []
-    for part in (part for section in sections for part in section.parts):
-        if isinstance(part, Chart):
-            spec = fixed(part)
-            options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": THEMES["light"]}
-            written.append(_write(folder / f"{part.name}.svg", vl_convert.vegalite_to_svg(spec, **options).encode()))
-            png = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
-            written.append(_write(folder / f"{part.name}.png", png))
-        elif isinstance(part, PagePicture):
-            written.append(_write(folder / f"{part.name}.{part.suffix}", part.data))
-    return written
-
-
-def fixed(chart: Chart) -> dict[str, Any]:
-    """The chart's specification with a width of its own, its title, and what its lists of choices show at first."""
-    spec = copy.deepcopy(chart.spec)
-    spec["width"] = WIDE if chart.wide else WIDTH
-    spec["title"] = chart.title
-    return spec
-
-
-def _write(path: Path, data: bytes) -> Path:
-    with atomic(path) as temporary:
-        temporary.write_bytes(data)
-    return path
+        files: dict[Path, bytes] = {}
+        for part in (part for section in sections for part in section.parts):
+            if isinstance(part, Chart):
+                spec = {**part.spec, "width": WIDE if part.wide else WIDTH, "title": part.title}
+                options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": themes()["light"]}
+                files[folder / f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
+                files[folder / f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
+            elif isinstance(part, PagePicture):
+                files[folder / f"{part.name}.{part.suffix}"] = part.data
+        for path, data in files.items():
+            with atomic(path) as temporary:
+                temporary.write_bytes(data)
+        if files:
+            write_manifest(folder, "pictures", params={}, inputs={}, rows={path.name: 0 for path in files})
+        return list(files)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from capgrade.pipelines.page import data_uri
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, find
-from capgrade.pipelines.report.page import data_uri
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 

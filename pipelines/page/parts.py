@@ -1,0 +1,193 @@
+"""What a page is made of: sections of charts, pictures, tables, examples and words. The template draws each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A page's answer: a figure, drawn large, and the sentence that it begins."""
+
+    kind: ClassVar[str] = "headline"
+    figure: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers that stand for themselves, each under its name."""
+
+    kind: ClassVar[str] = "facts"
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What cannot be shown, why, and the command that changes it (None: nothing does)."""
+
+    what: str
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class MissingList:
+    """All that a page lacks."""
+
+    kind: ClassVar[str] = "missing"
+    all: Sequence[Missing]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite specification, drawn in the page by its own script, and as files."""
+
+    kind: ClassVar[str] = "chart"
+    name: str  # of its files
+    title: str
+    alt: str
+    spec: dict[str, Any]
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class PagePicture:
+    """Pixels: bytes of an image file, and what to say to those who do not see it."""
+
+    kind: ClassVar[str] = "picture"
+    name: str
+    title: str
+    alt: str
+    data: bytes
+    suffix: str  # png, webp
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`value` is what a column is sorted by; `note` stands below, small."""
+
+    text: str
+    value: float | str
+    best: bool = False
+    note: str = ""
+
+
+Value = Cell | str | int | float
+
+
+def cell(value: Value, digits: int = 3) -> Cell:
+    """Words as they are, whole numbers with commas, others with so many digits; NaN is a dash and sorts last."""
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(value, value)
+    if value != value:
+        return Cell("–", float("-inf"))
+    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}", value)
+
+
+def percent(share: float) -> str:
+    """A share as every page prints it: to one decimal, as Vega's format .1% does."""
+    return f"{share:.1%}"
+
+
+def share(value: float) -> Value:
+    """A cell of a share."""
+    return value if value != value else Cell(percent(value), value)
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """Rows that the reader can sort. `groups` are heads over the columns after the first: text, number of columns."""
+
+    kind: ClassVar[str] = "table"
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    folded: bool = False  # long ones are closed at first, and can be filtered
+    groups: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True)
+class ExampleItem:
+    """A caption, an image, or both: what is asked, or what is found."""
+
+    id: str
+    text: str
+    image: str | None = None  # data URI
+    own: bool = False
+    relevance: float | None = None
+    link: str | None = None  # to the whole picture
+
+
+@dataclass(frozen=True)
+class ExampleRanking:
+    """A query and its answers by a run, the best first."""
+
+    query: ExampleItem
+    answers: Sequence[ExampleItem]
+    wants: str  # images or captions
+    run: str
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Queries with what was found for them."""
+
+    kind: ClassVar[str] = "examples"
+    measure: str
+    rankings: Sequence[ExampleRanking]
+
+    def by_query(self) -> list[tuple[ExampleItem, list[ExampleRanking]]]:
+        """Rankings of one query that follow each other, which the page puts side by side."""
+        groups = [list(some) for _, some in groupby(self.rankings, lambda one: (one.wants, one.query.id))]
+        return [(some[0].query, some) for some in groups]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A caption that probably fits another image: P that a person accepts it, by measure; the image's own captions;
+    how many captions say the same."""
+
+    image: ExampleItem
+    caption: str
+    own: Sequence[str]
+    p: Mapping[str, float]
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Pairs that readers filter by P of a measure, `most` at a time."""
+
+    kind: ClassVar[str] = "fits"
+    fits: Sequence[Fit]
+    measures: Sequence[str]
+    least: Sequence[float]  # values of P to choose from
+    most: int = 20
+
+
+Part = Headline | Facts | Note | MissingList | Chart | PagePicture | PageTable | Examples | Fits
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A heading with its parts; `id` is its anchor. `missing` is what it cannot show."""
+
+    id: str
+    title: str
+    intro: str
+    parts: Sequence[Part]
+    missing: Sequence[Missing] = ()
+    open: bool = False

@@ -1,0 +1,253 @@
+"""Sections that show single pictures and captions: the regions of a picture, answers to queries, words and regions."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capgrade.pipelines.page.charts import chart, layer, of
+from capgrade.pipelines.page.parts import (
+    Chart,
+    ExampleItem,
+    ExampleRanking,
+    Examples,
+    Facts,
+    Missing,
+    Note,
+    PagePicture,
+    PageSection,
+    PageTable,
+    Part,
+    percent,
+    share,
+)
+from capgrade.pipelines.page.thumbnails import PageThumbnails
+from capgrade.pipelines.pictures.draw_regions import sheet
+from capgrade.pipelines.pictures.listing import TABLE
+from capgrade.pipelines.report.data import ALIGNMENT, CAPTIONS, EMBEDDINGS, REGIONS, RELEVANCE, ReportData
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
+
+REGIONS_INTRO = (
+    "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest ones, with their "
+    "class, attribute and confidence where the detector gives them."
+)
+DRAWN, BOXES = 6, 6  # pictures, and boxes on each
+READ = 5000  # images that the charts are of, spread over all
+CLASSES = 20  # the most frequent ones
+QUALITY = 80
+AREAS = (0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, np.inf)  # shares of a picture; boxes may stick out a little
+LISTED = 500  # pictures without regions
+
+
+def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
+    """Pictures with boxes, charts of counts, classes and sizes, and the list of pictures without regions."""
+    parts: list[Part] = []
+    missing = []
+    if data.has(REGIONS):
+        store = RegionStore(data.at(REGIONS))
+        some = [store[int(k)] for k in np.unique(np.linspace(0, len(store) - 1, min(READ, len(store))).astype(int))]
+        left_out = store.manifest.get("left_out") or []
+        parts = [_facts(store, some, len(left_out)), _pictures(store, some, thumbnails), _counts(some)]
+        parts += [_areas(some)] if all(one.boxes is not None and one.width and one.height for one in some) else []
+        classes = all(one.classes is not None for one in some)
+        parts += [_classes(some, store.manifest.get("classes"))] if classes else []
+        parts += [_refused(left_out)] if left_out else []
+    else:
+        images = "{captions}" if data.has(CAPTIONS, TABLE) else "PICTURES"
+        missing.append(data.missing("regions of the pictures", f"regions --images {images} --out {{regions}}"))
+    return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts, missing)
+
+
+def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
+    counts = [len(one) for one in some]
+    facts = {
+        "images with regions": f"{len(store):,}",
+        "images without": f"{left_out:,}",
+        "regions": f"{store.manifest['regions']:,}",
+        "regions per image": f"{store.manifest['regions'] / len(store):.1f} ({min(counts)} to {max(counts)})",
+        "numbers per region": f"{store.metadata['dim']:,} ({store.metadata['dtype']})",
+    }
+    detector = store.metadata.get("detector") or store.metadata.get("format")
+    return Facts({**facts, "made by": str(detector)} if detector else facts)
+
+
+def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumbnails) -> Part:
+    if any(one.boxes is None for one in some):
+        return Note("These regions have no boxes, so they cannot be drawn.")
+    if not thumbnails.pictures:
+        return Note("No pictures are there to draw boxes on; --images gives them.")
+    drawn = sheet(store, thumbnails.image, DRAWN, BOXES)
+    if drawn is None:
+        return Note("None of the pictures with regions was found in --images.")
+    out = io.BytesIO()
+    drawn[0].save(out, "WEBP", quality=QUALITY)
+    told = f"{drawn[1]} pictures, each with up to {BOXES} boxes and what they are said to show."
+    return PagePicture("regions", "Regions on pictures", told, out.getvalue(), "webp")
+
+
+def _counts(some: Sequence[Regions]) -> Chart:
+    images = Counter(len(one) for one in some)
+    values = [{"regions": n, "images": k, "share": k / len(some)} for n, k in sorted(images.items())]
+    told = f"Share of images by number of regions, from {min(images)} to {max(images)}."
+    x = of("regions:Q", title="regions of an image", axis={"tickMinStep": 1, "format": "d"})
+    bars = layer("bar", x, _share("images"), tip=["regions:Q", "images:Q", "share:Q:.1%"])
+    return chart("regions-count", "Regions per image", told, values, bars)
+
+
+def _share(what: str) -> dict[str, Any]:
+    return of("share:Q", title=f"share of the {what}", axis={"format": "%"})
+
+
+def _areas(some: Sequence[Regions]) -> Chart:
+    areas = np.concatenate([
+        (one.boxes[:, 2:] - one.boxes[:, :2]).prod(axis=1) / (one.width * one.height)  # type: ignore[index, operator]
+        for one in some
+    ])  # fmt: skip
+    counts = np.histogram(areas, AREAS)[0]
+    names = [f"up to {high:.1%}" for high in AREAS[1:-1]] + [f"over {AREAS[-2]:.1%}"]
+    values = [{"area": name, "regions": int(n), "share": n / len(areas)} for name, n in zip(names, counts, strict=True)]
+    told = f"Share of the regions by the part of the picture that a box covers; the median is {np.median(areas):.1%}."
+    y = of("area:N", title="part of the picture in the box", sort=names)
+    bars = layer("bar", _share("regions"), y, tip=["area:N", "regions:Q", "share:Q:.1%"])
+    return chart("regions-area", "Sizes of the boxes", told, values, bars)
+
+
+def _classes(some: Sequence[Regions], names: Sequence[str] | None) -> Chart:
+    images = Counter(int(k) for one in some for k in np.unique(one.classes))  # type: ignore[arg-type]
+    values: list[dict[str, Any]] = [
+        {"class": names[k] if names else f"class {k}", "images": n, "share": n / len(some)}
+        for k, n in images.most_common(CLASSES)
+    ]
+    first = ", ".join(f"{row['class']} {percent(row['share'])}" for row in values[:3])
+    told = f"Share of images with a region of a class, for the {len(values)} most frequent of {len(images)}: {first}."
+    y = of("class:N", title=None, sort="-x", axis={"labelLimit": 160})
+    bars = layer("bar", _share("images"), y, tip=["class:N", "images:Q", "share:Q:.1%"])
+    title = f"Classes, the {len(values)} most frequent of {len(images)}"
+    return chart("regions-class", title, told, values, bars, height=16 * len(values))
+
+
+def _refused(left_out: Sequence[Mapping[str, str]]) -> PageTable:
+    lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:LISTED]]
+    title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
+    return PageTable(title, ("file", "image", "problem"), lines, folded=True)
+
+
+QUERIES = 4  # of each direction
+TOP = 5
+SIDE = 160
+SIMILARITY = "similarity.npy"
+EXAMPLES_INTRO = (
+    "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; “own” marks "
+    "what was written for it. Benchmarks count only those as right."
+)
+NO_PICTURES = "These captions come without images (--images gives them): the first caption of an image stands for it."
+
+
+def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
+    """Rankings of every run with a similarity matrix, or of the labels themselves, by the measure of the findings."""
+    parts: list[Part] = []
+    missing: list[Missing] = []
+    if data.graded:
+        folders, missing = data.folders(EMBEDDINGS, SIMILARITY)
+        graded = data.relevance[data.measure].matrix()
+        matrices = {run: _similarity(data, run) for run in folders}
+        if not matrices:
+            missing = [*missing, data.missing("answers of a trained run", EMBEDDINGS)]
+            matrices = {f"labels ({data.measure})": graded}
+        shown = _Shown(data.captions, graded, thumbnails)
+        rankings = [
+            one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)
+        ]
+        rankings.sort(key=lambda one: one.wants, reverse=True)
+        parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, rankings)]
+    else:
+        missing = [data.missing("the relevance that answers are graded by", RELEVANCE)]
+    return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts, missing)
+
+
+def _queries(captions: Captions) -> list[int]:
+    """Images spread over the split; one query is the image, the other its second caption."""
+    places = np.linspace(0, captions.n_images - 1, min(QUERIES, captions.n_images) + 2)[1:-1]
+    return sorted({int(i) for i in places})
+
+
+def _similarity(data: ReportData, run: str) -> np.ndarray:
+    path = data.at(EMBEDDINGS, run, SIMILARITY)
+    S = np.load(path, mmap_mode="r", allow_pickle=False)
+    if S.shape != (data.captions.n_images, data.captions.n_captions):
+        problem = f"a matrix of {S.shape}, not of these captions"
+        raise InputError(problem, file=path, remedy="run capgrade evaluate --run again")
+    return S
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Rankings as items to look at; graded float [images, captions]."""
+
+    captions: Captions
+    graded: np.ndarray
+    thumbnails: PageThumbnails
+
+    def both(self, run: str, S: np.ndarray, image: int) -> Iterator[ExampleRanking]:
+        """The best captions for an image, and the best images for its second caption."""
+        best = np.argsort(-S[image], kind="stable")[:TOP]
+        query = self._image(image, None)
+        yield ExampleRanking(query, [self._caption(int(c), image) for c in best], "captions", run)
+        caption = int(np.flatnonzero(self.captions.owner == image)[:2][-1])
+        best = np.argsort(-S[:, caption], kind="stable")[:TOP]
+        query = self._caption(caption, None)
+        yield ExampleRanking(query, [self._image(int(i), caption) for i in best], "images", run)
+
+    def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:
+        if image is None or caption is None:
+            return {}
+        return {"own": int(self.captions.owner[caption]) == image, "relevance": float(self.graded[image, caption])}
+
+    def _image(self, image: int, caption: int | None) -> ExampleItem:
+        id, first = self.captions.image_ids[image], self.captions.refs[self.captions.ref_ptr[image]]
+        text, picture, link = self.captions.texts[first], self.thumbnails.uri(id, SIDE), self.thumbnails.link(id)
+        return ExampleItem(id, text, picture, link=link, **self._grade(image, caption))
+
+    def _caption(self, caption: int, image: int | None) -> ExampleItem:
+        return ExampleItem(
+            self.captions.caption_ids[caption], self.captions.texts[caption], **self._grade(image, caption)
+        )
+
+
+SHARES = {
+    "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",
+}  # fmt: skip
+ALIGNMENTS_INTRO = (
+    "Each word has the colour and number of the region most similar to it, and their cosine; words far weaker than the "
+    "surest are grey. In the pointing game a phrase points rightly if the centre of its region lies in a true box."
+)
+
+
+def alignments(data: ReportData) -> PageSection:
+    """The picture and the table of `capgrade search --words`."""
+    path = data.at(ALIGNMENT, "alignment.png")
+    parts: list[Part] = []
+    missing = []
+    if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
+        others = ": those that are there are of other captions or another split" if path.is_file() else ""
+        missing.append(data.missing(f"alignments of words with regions{others}", ALIGNMENT))
+    else:
+        told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
+        title = "Words and the regions they point at"
+        parts.append(PagePicture("alignment", title, told, path.read_bytes(), "png"))
+    if parts and data.has(ALIGNMENT, "pointing.json"):
+        kinds = read_json(data.at(ALIGNMENT, "pointing.json"))
+        order = sorted(kinds, key=lambda kind: (kind != "all", -kinds[kind]["phrases"], kind))
+        lines = [[kind, kinds[kind]["phrases"], *(share(kinds[kind][k]) for k in SHARES)] for kind in order]
+        heads = ("phrases about", "phrases", *SHARES.values())
+        parts.append(PageTable("Pointing game, by kind of object", heads, lines, folded=True))
+    return PageSection("alignments", "Words and regions", ALIGNMENTS_INTRO, parts, missing)
