@@ -84,7 +84,7 @@ def result(data: Data, params_file: Path, runs: Path, preset: str, sets: Sequenc
     """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both directions."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
     params = load_params(params_file, overrides)
-    if kind_of(params.train.model.name).transform:  # scenes carry their pictures
+    if kind_of(params.train.model.name).model.reads == "pictures":  # scenes carry their pictures
         data = Data(data.captions, images=data.captions)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
     train(data, run, params.train, params.measures)

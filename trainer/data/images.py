@@ -17,7 +17,7 @@ from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.models import configure, kind_of
-from capgrade.trainer.models.dual_checkpoint import Transform
+from capgrade.trainer.models.base import Transform
 
 
 class ImageStore(Protocol):
@@ -73,15 +73,16 @@ def open_images(
     name: str, options: dict[str, Any], regions: Path | None, images: Path | None
 ) -> RegionStore | PictureStore:
     """The store that a model reads. InputError where it is not given, for the other one, and for an unknown model."""
-    make = kind_of(name).transform
-    given, other = (regions, images) if make is None else (images, regions)
-    wanted, not_read = ("regions", "images") if make is None else ("images", "regions")
+    model = kind_of(name).model
+    given, other, wanted = (images, regions, "images") if model.reads == "pictures" else (regions, images, "regions")
     if given is None:
-        kind = "regions" if make is None else "pictures"
-        raise InputError(f"model '{name}' reads {kind}, which are not given", remedy=f"give --{wanted}")
+        raise InputError(f"model '{name}' reads {model.reads}, which are not given", remedy=f"give --{wanted}")
     if other is not None:
-        raise InputError(f"model '{name}' does not read --{not_read}", remedy=f"give --{wanted} alone")
-    return RegionStore(given) if make is None else PictureStore(given, make(configure(name, options, 0, 0)))
+        unread = "regions" if wanted == "images" else "images"
+        raise InputError(f"model '{name}' does not read --{unread}", remedy=f"give --{wanted} alone")
+    if wanted == "regions":
+        return RegionStore(given)
+    return PictureStore(given, model.transform(configure(name, options, 0, 0)))
 
 
 def image_digest(store: RegionStore | PictureStore, captions: Iterable[Captions]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow.compute as pc
@@ -16,9 +16,8 @@ from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
-
-PADDING, UNKNOWN, START, END = range(4)
-FIRST = 4  # the number of the first word
+from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
+from capgrade.trainer.models.pretrained import cut, load_tokenizer, word_pieces
 
 
 class Tokens(Protocol):
@@ -77,62 +76,46 @@ class Words:
 
 
 @dataclass(frozen=True)
-class WordPieces:
-    """The pieces of a pretrained text encoder, its special ones included."""
+class ModelTokens:
+    """What the tokenizer of a pretrained model makes of captions, its special tokens included."""
 
     model: str
+    kind: Literal["model", "checkpoint"] = "model"  # a text encoder, read as word pieces, or a dual encoder
 
     @property
     def size(self) -> int:
-        from capgrade.trainer.models.text_encoder import load_tokenizer  # which imports this module through its package
-
         return len(load_tokenizer(self.model)[0])
 
     def encode(self, captions: Captions) -> list[np.ndarray]:
         return self.encode_texts(captions.texts)
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
-        from capgrade.trainer.models.text_encoder import word_pieces
-
-        return [np.array(pieces.ids, np.int64) for pieces in word_pieces(texts, self.model)]
-
-    def save(self, path: Path) -> None:
-        write_json(path, {"model": self.model})
-
-
-@dataclass(frozen=True)
-class CheckpointTokens:
-    """The tokens of a dual encoder's own tokenizer, its special ones included."""
-
-    checkpoint: str
-
-    @property
-    def size(self) -> int:
-        from capgrade.trainer.models.dual_checkpoint import load_dual_tokenizer  # as above
-
-        return len(load_dual_tokenizer(self.checkpoint)[0])
-
-    def encode(self, captions: Captions) -> list[np.ndarray]:
-        return self.encode_texts(captions.texts)
-
-    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
-        from capgrade.trainer.models.dual_checkpoint import caption_tokens
-
-        return caption_tokens(texts, self.checkpoint)
+        pieces = self.kind == "model"
+        rows = [row.ids for row in word_pieces(texts, self.model)] if pieces else cut(texts, self.model)["input_ids"]
+        return [np.array(row, np.int64) for row in rows]
 
     def save(self, path: Path) -> None:
-        write_json(path, {"checkpoint": self.checkpoint})
+        write_json(path, {self.kind: self.model})
 
 
-def load_tokens(path: Path) -> Words | WordPieces | CheckpointTokens:
+def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
+    """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of its text encoder,
+    or words fitted on the given rows."""
+    if (checkpoint := getattr(config, "pretrained", None)) is not None:
+        return ModelTokens(checkpoint, "checkpoint")
+    if (encoder := getattr(config, "text_model", None)) is not None:
+        return ModelTokens(encoder)
+    return Words.fit(captions, min_count, rows)
+
+
+def load_tokens(path: Path) -> Words | ModelTokens:
     """What `save` wrote. InputError when it is something else, and for a model that is not here."""
     found = read_json(path)
     if isinstance(found, dict):
-        require_here(found.get("checkpoint", found.get("model")), path)
-    if isinstance(found, dict) and "checkpoint" in found:
-        return CheckpointTokens(found["checkpoint"])
-    if isinstance(found, dict) and "model" in found:
-        return WordPieces(found["model"])
-    if isinstance(found, dict) and {"tokenizer", "words"} <= found.keys():
-        return Words(tuple(found["words"]), found["tokenizer"])
+        for kind in ("checkpoint", "model"):
+            if kind in found:
+                require_here(found[kind], path)
+                return ModelTokens(found[kind], kind)
+        if {"tokenizer", "words"} <= found.keys():
+            return Words(tuple(found["words"]), found["tokenizer"])
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

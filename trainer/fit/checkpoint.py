@@ -32,8 +32,8 @@ from capgrade.schemas.say import warn
 from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, Words, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
-from capgrade.trainer.models import Config, build, configure
-from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import Config, RetrievalModel
 
 AFRESH = "start afresh with --restart"
 

@@ -24,12 +24,12 @@ from capgrade.trainer.data.batches import BatchPlan, DataShare
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
-from capgrade.trainer.data.text import Tokens, Words
+from capgrade.trainer.data.text import Tokens, Words, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
 from capgrade.trainer.fit.validation import first_images, require_fold
-from capgrade.trainer.models import Config, build, configure, make_tokens
-from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 

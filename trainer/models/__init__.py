@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.text import CheckpointTokens, Tokens, WordPieces, Words
-from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse, CvseConfig
-from capgrade.trainer.models.dual_checkpoint import Transform, image_transform
-from capgrade.trainer.models.dual_encoder import DualEncoder, DualEncoderConfig
+from capgrade.trainer.models.dual_encoder import Clip, DualEncoderConfig, Siglip
 from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
@@ -24,50 +19,29 @@ from capgrade.trainer.models.vse import Vse, VseConfig
 from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
 from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
 
-Config = (
-    CvseConfig
-    | DualEncoderConfig
-    | ScanConfig
-    | SgrafConfig
-    | SingleStreamConfig
-    | TernConfig
-    | VseConfig
-    | VseInfinityConfig
-    | VsrnConfig
-)
-
 
 @dataclass(frozen=True)
 class Kind:
-    """A model by name: its configuration, what builds it of that, the feature length and the vocabulary, and how it
-    prepares pictures (None: it reads regions)."""
+    """A model by name: the dataclass of its options, and what is built of that, the feature length and the
+    vocabulary."""
 
     config: type[Any]
-    build: Callable[[Any, int, int], RetrievalModel]
-    transform: Callable[[Any], Transform] | None = None
+    model: type[RetrievalModel]
 
 
-MODELS: dict[str, Kind] = {
+MODELS = {
     "vse": Kind(VseConfig, Vse),
     "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
     "vsrn": Kind(VsrnConfig, Vsrn),
     "cvse": Kind(CvseConfig, Cvse),
-    "clip": Kind(
-        DualEncoderConfig,
-        lambda config, _, vocabulary: DualEncoder(config, vocabulary, biased=False),
-        lambda config: image_transform(config, biased=False),
-    ),
-    "siglip": Kind(
-        DualEncoderConfig,
-        lambda config, _, vocabulary: DualEncoder(config, vocabulary, biased=True),
-        lambda config: image_transform(config, biased=True),
-    ),
+    "clip": Kind(DualEncoderConfig, Clip),
+    "siglip": Kind(DualEncoderConfig, Siglip),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),
     "sgr": Kind(SgrafConfig, Sgr),
     "single_stream": Kind(SingleStreamConfig, SingleStream),
-    "tern": Kind(TernConfig, lambda config, *_: TERN(config)),
-    "teran": Kind(TeranConfig, lambda config, *_: TERAN(config)),
+    "tern": Kind(TernConfig, TERN),
+    "teran": Kind(TeranConfig, TERAN),
 }
 
 
@@ -99,15 +73,4 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
 
 
 def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> RetrievalModel:
-    return MODELS[name].build(config, feature_dim, vocabulary_size)
-
-
-def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
-    """How this model reads captions: the tokens of its checkpoint, the pieces of its text encoder, or words fitted on
-    the given rows."""
-    if isinstance(config, DualEncoderConfig) and config.pretrained is not None:
-        return CheckpointTokens(config.pretrained)
-    text_model = getattr(config, "text_model", None)
-    if text_model is not None:
-        return WordPieces(text_model)
-    return Words.fit(captions, min_count, rows)
+    return MODELS[name].model(config, feature_dim, vocabulary_size)  # type: ignore[call-arg]

@@ -6,9 +6,6 @@ it, so images and captions are encoded apart, yet compared part by part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -22,39 +19,6 @@ TILE = 64  # captions pooled together: neighbours in length, so that little of a
 PADDED_REGIONS, PADDED_WORDS = 36, 85  # what the authors pad every image and caption to when they evaluate
 
 CELLS = {"cpu": 2**19, "cuda": 2**26}  # of the one block of [images, regions, captions, words] that exists
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Sets of vectors, those that count first; where `floor`, a maximum over the set is at least 0."""
-
-    vectors: Tensor  # float [N, L, D]
-    count: Tensor  # int64 [N]
-    floor: Tensor | None = None  # bool [N]
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    @property
-    def mask(self) -> Tensor:
-        return torch.arange(self.vectors.shape[1], device=self.count.device) < self.count[:, None]
-
-    def clamped(self, length: int) -> Parts:
-        """With a floor where padding to `length` adds at least one cell of zeros."""
-        return replace(self, floor=self.count < length)
-
-    def take(self, at: Tensor | slice) -> Parts:
-        """The sets at `at`, cut to the longest of them, to one vector at least."""
-        count = self.count[at]
-        longest = max(1, int(count.max())) if len(count) else 0
-        return Parts(self.vectors[at, :longest], count, None if self.floor is None else self.floor[at])
-
-
-def blocks(rows: Parts, columns: Parts) -> Iterator[slice]:
-    """Slices of rows whose alignment with all columns fits one block; one row at least."""
-    cells = rows.vectors.shape[1] * columns.vectors.shape[0] * columns.vectors.shape[1]
-    step = max(CELLS.get(rows.vectors.device.type, 2**22) // max(cells, 1), 1)
-    return (slice(at, at + step) for at in range(0, len(rows), step))
 
 
 @torch.compiler.disable  # its blocks follow the lengths of a batch
@@ -72,14 +36,16 @@ def align(
     all below 36 regions or 85 words. TERAN: Messina et al. 2021, arXiv:2008.05231; models/loss.py.
     """
     require(pooling, padding)
-    rows, columns = _parts(images), _parts(captions)
+    rows, columns = _packed(images), _packed(captions)
+    least = least_words = None  # bool [N]: a maximum over this set is at least 0
     if padding == "authors":
-        rows = rows.clamped(PADDED_REGIONS if evaluation else int(rows.count.max()))
-        columns = columns.clamped(PADDED_WORDS if evaluation else int(columns.count.max()))
-    order = columns.count.argsort(stable=True)
-    with torch.autocast(rows.vectors.device.type, enabled=False):
-        scores = torch.cat([_tile(rows, columns.take(some), pooling) for some in order.split(TILE)], dim=1)
-    return scores[:, order.argsort()]
+        (there, taking), known = (rows.sets[1], columns.sets[1]), (PADDED_REGIONS, PADDED_WORDS)
+        longest = known if evaluation else (there.shape[1], taking.shape[1])
+        least, least_words = there.sum(1) < longest[0], taking.sum(1) < longest[1]
+    order = columns.sets[1].sum(1).argsort(stable=True)
+    with torch.autocast(rows.sets[0].device.type, enabled=False):
+        tiles = [_tile(rows, _cut(columns[at]), pooling, least, _at(least_words, at)) for at in order.split(TILE)]
+    return torch.cat(tiles, dim=1)[:, order.argsort()]
 
 
 def require(pooling: str, padding: str) -> None:
@@ -92,44 +58,51 @@ def require(pooling: str, padding: str) -> None:
 
 def alignment_matrix(image: Encoded, caption: Encoded) -> Tensor:
     """A of one pair, float32 [L, P], of the first row of each: NaN where a part does not take part."""
-    rows, columns = _first(image), _first(caption)
-    return torch.where(rows[1][:, None] & columns[1], rows[0] @ columns[0].T, torch.nan)
+    (regions, there), (words, taking) = ((x[0] for x in side.sets) for side in (image, caption))
+    return torch.where(there[:, None] & taking, regions.float() @ words.float().T, torch.nan)
 
 
-def _first(side: Encoded) -> tuple[Tensor, Tensor]:
-    assert side.parts is not None and side.mask is not None
-    return side.parts[0].float(), side.mask[0]
+def _packed(side: Encoded) -> Encoded:
+    """The parts that take part, in float32 and moved to the front."""
+    parts, mask = side.sets
+    order = mask.byte().argsort(dim=1, descending=True, stable=True)
+    parts = parts.float().gather(1, order[:, :, None].expand(-1, -1, parts.shape[2]))
+    return _cut(Encoded(None, parts, mask.gather(1, order)), 0)
 
 
-def _parts(side: Encoded) -> Parts:
-    """The parts that take part, moved to the front."""
-    assert side.parts is not None and side.mask is not None
-    count = side.mask.sum(1)
-    order = side.mask.byte().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]
-    vectors = side.parts.float().gather(1, order[:, :, None].expand(-1, -1, side.parts.shape[2]))
-    return Parts(vectors, count)
+def _cut(side: Encoded, least: int = 1) -> Encoded:
+    """Packed sets without what is padding in all of them, but for `least` parts."""
+    longest = max(least, int(side.sets[1].sum(1).max())) if len(side) else 0
+    return side.map(lambda x: x[:, :longest])
 
 
-def _tile(rows: Parts, columns: Parts, pooling: str) -> Tensor:
-    if not (rows.vectors.shape[1] and columns.vectors.shape[1]):
-        return (rows.vectors.sum() + columns.vectors.sum()) * 0 + rows.vectors.new_zeros(len(rows), len(columns))
+def _at(floor: Tensor | None, at: Tensor | slice) -> Tensor | None:
+    return None if floor is None else floor[at]
+
+
+def _tile(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, least_words: Tensor | None) -> Tensor:
+    """Scores of all images and a tile of captions, a block of images at a time that fits `CELLS`."""
+    (v, _), (words, _) = rows.sets, columns.sets
+    if not (v.shape[1] and words.shape[1]):
+        return (v.sum() + words.sum()) * 0 + v.new_zeros(len(v), len(words))
+    step = max(CELLS.get(v.device.type, 2**22) // (v.shape[1] * words.shape[0] * words.shape[1]), 1)
+    blocks = [slice(at, at + step) for at in range(0, len(v), step)]
     if pooling == "scan":
-        return _scan(rows, columns)
-    return torch.cat([_max_sum(rows.take(at), columns, pooling) for at in blocks(rows, columns)])
+        return _scan([_cut(rows[at]) for at in blocks], columns)
+    return torch.cat([_max_sum(_cut(rows[at]), columns, pooling, _at(least, at), least_words) for at in blocks])
 
 
-def _max_sum(rows: Parts, columns: Parts, pooling: str) -> Tensor:
+def _max_sum(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, least_words: Tensor | None) -> Tensor:
     """Sum over words of the best region, over regions of the best word, or both."""
-    A = torch.einsum("ird,cwd->ircw", rows.vectors, columns.vectors)
-    A = A.masked_fill(~(rows.mask[:, :, None, None] & columns.mask), -torch.inf)
-    scores = A.new_zeros(len(rows), len(columns))
+    (v, there), (words, taking) = rows.sets, columns.sets
+    A = torch.einsum("ird,cwd->ircw", v, words)
+    A = A.masked_fill(~(there[:, :, None, None] & taking), -torch.inf)
+    scores = A.new_zeros(len(v), len(words))
     if pooling != "MwSr":
-        best = _floored(A.max(dim=1).values, None if rows.floor is None else rows.floor[:, None, None])
-        scores = scores + best.sum(dim=2)
+        scores = scores + _floored(A.max(dim=1).values, None if least is None else least[:, None, None]).sum(dim=2)
     if pooling in ("MwSr", "symm"):
-        best = _floored(A.max(dim=3).values, columns.floor)
-        scores = scores + best.sum(dim=1)
-    return scores / columns.count.clamp(min=1) if pooling == "MrAVGw" else scores
+        scores = scores + _floored(A.max(dim=3).values, least_words).sum(dim=1)
+    return scores / taking.sum(1).clamp(min=1) if pooling == "MrAVGw" else scores
 
 
 def _floored(best: Tensor, floor: Tensor | None) -> Tensor:
@@ -138,12 +111,12 @@ def _floored(best: Tensor, floor: Tensor | None) -> Tensor:
     return best.masked_fill(nothing if floor is None else nothing | floor & (best < 0), 0)
 
 
-def _scan(rows: Parts, columns: Parts) -> Tensor:
-    gram = columns.vectors @ columns.vectors.mT  # [C, W, W]
+def _scan(blocks: list[Encoded], columns: Encoded) -> Tensor:
+    words, taking = columns.sets
+    gram = words @ words.mT  # [C, W, W]
     scores = []
-    for at in blocks(rows, columns):
-        some = rows.take(at)
-        block = (some.vectors, columns.vectors, gram, some.mask, columns.mask)
+    for regions, there in (block.sets for block in blocks):
+        block = (regions, words, gram, there, taking)
         scores.append(checkpoint(_attended, *block, use_reentrant=False) if gram.requires_grad else _attended(*block))
     return torch.cat(scores)
 

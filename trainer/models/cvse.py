@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.text import FIRST
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, cosines, linear, upcast
+from capgrade.trainer.models.base import FIRST, Encoded, Images, RetrievalModel, Texts, cosines, upcast
+from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, unit_regions
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
 BASE, CENTRE, THRESHOLD, SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
@@ -55,12 +55,11 @@ def choose_concepts(words: Sequence[str], concepts: int) -> np.ndarray:
 
 def said(tokens: Sequence[np.ndarray], chosen: np.ndarray) -> np.ndarray:
     """bool [captions, K]: the caption says the concept."""
-    place = np.full(max(int(chosen.max()), max(int(row.max()) for row in tokens)) + 1, -1)
+    flat, rows = np.concatenate(tokens), np.repeat(np.arange(len(tokens)), [len(row) for row in tokens])
+    place = np.full(max(chosen.max(), flat.max()) + 1, -1)
     place[chosen] = np.arange(len(chosen))
     found = np.zeros((len(tokens), len(chosen)), np.bool_)
-    for k, row in enumerate(tokens):
-        numbers = place[row]
-        found[k, numbers[numbers >= 0]] = True
+    found[rows[place[flat] >= 0], place[flat][place[flat] >= 0]] = True
     return found
 
 
@@ -158,8 +157,7 @@ class Cvse(RetrievalModel):
         self.image_labels = torch.from_numpy(labels).to(self.concept_words.device)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(upcast(self.project(images.features)), dim=-1)
-        regions = regions.masked_fill(~images.mask.unsqueeze(2), 0)
+        regions = unit_regions(self.project, images)
         instance, concepts = self.pool_regions(regions, images.mask), self.concepts()
         return self.fused(instance, self.of_images(instance, concepts), concepts)
 
@@ -190,62 +188,44 @@ class Cvse(RetrievalModel):
             e = self.config.evaluated_consensus  # the product of two such vectors is the mixture of both cosines
             return Encoded(torch.cat([(1 - e) ** 0.5 * vector, e**0.5 * consensus], 1) if e else vector)
         width = max(instance.shape[1], shares.shape[1])
-        return Encoded(vector, torch.stack([pad(x, (0, width - x.shape[1])) for x in (instance, consensus, shares)], 1))
+        parts = torch.stack([pad(x, (0, width - x.shape[1])) for x in (instance, consensus, shares)], 1)
+        return Encoded(vector, parts, torch.ones_like(parts[:, :, 0], dtype=torch.bool))
 
     def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
         """The mean over pairs of KL(shares of the caption from those of its image)."""
-        assert images.parts is not None and captions.parts is not None
-        p, q = (parts[:, 2, : self.config.concepts] for parts in (captions.parts, images.parts))
+        p, q = (side.sets[0][:, 2, : self.config.concepts] for side in (captions, images))
         tiny = torch.finfo(p.dtype).tiny
         return {"divergence": (p * (p.clamp(min=tiny).log() - q.clamp(min=tiny).log())).sum() / len(p)}
 
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
-        assert images.parts is not None and captions.parts is not None
-        sides = images.parts, captions.parts
+        sides = images.sets[0], captions.sets[0]
         return {name: cosines(*(x[:, k] for x in sides)) for k, name in enumerate(("instance", "consensus"))}
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
 
 
 def word_vectors(path: Path, words: Sequence[str], size: int) -> dict[int, np.ndarray]:
     """float32 [size] by place in `words`, of those that the file has; a word that it lacks is looked up without - . and
     ', and up to its first / (model_CVSE.py 171-180 of BruceW91/CVSE).
 
-    Raises InputError for no such file, for a vector of another length, and for a file with none of the words.
+    Raises InputError for no such file, for what is no vector of this length, and for a file with none of the words.
     """
+    remedy = f"give GloVe's vectors of {size} numbers (train.model.options.word), or words: {XAVIER}"
     if not path.is_file():
-        raise InputError("no such file of word vectors", file=path, remedy="give GloVe's, or words: xavier")
-    known = _read(path, {form for word in words for form in (word, _plain(word))}, size)
-    found = {k: known.get(word, known.get(_plain(word))) for k, word in enumerate(words)}
-    if not known:
-        raise InputError(f"none of the {len(words)} words of the captions", file=path, remedy="give GloVe's vectors")
-    return {k: vector for k, vector in found.items() if vector is not None}
-
-
-def _plain(word: str) -> str:
-    return word.replace("-", "").replace(".", "").replace("'", "").split("/")[0]
-
-
-def _read(path: Path, wanted: set[str], size: int) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+        raise InputError("no such file of word vectors", file=path, remedy=remedy)
+    forms = [(word, re.sub("[-.']", "", word).split("/")[0]) for word in words]
+    known: dict[str, np.ndarray] = {}
+    wanted = {form for both in forms for form in both}
     with path.open("rb") as file:
         for row, line in enumerate(file, 1):
             word, *numbers = line.decode("utf-8", "replace").rstrip("\r\n ").split(" ")  # a word may hold other spaces
             if word in wanted:
-                found[word] = _vector(numbers, size, f"'{word}'", path, row)
-    return found
-
-
-def _vector(numbers: list[str], size: int, of: str, path: Path, row: int) -> np.ndarray:
-    if len(numbers) != size:
-        problem = f"{len(numbers)} numbers of {of}, the model's words have {size}"
-        raise InputError(problem, file=path, row=row, remedy="set train.model.options.word, or give another file")
-    try:
-        vector = np.array(numbers, np.float32)
-    except ValueError:
-        vector = np.full(size, np.nan, np.float32)
-    if not np.isfinite(vector).all():
-        raise InputError(f"what follows {of} is not all numbers", file=path, row=row, remedy="give GloVe's vectors")
-    return vector
+                try:
+                    known[word] = np.array(numbers, np.float32)
+                except ValueError:
+                    known[word] = np.full(size, np.nan, np.float32)
+                if known[word].shape != (size,) or not np.isfinite(known[word]).all():
+                    problem = f"what follows '{word}' is not {size} numbers"
+                    raise InputError(problem, file=path, row=row, remedy=remedy)
+    if not known:
+        raise InputError(f"none of the {len(words)} words of the captions", file=path, remedy=remedy)
+    found = {k: known.get(word, known.get(plain)) for k, (word, plain) in enumerate(forms)}
+    return {k: vector for k, vector in found.items() if vector is not None}

@@ -6,15 +6,15 @@ from dataclasses import dataclass, fields
 from math import log
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.dual_checkpoint import load_dual_encoder, load_dual_tokenizer, random_dual_encoder
-from capgrade.trainer.models.encoders import cosines, upcast
+from capgrade.trainer.models.base import END, START, Encoded, Images, RetrievalModel, Texts, Transform, upcast
+from capgrade.trainer.models.pretrained import from_pretrained, load_tokenizer, load_weights
 
 Positive = Annotated[int, Field(gt=0)]
 LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
@@ -56,14 +56,16 @@ class DualEncoder(RetrievalModel):
     its scale stays below 100. Losses take them with a temperature of 1 (and a bias of 0), as they have both.
     """
 
-    def __init__(self, config: DualEncoderConfig, vocabulary_size: int, biased: bool) -> None:
+    reads, biased = "pictures", False
+
+    def __init__(self, config: DualEncoderConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__()
-        self.config, self.biased = config, biased
+        self.config = config
         if config.pretrained is None:
-            self.encoder, self.padding = random_dual_encoder(config, vocabulary_size, biased), 0
+            self.encoder, self.padding = random_dual_encoder(config, vocabulary_size, self.biased), 0
         else:
-            self.encoder = load_dual_encoder(config.pretrained, biased)
-            self.padding = load_dual_tokenizer(config.pretrained)[0].pad_token_id or 0
+            self.encoder = load_dual_encoder(config.pretrained, self.biased)
+            self.padding = load_tokenizer(config.pretrained)[0].pad_token_id or 0
         self.side: int = self.encoder.config.vision_config.image_size
         self.positions: int = self.encoder.config.text_config.max_position_embeddings
 
@@ -87,10 +89,6 @@ class DualEncoder(RetrievalModel):
     def _encoded(self, found: Any) -> Encoded:
         return Encoded(normalize(upcast(found.pooler_output), dim=-1))
 
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
-
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
         scale: Tensor = self.encoder.logit_scale
         if self.training and not self.biased:
@@ -111,3 +109,83 @@ class DualEncoder(RetrievalModel):
             {"params": weights, "lr": text_lr, "pretrained": True},
             {"params": gains, "lr": text_lr, "weight_decay": 0.0, "pretrained": True},
         ]
+
+    @classmethod
+    def transform(cls, config: DualEncoderConfig) -> Transform:
+        """What makes a picture the model's pixels: the checkpoint's own image processor, or that of its family at the
+        random model's size. It resizes by Pillow whether torchvision is there or not, so that pixels do not depend on
+        it.
+
+        Raises InputError for a processor that cannot be loaded, or does not give one square picture.
+        """
+        from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
+
+        square = {"height": config.image, "width": config.image}
+        if config.pretrained is not None:
+            processor = from_pretrained("AutoImageProcessor", "image processor of", config.pretrained, backend="pil")
+        elif cls.biased:
+            processor = SiglipImageProcessorPil(size=square)
+        else:
+            processor = CLIPImageProcessorPil(size={"shortest_edge": config.image}, crop_size=square)
+
+        def transform(picture: np.ndarray) -> np.ndarray:
+            return processor(picture, input_data_format="channels_last", return_tensors="np")["pixel_values"][0]
+
+        shape = transform(np.zeros((60, 80, 3), np.uint8)).shape
+        if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
+            problem = f"the image processor of '{config.pretrained}' gives {list(shape)} of a picture"
+            raise InputError(problem, remedy="give a checkpoint whose pictures are square, [3, side, side]")
+        return transform
+
+
+class Clip(DualEncoder):
+    """Without a bias."""
+
+
+class Siglip(DualEncoder):
+    """With a learned bias, and every position of a caption read."""
+
+    biased = True
+
+
+def load_dual_encoder(checkpoint: str, biased: bool) -> Any:
+    """The weights in float32. Raises InputError where they cannot be loaded, are not those of a dual encoder with a
+    learned `logit_scale`, lack some, or are of the other family: SigLIP's have a `logit_bias`."""
+    found = load_weights("dual encoder", checkpoint)
+    kind, needed = found.config.model_type, ("get_image_features", "get_text_features", "logit_scale")
+    if lacking := [name for name in needed if not hasattr(found, name)]:
+        problem = f"checkpoint '{checkpoint}' is a '{kind}', which has no {lacking[0]}"
+        raise InputError(problem, remedy="give a dual encoder such as CLIP or SigLIP")
+    if hasattr(found, "logit_bias") != biased:
+        name = "clip" if biased else "siglip"
+        problem = f"checkpoint '{checkpoint}' is a '{kind}', {'without' if biased else 'with'} a logit_bias"
+        raise InputError(problem, remedy=f"set train.model.name={name}")
+    return found
+
+
+def random_dual_encoder(config: DualEncoderConfig, vocabulary: int, biased: bool) -> Any:
+    """Random weights by torch's generator: a `CLIPModel`, or with a bias a `SiglipModel` whose scale is 10 and bias
+    -10 at the start (Zhai et al. 2023, section 3.2)."""
+    from transformers import CLIPConfig, CLIPModel, SiglipConfig, SiglipModel
+
+    if biased and config.embed not in (None, config.image_width):
+        problem = f"embed {config.embed}: SigLIP's vectors are as wide as its image layers, {config.image_width}"
+        raise InputError(problem, remedy="leave out train.model.options.embed")
+    embed = config.image_width if biased else config.embed or 512
+    vision = _layers(config.image_width, config.image_layers, config.image_heads)
+    vision |= {"image_size": config.image, "patch_size": config.patch}
+    text = _layers(config.text_width, config.text_layers, config.text_heads)
+    text |= {"vocab_size": vocabulary, "max_position_embeddings": config.positions, "projection_size": embed}
+    text |= {"pad_token_id": 0, "bos_token_id": START, "eos_token_id": END}
+    if not biased:
+        return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=embed))
+    found = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        found.logit_scale.fill_(log(10))
+        found.logit_bias.fill_(-10)
+    return found
+
+
+def _layers(width: int, layers: int, heads: int) -> dict[str, int]:
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width}
+    return {**sizes, "num_hidden_layers": layers, "num_attention_heads": heads}

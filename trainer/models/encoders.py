@@ -1,8 +1,9 @@
-"""What several models share: regions projected, captions read by a GRU, a set pooled by attention to its own mean."""
+"""What several models share: regions projected, captions read by a GRU, a set pooled by attention to its own mean, and
+scores of captions of one length at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -10,22 +11,12 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.trainer.models.base import Texts
+from capgrade.trainer.models.base import Images, Texts, upcast
 
 RegionNorm = Literal["features", "authors"]
 AUTHORS_REGIONS = 36
-
-
-def upcast(x: Tensor) -> Tensor:
-    """Norms, softmax and sums are done in float32 under autocast; float64 stays what it is."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """Products of unit vectors [n, D] and [m, D] in float32 under autocast too: bfloat16 has 58 values for 16,384 of
-    them, and ties the hardest negatives."""
-    with torch.autocast(rows.device.type, enabled=False):
-        return upcast(rows) @ upcast(columns).T
+TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
+EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
 
 def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
@@ -43,6 +34,36 @@ def masked_mean(parts: Tensor, mask: Tensor) -> Tensor:
     return present.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
+def unit_regions(project: nn.Linear, images: Images) -> Tensor:
+    """Projected regions at unit length, float [B, R, D]; 0 where none is."""
+    regions = normalize(upcast(project(images.features)), dim=-1)
+    return regions.masked_fill(~images.mask.unsqueeze(2), 0)
+
+
+def by_length(lengths: Sequence[int], images: int, device: str) -> Iterator[list[int]]:
+    """Numbers of captions of one length at a time, shortest first, in tiles of a bounded number of image-word pairs."""
+    for length in sorted(set(lengths)):
+        some = [k for k, one in enumerate(lengths) if one == length]
+        most = max(1, TILE_NODES.get(device, TILE_NODES["cpu"]) // (images * (length + 1)))
+        yield from (some[at : at + most] for at in range(0, len(some), most))
+
+
+def scored_by_length(score: Callable[[Tensor, int], Tensor], lengths: Sequence[int], images: Tensor) -> Tensor:
+    """Scores [..., captions] of `images` [n, ...], put together of `score(captions int64 [c], their length)` [..., c]:
+    no padding word is ever computed, and one tile of captions is copied at a time."""
+    tiles = [torch.tensor(tile, device=images.device) for tile in by_length(lengths, len(images), images.device.type)]
+    columns = [score(tile, lengths[int(tile[0])]) for tile in tiles]
+    return torch.cat(columns, -1)[..., torch.cat(tiles).argsort()]
+
+
+def run_gru(gru: nn.GRU, sets: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """States [B, L, directions D] of padded sets [B, L, *] of these lengths, and the last ones [directions, B, D]; an
+    empty set is read as one element of padding."""
+    packed = pack_padded_sequence(sets, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+    states, last = gru(packed)
+    return pad_packed_sequence(states, batch_first=True, total_length=sets.shape[1])[0], last
+
+
 class WordGru(nn.Module):
     """Word vectors read by a GRU of one layer: a state a word, [B, W, D], 0 where no word is, and the last, [B, D].
 
@@ -57,12 +78,8 @@ class WordGru(nn.Module):
         self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=both_ways)
 
     def forward(self, captions: Texts) -> tuple[Tensor, Tensor]:
-        lengths = captions.mask.sum(1).clamp(min=1).cpu()  # an empty caption is read as one padding word
-        words = self.dropout(self.embed(captions.tokens))
-        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        states, last = self.gru(packed)
-        padded, _ = pad_packed_sequence(states, batch_first=True, total_length=captions.tokens.shape[1])
-        directions = upcast(padded).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
+        states, last = run_gru(self.gru, self.dropout(self.embed(captions.tokens)), captions.mask.sum(1))
+        directions = upcast(states).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
         return directions.masked_fill(~captions.mask.unsqueeze(2), 0), upcast(last).mean(0)
 
 
@@ -92,9 +109,8 @@ class SelfPooling(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.parts, self.mean, self.common = start(embed, embed), start(embed, embed), start(embed, 1)
-        self.part_norm = {"features": PartNorm(embed), "authors": nn.BatchNorm1d(AUTHORS_REGIONS), None: nn.Identity()}[
-            norm
-        ]
+        norms = {"features": PartNorm(embed), "authors": nn.BatchNorm1d(AUTHORS_REGIONS), None: nn.Identity()}
+        self.part_norm = norms[norm]
         self.mean_norm = nn.BatchNorm1d(embed) if norm else nn.Identity()
         self.dropout, self.unit_mean = nn.Dropout(dropout), unit_mean
 

@@ -10,14 +10,12 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import WordGru, linear, upcast
-from capgrade.trainer.models.squared_difference import by_length
+from capgrade.trainer.models.encoders import EVAL_IMAGES, WordGru, linear, scored_by_length, unit_regions
 
 Direction = Literal["t2i", "i2t"]
 Pooling = Literal["lse", "mean", "max", "sum"]
 FirstNorm = Literal["clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax"]
 EPS = 1e-8
-EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
 
 @dataclass(frozen=True)
@@ -48,29 +46,23 @@ class Scan(RetrievalModel):
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=True)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(upcast(self.project(images.features)), dim=-1)
-        return Encoded(None, regions.masked_fill(~images.mask.unsqueeze(2), 0), images.mask)
+        return Encoded(None, unit_regions(self.project, images), images.mask)
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(None, normalize(self.read(captions)[0], dim=-1), captions.mask)
 
     @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.parts is not None and images.mask is not None
-        size = len(images.parts) if self.training else EVAL_IMAGES
-        pieces = zip(images.parts.split(size), images.mask.split(size), strict=True)
-        with torch.autocast(images.parts.device.type, enabled=False):  # bfloat16 would tie what it is to rank
-            return torch.cat([self.rows(regions, mask, captions) for regions, mask in pieces])
+        size = len(images) if self.training else EVAL_IMAGES
+        with torch.autocast(images.sets[0].device.type, enabled=False):  # bfloat16 would tie what it is to rank
+            return torch.cat([self.rows(*some.sets, *captions.sets) for some in images.split(size)])
 
-    def rows(self, regions: Tensor, mask: Tensor, captions: Encoded) -> Tensor:
-        """Scores [n, captions] of n images; captions of one length at a time, so no padding word is ever computed."""
-        assert captions.parts is not None and captions.mask is not None
-        lengths = captions.mask.sum(1).tolist()
+    def rows(self, regions: Tensor, mask: Tensor, words: Tensor, there: Tensor) -> Tensor:
+        """Scores [n, captions] of n images."""
         gram = regions @ regions.mT if self.config.direction == "t2i" else None
-        tiles = list(by_length(lengths, len(regions), regions.device.type))
-        columns = [self.tile(regions, mask, gram, captions.parts[tile, : lengths[tile[0]]]) for tile in tiles]
-        order = torch.tensor([i for tile in tiles for i in tile], device=regions.device)
-        return torch.cat(columns, 1)[:, order.argsort()]
+        return scored_by_length(
+            lambda at, length: self.tile(regions, mask, gram, words[at, :length]), there.sum(1).tolist(), regions
+        )
 
     def tile(self, regions: Tensor, mask: Tensor, gram: Tensor | None, words: Tensor) -> Tensor:
         """Scores [n, c] of c captions of one length, words [c, L, D]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,18 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, upcast
-from capgrade.trainer.models.squared_difference import attention, by_length, squared_difference
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.encoders import (
+    EVAL_IMAGES,
+    RegionNorm,
+    SelfPooling,
+    WordGru,
+    linear,
+    scored_by_length,
+    unit_regions,
+)
+from capgrade.trainer.models.squared_difference import attention, squared_difference
 from capgrade.trainer.models.text_encoder import TextWords
-
-EVAL_IMAGES = 128  # rows of the score matrix made at once where nothing is learned
 
 
 @dataclass(frozen=True)
@@ -64,17 +70,16 @@ class CaptionNorm(nn.BatchNorm1d):
     def forward(self, input: Tensor, share: Tensor | None = None) -> Tensor:
         """Values [n, c, N] of c captions."""
         mean, variance = self.running_mean, self.running_var
+        assert mean is not None and variance is not None  # BatchNorm1d tracks them by default
         if self.training:
+            assert share is not None
+            now, spread = mean, variance
             variance, mean = torch.var_mean(input, (0, 2), correction=0)
-            self.remember(mean.detach(), variance.detach(), input.shape[0] * input.shape[2], share)
+            count = input.shape[0] * input.shape[2]
+            now += (share * mean.detach()).sum()
+            spread += (share * variance.detach()).sum() * (count / max(1, count - 1))
             mean, variance = mean.unsqueeze(1), variance.unsqueeze(1)
-        assert mean is not None and variance is not None
         return (input - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
-
-    def remember(self, mean: Tensor, variance: Tensor, count: int, share: Tensor | None) -> None:
-        assert self.running_mean is not None and self.running_var is not None and share is not None
-        self.running_mean += (share * mean).sum()
-        self.running_var += (share * variance).sum() * (count / max(1, count - 1))
 
     def shares(self, captions: int, device: torch.device) -> Tensor:
         """Each caption's share; what was known before these captions decays."""
@@ -103,7 +108,6 @@ class Sgraf(RetrievalModel):
                 vocabulary_size, config.word, config.embed, both_ways=True, dropout=config.dropout
             )
         else:
-            self.pieces = "word_pieces"
             self.read = TextWords(config.text_model, config.embed, config.text_layers, config.freeze_text)
         self.pool_regions = SelfPooling(config.embed, config.dropout, config.region_norm)
         self.pool_words = SelfPooling(config.embed, config.dropout)
@@ -112,18 +116,12 @@ class Sgraf(RetrievalModel):
         self.out = linear(config.similarity, 1)
 
     def encode_images(self, images: Images) -> Encoded:
-        regions = normalize(upcast(self.project(images.features)), dim=-1)
-        regions = regions.masked_fill(~images.mask.unsqueeze(2), 0)
+        regions = unit_regions(self.project, images)
         return Encoded(self.pool_regions(regions, images.mask), regions, images.mask)
 
     def encode_captions(self, captions: Texts) -> Encoded:
         words = normalize(self.read(captions)[0], dim=-1)
         return Encoded(self.pool_words(words, captions.mask), words, captions.mask)
-
-    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        if isinstance(self.read, TextWords):
-            return self.read.encoder.groups(self, lr, text_lr)
-        return super().parameter_groups(lr, text_lr)
 
     def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         """Nodes [n, c, N, K] of c captions with n images as [n, c, K]."""
@@ -136,39 +134,32 @@ class Sgraf(RetrievalModel):
     @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """In training every caption meets all images at once, since SAF's statistics are over them."""
-        assert images.vector is not None and images.parts is not None and images.mask is not None
         shares = self.shares(captions)
-        size = len(images.parts) if self.training else EVAL_IMAGES
-        pieces = zip(images.vector.split(size), images.parts.split(size), images.mask.split(size), strict=True)
-        return torch.cat([self.rows(Encoded(*piece), captions, shares) for piece in pieces])
+        size = len(images) if self.training else EVAL_IMAGES
+        return torch.cat([self.rows(some, captions, shares) for some in images.split(size)])
 
     def rows(self, images: Encoded, captions: Encoded, shares: Tensor | None) -> Tensor:
-        """Captions of one length at a time: no padding word is ever computed."""
-        assert images.parts is not None and captions.parts is not None and captions.mask is not None
-        assert captions.vector is not None
-        lengths = captions.mask.sum(1).tolist()
-        tiles = list(by_length(lengths, len(images.parts), images.parts.device.type))
-        order = torch.tensor([i for tile in tiles for i in tile], device=images.parts.device)
-        sizes = [len(tile) for tile in tiles]
-        with torch.autocast(images.parts.device.type, enabled=False):
-            gram = images.parts @ images.parts.mT
-        parts, vector, columns = captions.parts, captions.vector, []
-        for tile, at in zip(tiles, order.split(sizes), strict=True):  # one tile of captions is copied at a time
-            words, share = parts[at, : lengths[tile[0]]], None if shares is None else shares[at]
-            columns.append(self.tile(images, gram, words, vector[at], share))
-        return torch.cat(columns, 1)[:, order.argsort()]
+        (regions, _), (words, there), whole = images.sets, captions.sets, captions.vector
+        assert whole is not None
+        with torch.autocast(regions.device.type, enabled=False):
+            gram = regions @ regions.mT
+
+        def score(at: Tensor, length: int) -> Tensor:
+            return self.tile(images, gram, words[at, :length], whole[at], None if shares is None else shares[at])
+
+        return scored_by_length(score, there.sum(1).tolist(), regions)
 
     def tile(self, images: Encoded, gram: Tensor, words: Tensor, whole: Tensor, share: Tensor | None) -> Tensor:
         """Scores [n, c] of c captions of one length, words [c, L, D], whole [c, D]."""
-        assert images.parts is not None and images.mask is not None and images.vector is not None
-        products = upcast(images.parts.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
-        products = products.unflatten(0, images.mask.shape).unflatten(2, words.shape[:2])
-        a = attention(products, images.mask, gram, self.config.temperature)
-        local = squared_difference(a, images.parts, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
-        one = torch.ones_like(images.vector[:, :1, None])
-        s0 = squared_difference(one.expand(-1, 1, len(whole)), images.vector.unsqueeze(1), whole, self.whole)
-        nodes = torch.cat([s0.unsqueeze(2), local], 2)
-        return self.score(nodes, share)
+        (regions, mask), vector = images.sets, images.vector
+        assert vector is not None
+        products = upcast(regions.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
+        products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])
+        a = attention(products, mask, gram, self.config.temperature)
+        local = squared_difference(a, regions, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
+        one = torch.ones_like(vector[:, :1, None])
+        s0 = squared_difference(one.expand(-1, 1, len(whole)), vector.unsqueeze(1), whole, self.whole)
+        return self.score(torch.cat([s0.unsqueeze(2), local], 2), share)
 
     def score(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         """Scores [n, c] of nodes [n, c, N, K]."""
@@ -185,8 +176,7 @@ class Saf(Sgraf):
         self.gate, self.norm = linear(config.similarity, 1), CaptionNorm(1)
 
     def shares(self, captions: Encoded) -> Tensor | None:
-        assert captions.parts is not None
-        return self.norm.shares(len(captions.parts), captions.parts.device) if self.training else None
+        return self.norm.shares(len(captions), captions.sets[0].device) if self.training else None
 
     def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         weights = self.norm(upcast(self.gate(nodes).squeeze(3)), share).sigmoid()
@@ -204,37 +194,36 @@ class Sgr(Sgraf):
     @torch.compiler.disable
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """A pair's score depends on that pair alone, so its gradient goes through the pairs that have one."""
-        sides = [side for side in (images.vector, images.parts, captions.vector, captions.parts) if side is not None]
-        of = super().scores
+        if not torch.is_grad_enabled():
+            return super().scores(images, captions)
+        masks = images.mask, captions.mask
+        assert images.vector is not None and captions.vector is not None
+        sides = images.vector, images.sets[0], captions.vector, captions.sets[0]
 
-        def every(v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> Tensor:
-            return of(Encoded(v, regions, images.mask), Encoded(w, words, captions.mask))
+        def encoded(v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> tuple[Encoded, Encoded]:
+            return Encoded(v, regions, masks[0]), Encoded(w, words, masks[1])
 
-        def some(rows: Tensor, columns: Tensor, v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> Tensor:
-            seen, read = Encoded(v, regions, images.mask), Encoded(w, words, captions.mask)
-            return self.some_pairs(seen, read, rows, columns)
-
+        every, some = super().scores, self.some_pairs
         learned = [p for part in (self.local, self.whole, self.graph, self.out) for p in part.parameters()]
-        return few_pairs(every, some, learned, *sides)
+        return FewPairs.apply(
+            lambda *x: every(*encoded(*x)), lambda *x: some(*x[:2], *encoded(*x[2:])), len(learned), *learned, *sides
+        )
 
-    def some_pairs(self, images: Encoded, captions: Encoded, rows: Tensor, columns: Tensor) -> Tensor:
+    def some_pairs(self, rows: Tensor, columns: Tensor, images: Encoded, captions: Encoded) -> Tensor:
         """Scores [pairs] of the pairs of image rows[p] and caption columns[p], in tiles of one length."""
-        assert captions.mask is not None  # words have lengths
-        lengths = captions.mask.sum(1)[columns].tolist()
-        tiles = [torch.tensor(tile, device=rows.device) for tile in by_length(lengths, 1, rows.device.type)]
-        found = [self.pair_tile(images, captions, rows[tile], columns[tile], lengths[tile[0]]) for tile in tiles]
-        return torch.cat(found)[torch.cat(tiles).argsort()]
+        lengths = captions.sets[1].sum(1)[columns].tolist()
+        score = lambda at, length: self.pair_tile(images[rows[at]], captions[columns[at]], length)  # noqa: E731
+        return scored_by_length(score, lengths, rows[:1])
 
-    def pair_tile(self, images: Encoded, captions: Encoded, rows: Tensor, columns: Tensor, length: int) -> Tensor:
+    def pair_tile(self, images: Encoded, captions: Encoded, length: int) -> Tensor:
         """The same of captions of one length, plainly written."""
-        assert images.parts is not None and images.vector is not None and images.mask is not None
-        assert captions.parts is not None and captions.vector is not None
-        v, words, mask = images.parts[rows], captions.parts[columns, :length], images.mask[rows]
+        (v, mask), words = images.sets, captions.sets[0][:, :length]
+        assert images.vector is not None and captions.vector is not None
         with torch.autocast(v.device.type, enabled=False):
             products, gram = v @ words.mT, v @ v.mT
         a = attention(products.unsqueeze(2), mask, gram, self.config.temperature)
         local = self.local((a.mT @ v - words).square())
-        whole = self.whole((images.vector[rows] - captions.vector[columns]).square())
+        whole = self.whole((images.vector - captions.vector).square())
         nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)
         return self.score(nodes.unsqueeze(1), None).squeeze(1)
 
@@ -287,12 +276,3 @@ class FewPairs(torch.autograd.Function):
         asked = [x for x in ctx.leaves if x.requires_grad]
         found = iter(torch.autograd.grad(scores, asked, grad, retain_graph=True, allow_unused=True))
         return None, None, None, *(next(found) if x.requires_grad else None for x in ctx.leaves)
-
-
-def few_pairs(
-    every: Callable[..., Tensor], some: Callable[..., Tensor], learned: Sequence[Tensor], *inputs: Tensor
-) -> Tensor:
-    """`every(*inputs)`, with a gradient where one is asked for; `learned`: the parameters that both functions use."""
-    if not torch.is_grad_enabled():
-        return every(*inputs)
-    return FewPairs.apply(every, some, len(learned), *learned, *inputs)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import cosines, linear, upcast
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.encoders import linear
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,4 @@ class SingleStream(RetrievalModel):
 
     def classify(self, encoded: Encoded) -> Tensor:
         """Logits [B, classes] of the softmax loss."""
-        assert encoded.parts is not None
-        return upcast(self.classes(encoded.parts[:, 0]))
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
+        return upcast(self.classes(encoded.sets[0][:, 0]))

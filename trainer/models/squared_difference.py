@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,45 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import leaky_relu, linear
 
-from capgrade.trainer.models.encoders import upcast
+from capgrade.trainer.models.base import upcast
 
-UNTOLD = 32 * 2**20  # a server's
-UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-
-
-def last_level_cache(caches: Path = CACHES) -> int:
-    """Bytes of the largest cache of the first processor, as Linux tells them; 32 MiB where nothing is told."""
-    told = [path.read_text(encoding="ascii").strip() for path in caches.glob("index*/size")]
-    sizes = [int(size[:-1]) * UNITS[size[-1]] for size in told if size[:-1].isdigit() and size[-1] in UNITS]
-    return max(sizes, default=UNTOLD)
-
-
-def block_numbers(cache: int) -> int:
-    """Numbers of an [images, words, D] block, float32: with what is made of it, it stays in a cache of so many bytes.
-
-    A quarter of the cache, 1 to 16 MiB. With 32 MiB, blocks of 6 to 12 are a tenth faster than those of 1 or of 24.
-    """
-    return min(max(cache // 16, 2**18), 2**22)
-
-
-STEP_NUMBERS = {"cpu": block_numbers(last_level_cache()), "cuda": 2**28}
+STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # of a block [images, words, D]: 8 MiB, a quarter of a server's cache
 EPS = 1e-12  # the shortest vector that is scaled to unit length, as `normalize` has it
-TILE_NODES = {"cpu": 2**14, "cuda": 2**20}  # image-word pairs compared at once
-
-
-def by_length(lengths: Sequence[int], images: int, device: str) -> Iterator[list[int]]:
-    """Numbers of captions of one length at a time, shortest first, in tiles of a bounded number of image-word pairs."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    first = 0
-    while first < len(order):
-        length = lengths[order[first]]
-        most = max(1, TILE_NODES.get(device, TILE_NODES["cpu"]) // (images * (length + 1)))
-        stop = first + 1
-        while stop < len(order) and stop - first < most and lengths[order[stop]] == length:
-            stop += 1
-        yield order[first:stop]
-        first = stop
 
 
 def attention(s: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.alignment import align, require
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import cosines
-from capgrade.trainer.models.text_encoder import EMBEDDED, TextEncoder, stop_pieces
+from capgrade.trainer.models.pretrained import EMBEDDED
+from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,7 @@ class Layers(nn.Module):
 class TERN(RetrievalModel):
     """Scores are cosines of the outputs at I-CLS, an empty region put in front, and at [CLS]."""
 
-    pieces = "word_pieces"
-
-    def __init__(self, config: TernConfig) -> None:
+    def __init__(self, config: TernConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         super().__init__()
         self.config, width, joint = config, config.feature_dim, config.embed_dim
         self.geometry = nn.Sequential(nn.Linear(width + 5, width), nn.ReLU(), nn.Linear(width, width))
@@ -85,14 +83,6 @@ class TERN(RetrievalModel):
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(_unit(self._words(captions)[:, 0]))
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
-
-    def parameter_groups(self, lr: float, text_lr: float) -> list[dict]:
-        """For an optimiser: the pretrained text encoder (none if frozen) and all else, each with its learning rate."""
-        return self.text_encoder.groups(self, lr, text_lr)
 
     def _regions(self, images: Images) -> Tensor:
         """float [B, 1 + R, embed_dim], I-CLS first."""
@@ -119,7 +109,7 @@ class TERAN(TERN):
     stop: Tensor
     inner: Tensor
 
-    def __init__(self, config: TeranConfig) -> None:
+    def __init__(self, config: TeranConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
         require(config.pooling, config.padding)
         super().__init__(config)
         self.pooling, self.padding, self.filtered = config.pooling, config.padding, config.stop_words is not None

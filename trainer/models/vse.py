@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import WordGru, cosines, linear, masked_mean, upcast
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.encoders import WordGru, linear, masked_mean
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,3 @@ class Vse(RetrievalModel):
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear, upcast
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
 SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
@@ -45,11 +44,9 @@ class GeneralPooling(nn.Module):
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """theta [U, longest] of sets of these sizes [U]; 0 beyond a size."""
         read = places(longest, self.position).to(self.linear.weight).expand(len(sizes), -1, -1)
-        lengths = sizes.clamp(min=1)
-        packed = pack_padded_sequence(read, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=longest)
+        states = run_gru(self.gru, read, sizes)[0]
         logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
-        beyond = torch.arange(longest, device=sizes.device) >= lengths.unsqueeze(1)
+        beyond = torch.arange(longest, device=sizes.device) >= sizes.clamp(min=1).unsqueeze(1)
         return (SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 
 
@@ -96,7 +93,6 @@ class VseInfinity(RetrievalModel):
             self.read: nn.Module = WordGru(vocabulary_size + 1, config.word, config.embed, both_ways=True)
             self.masking, starts = vocabulary_size, torch.zeros(0, dtype=torch.bool)
         else:
-            self.pieces = "word_pieces"
             self.read = TextEncoder(config.text_model, config.text_layers, config.freeze_text)
             self.word_projection = nn.Linear(self.read.width, config.embed)
             self.masking, starts = word_starts(config.text_model)
@@ -147,15 +143,6 @@ class VseInfinity(RetrievalModel):
         order = left.byte().argsort(dim=1, descending=True, stable=True)
         left = left.gather(1, order)
         return Texts(tokens.gather(1, order) * left, left)
-
-    def parameter_groups(self, lr: float, text_lr: float) -> list[dict[str, Any]]:
-        if isinstance(self.read, TextEncoder):
-            return self.read.groups(self, lr, text_lr)
-        return super().parameter_groups(lr, text_lr)
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
 
 
 def drawn(mask: Tensor) -> Tensor:

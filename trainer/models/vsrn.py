@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.encoders import PartNorm, WordGru, cosines, linear, upcast
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 
 
 @dataclass(frozen=True)
@@ -70,20 +69,15 @@ class Vsrn(RetrievalModel):
         for step in self.graph:
             v = upcast(step(v, mask))
         v = normalize(v, dim=1)
-        packed = pack_padded_sequence(v, mask.sum(1).clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        vector = normalize(upcast(self.last_norm(upcast(self.reason(packed)[1][0]))), dim=-1)
+        last = run_gru(self.reason, v, mask.sum(1))[1][0]
+        vector = normalize(upcast(self.last_norm(upcast(last))), dim=-1)
         return Encoded(vector, v, mask) if self.training else Encoded(vector)
 
     def encode_captions(self, captions: Texts) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))
 
     def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
-        assert images.parts is not None and images.mask is not None
-        return {"captioning": self.captioner(images.parts, images.mask, texts)}
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        assert images.vector is not None and captions.vector is not None
-        return cosines(images.vector, captions.vector)
+        return {"captioning": self.captioner(*images.sets, texts)}
 
 
 class Captioner(nn.Module):
@@ -109,11 +103,7 @@ class Captioner(nn.Module):
 
     def forward(self, regions: Tensor, mask: Tensor, captions: Texts) -> Tensor:
         """regions [B, R, D] -> a scalar."""
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        narrow = self.dropout(self.narrow(regions))
-        packed = pack_padded_sequence(narrow, lengths, batch_first=True, enforce_sorted=False)
-        states, last = self.read(packed)
-        seen, _ = pad_packed_sequence(states, batch_first=True, total_length=regions.shape[1])
+        seen, last = run_gru(self.read, self.dropout(self.narrow(regions)), mask.sum(1))
         written = self.states(seen, mask, last[0], self.embed(captions.tokens))
         targets = pad(captions.tokens, (0, 1))[:, 1:]
         logits = upcast(self.out(written[captions.mask]))

@@ -27,7 +27,6 @@ from capgrade.trainer.evaluation.inputs import TOP, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
-from capgrade.trainer.models.dual_encoder import DualEncoder
 from capgrade.trainer.search.encode import (
     PARTS,
     SIZE,
@@ -212,7 +211,7 @@ class Searcher:
     def of_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
         of another detector, and for a model that reads pictures."""
-        if isinstance(self.model, DualEncoder):
+        if self.model.reads == "pictures":
             raise InputError("this model reads pictures, not regions", file=self.folder, remedy="embed the picture")
         if regions.features.shape[1] != self.feature_dim:
             problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"

@@ -16,7 +16,7 @@ from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.trainer.alignment.picture import SIDE, picture
 from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.text_encoder import Pieces
+from capgrade.trainer.models.pretrained import Pieces
 
 # Four regions of a picture 100 wide: the dog, a tight half of it, the cat, all.
 BOXES = np.array([[0, 0, 40, 40], [0, 0, 40, 16], [60, 60, 100, 100], [0, 0, 100, 100]], np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.text import END, FIRST, START, UNKNOWN, WordPieces, Words, load_tokens
+from capgrade.trainer.data.text import END, FIRST, START, UNKNOWN, ModelTokens, Words, load_tokens
 from tests.conftest import make_captions
 
 
@@ -38,7 +38,7 @@ def test_free_text_is_cut_as_the_table_was():
 
 
 def test_both_kinds_come_back_from_their_file(tmp_path):
-    for k, tokens in enumerate([Words.fit(make_captions([["a ü"]])), WordPieces("all-MiniLM-L6-v2")]):
+    for k, tokens in enumerate([Words.fit(make_captions([["a ü"]])), ModelTokens("all-MiniLM-L6-v2")]):
         tokens.save(tmp_path / f"{k}.json")
         assert load_tokens(tmp_path / f"{k}.json") == tokens
     (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))
@@ -48,7 +48,7 @@ def test_both_kinds_come_back_from_their_file(tmp_path):
 
 def test_word_pieces_of_a_table_are_those_of_its_texts():
     captions = make_captions([["A dog.", "unbelievably"]])
-    pieces = WordPieces("all-MiniLM-L6-v2")
+    pieces = ModelTokens("all-MiniLM-L6-v2")
     rows = pieces.encode(captions)
     assert [row.tolist() for row in rows] == [row.tolist() for row in pieces.encode_texts(captions.texts)]
     assert all(row.dtype == np.int64 and row.max() < pieces.size for row in rows)

@@ -1,20 +1,25 @@
-"""Small batches for the models' tests: sets of different sizes, in any amount of padding."""
+"""Small batches and small models for the models' tests: sets of different sizes, in any amount of padding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.trainer.models.base import Encoded, Images, Texts
+from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 
 FEATURES = 12
-VOCABULARY = 20
+VOCABULARY = 19
 REGIONS = (4, 6, 1, 5, 6)
 WORDS = (3, 7, 1, 5, 3, 4)
+PAIRS = WORDS[:5]
+OWNER = torch.tensor([0, 0, 1, 1, 2])
+VOCAB = ("the", "dog", "red", "a", "cat", "2", "runs", "sofa", "of", "car")  # numbers from 4 on
 
 
 def prefix(lengths: Sequence[int], padded: int) -> Tensor:
@@ -39,16 +44,48 @@ def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> Texts
     return Texts(whole * mask, mask)
 
 
+def made(name: str, random: float | None = None, **options: Any) -> Any:
+    """A model in double precision; with `random` every weight is normal of this deviation, so nothing hides."""
+    torch.manual_seed(0)
+    config = configure(name, options, FEATURES, 5)
+    model = build(name, config, FEATURES, VOCABULARY).double()
+    for parameter in model.parameters() if random else ():
+        torch.nn.init.normal_(parameter, std=random)
+    if name == "cvse":
+        tokens = [row[:n].numpy() for row, n in zip(texts(PAIRS).tokens, PAIRS, strict=True)]
+        model.learn_words(VOCAB, tokens, OWNER.numpy().astype(np.int64))
+    return model
+
+
 def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     difference = (ours - expected).abs().max().item()
     assert difference <= tolerance, f"largest difference {difference}"
 
 
-def encoded(model: Any, regions: int = 6, words: int = 7, garbage: float = 0.0) -> tuple[Encoded, Encoded]:
+def encoded(
+    model: RetrievalModel, regions: int = 6, words: int = 7, garbage: float = 0.0,
+    sizes: tuple[Sequence[int], Sequence[int]] = (REGIONS, WORDS),
+) -> tuple[Encoded, Encoded]:  # fmt: skip
     """The small batches through a model, in its own precision."""
-    batch = images(padded=regions, garbage=garbage)
-    batch = replace(batch, features=batch.features.to(next(model.parameters()).dtype))
-    return model.encode_images(batch), model.encode_captions(texts(padded=words))
+    return _sides(model, images(sizes[0], regions, garbage), texts(sizes[1], words))[:2]
+
+
+def _sides(model: RetrievalModel, seen: Images, read: Texts) -> tuple[Encoded, Encoded, Texts]:
+    dtype = next(model.parameters()).dtype
+    seen = replace(seen, features=seen.features.to(dtype), boxes=seen.boxes.to(dtype))
+    read = replace(read, images=OWNER[: len(read.tokens)])
+    return *model(seen, read), read
+
+
+def outputs(
+    model: RetrievalModel, regions: int = 6, words: int = 7, garbage: float = 0.0,
+    sizes: tuple[Sequence[int], Sequence[int]] = (REGIONS, PAIRS),
+) -> list[Tensor]:  # fmt: skip
+    """All that a loss may see of as many pairs: scores, those of the model's parts, its own losses, its logits."""
+    seen, read, captions = _sides(model, images(sizes[0], regions, garbage), texts(sizes[1], words))
+    more = [*model.more_scores(seen, read).values(), *model.own_losses(seen, read, captions).values()]
+    classes = [model.classify(seen), model.classify(read)] if hasattr(model, "classify") else []
+    return [model.scores(seen, read), *more, *classes]
 
 
 def gradients(model: torch.nn.Module, *found: Tensor) -> dict[str, Tensor]:
@@ -58,13 +95,12 @@ def gradients(model: torch.nn.Module, *found: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def same_in_bfloat16(model: torch.nn.Module, outputs: Callable[[], Sequence[Tensor]], tolerance: float) -> None:
-    """Outputs under autocast are those of float32 within the tolerance, the first in float32; gradients are finite."""
-    expected = outputs()
-    with torch.autocast("cpu", torch.bfloat16):
-        found = outputs()
-    assert found[0].dtype == torch.float32
-    for ours, wanted in zip(found, expected, strict=True):
-        close(ours, wanted, tolerance)
-    graded = gradients(model, *found)
-    assert graded and all(gradient.isfinite().all() for gradient in graded.values())
+def same(model: torch.nn.Module, ours: Sequence[Tensor], expected: Sequence[Tensor], *tolerances: float) -> None:
+    """Values, and the gradients of every parameter."""
+    value, gradient = tolerances
+    for mine, wanted in zip(ours, expected, strict=True):
+        close(mine, wanted, value)
+    found = gradients(model, *ours)
+    for name, wanted in gradients(model, *expected).items():
+        close(found[name], wanted, gradient)
+    assert found.keys() == {name for name, p in model.named_parameters() if p.requires_grad}

@@ -19,11 +19,10 @@ from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.pairs import pad_texts
-from capgrade.trainer.data.text import CheckpointTokens, load_tokens
+from capgrade.trainer.data.text import ModelTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser
-from capgrade.trainer.models import build, configure
+from capgrade.trainer.models import MODELS, build, configure
 from capgrade.trainer.models.base import Images
-from capgrade.trainer.models.dual_checkpoint import image_transform
 from capgrade.trainer.models.dual_encoder import DualEncoderConfig
 from tests.trainer.models.made import close
 
@@ -98,11 +97,11 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
 
     folder = str(folders[name])
     config = configure(name, {"pretrained": folder}, 0, 0)
-    tokens = CheckpointTokens(folder)
+    tokens = ModelTokens(folder, "checkpoint")
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
     model = build(name, config, 0, tokens.size).train().double()  # rounding in float32 is another on every processor
-    transform = image_transform(config, biased=name == "siglip")
+    transform = MODELS[name].model.transform(config)
     texts = pad_texts(tokens.encode_texts(CAPTIONS))
     batch = _batch([transform(one) for one in _pictures()])
     images, captions = model(replace(batch, features=batch.features.double()), texts)
@@ -167,7 +166,7 @@ def test_pictures_become_what_the_processors_are_defined_to_give(folders) -> Non
 
     for name, expected in (("clip", clip), ("siglip", siglip)):
         for options in ({"pretrained": str(folders[name])}, SMALL):
-            transform = image_transform(configure(name, options, 0, 0), biased=name == "siglip")
+            transform = MODELS[name].model.transform(configure(name, options, 0, 0))
             for picture in _pictures():
                 found = transform(picture)
                 assert found.dtype == np.float32 and found.shape == (3, SIDE, SIDE)
@@ -217,7 +216,7 @@ def test_rates_and_decay_of_its_weights() -> None:
 def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> None:
     def made(name: str, **options: Any) -> object:
         config = configure(name, options, 0, 0)
-        image_transform(config, biased=name == "siglip")
+        MODELS[name].model.transform(config)
         return build(name, config, 0, 30)
 
     broken, shapeless = tmp_path / "broken", tmp_path / "shapeless"
@@ -248,7 +247,7 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
     with pytest.raises(InputError, match="is a 'bert', which has no get_image_features"):
         made("clip", pretrained=bert)
     with pytest.raises(InputError, match="caption of 102 tokens, .* takes 24: 'xxxx"):
-        CheckpointTokens(str(folders["clip"])).encode_texts(["x" * 100])
+        ModelTokens(str(folders["clip"]), "checkpoint").encode_texts(["x" * 100])
     with pytest.raises(InputError, match="caption of 25 tokens, the model takes 24"):
         made("clip", **SMALL).encode_captions(pad_texts([np.arange(25)]))  # type: ignore[attr-defined]
 
@@ -262,7 +261,7 @@ def test_a_tokenizer_whose_package_is_missing_says_what_to_install(package: str,
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", missing)
     with pytest.raises(InputError, match=rf"requires the {package} .*install that package.*'capgrade\[train\]'"):
-        CheckpointTokens(str(tmp_path)).encode_texts(["a dog"])
+        ModelTokens(str(tmp_path), "checkpoint").encode_texts(["a dog"])
 
 
 def test_the_tokenizer_of_siglip_reads_captions(tmp_path) -> None:
@@ -276,5 +275,7 @@ def test_the_tokenizer_of_siglip_reads_captions(tmp_path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
     SiglipConfig(text_config=SiglipTextConfig(bos_token_id=0, eos_token_id=1).to_dict()).save_pretrained(tmp_path)
     expected = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model").encode("two cats on a sofa")
-    (found,) = CheckpointTokens(str(tmp_path)).encode_texts(["two cats on a sofa."])  # it takes punctuation out
+    (found,) = ModelTokens(str(tmp_path), "checkpoint").encode_texts(
+        ["two cats on a sofa."]
+    )  # it takes punctuation out
     assert found.tolist() == [*expected, 1]

@@ -1,30 +1,18 @@
-"""SCAN beside its equations, a pair, a word and a region at a time; padding, tiles, bfloat16, sets of nothing."""
+"""SCAN beside its equations, a pair, a word and a region at a time."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from capgrade.schemas.errors import InputError
-from capgrade.trainer.models import configure, scan, squared_difference
-from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.scan import Scan, ScanConfig
+from capgrade.trainer.models import encoders
+from capgrade.trainer.models.scan import ScanConfig
 
-from .made import FEATURES, REGIONS, VOCABULARY, WORDS, close, encoded, gradients, images, same_in_bfloat16, texts
+from .made import REGIONS, WORDS, encoded, made, same
 
-CONFIG = ScanConfig(embed=16, word=5)
 NORMS = ("clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax")
-DIRECTIONS = pytest.mark.parametrize("direction", ["t2i", "i2t"])
-
-
-def made(**options) -> Scan:
-    torch.manual_seed(0)
-    model = Scan(replace(CONFIG, **options), FEATURES, VOCABULARY).double()
-    torch.nn.init.normal_(model.read.embed.weight)
-    return model
+OPTIONS = [{"pooling": pooling} for pooling in ("mean", "max", "sum")] + [{"first_norm": norm} for norm in NORMS]
 
 
 def equations(config: ScanConfig, regions: Tensor, words: Tensor) -> Tensor:
@@ -49,64 +37,14 @@ def equations(config: ScanConfig, regions: Tensor, words: Tensor) -> Tensor:
     return {"lse": lse, "mean": r.sum() / len(r), "max": r.max(), "sum": r.sum()}[config.pooling]
 
 
-def by_pairs(model: Scan, image: Encoded, caption: Encoded) -> Tensor:
+@pytest.mark.parametrize("direction", ["t2i", "i2t"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_scores_and_gradients_are_those_of_the_equations(direction, options, monkeypatch) -> None:
+    monkeypatch.setitem(encoders.TILE_NODES, "cpu", 60)  # several tiles a batch
+    model = made("scan", embed=16, word=5, direction=direction, **options)
+    torch.nn.init.normal_(model.read.embed.weight)
+    image, caption = encoded(model)
     rows = [image.parts[i, :n] for i, n in enumerate(REGIONS)]
     columns = [caption.parts[j, :n] for j, n in enumerate(WORDS)]
-    return torch.stack([torch.stack([equations(model.config, v, e) for e in columns]) for v in rows])
-
-
-@DIRECTIONS
-@pytest.mark.parametrize(
-    "options", [{"pooling": p} for p in ("mean", "max", "sum")] + [{"first_norm": n} for n in NORMS]
-)
-def test_scores_and_gradients_are_those_of_the_equations(direction, options, monkeypatch) -> None:
-    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 60)  # several tiles a batch
-    model = made(direction=direction, **options)
-    ours = model.scores(*encoded(model))
-    found = gradients(model, ours)
-    expected = by_pairs(model, *encoded(model))
-    close(ours, expected, 1e-7)
-    for name, value in gradients(model, expected).items():
-        close(found[name], value, 1e-6)
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("pooling", ["lse", "mean", "max", "sum"])
-def test_padding_changes_nothing(direction, pooling) -> None:
-    model = made(direction=direction, pooling=pooling)
-    plain, padded = model.scores(*encoded(model)), model.scores(*encoded(model, 9, 12, garbage=1e3))
-    close(padded, plain)
-    expected = gradients(model, plain)
-    for name, value in gradients(model, padded).items():
-        close(value, expected[name])
-
-
-@DIRECTIONS
-def test_scores_of_a_gallery_do_not_depend_on_tiles(direction, monkeypatch) -> None:
-    model = made(direction=direction).eval()
-    whole = model.scores(*encoded(model))
-    monkeypatch.setattr(scan, "EVAL_IMAGES", 2)
-    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 1)
-    close(model.scores(*encoded(model)), whole, 1e-9)
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("pooling", ["lse", "mean", "max", "sum"])
-def test_sets_of_nothing_are_finite(direction, pooling) -> None:
-    model = made(direction=direction, pooling=pooling)
-    empty = images((0, 3, 2), padded=6)
-    encoded_images = model.encode_images(replace(empty, features=empty.features.double()))
-    scores = model.scores(encoded_images, model.encode_captions(texts((0, 4))))
-    assert scores.isfinite().all() and (scores[:, 0] == 0).all()
-    assert all(gradient.isfinite().all() for gradient in gradients(model, scores).values())
-
-
-@DIRECTIONS
-def test_bfloat16_autocast(direction) -> None:
-    model = made(direction=direction).float().eval()
-    same_in_bfloat16(model, lambda: [model.scores(*encoded(model))], 0.05)
-
-
-def test_an_unknown_direction_is_refused() -> None:
-    with pytest.raises(InputError, match=r"train\.model\.options\.direction is 'both'"):
-        configure("scan", {"direction": "both"}, FEATURES, 0)
+    expected = torch.stack([torch.stack([equations(model.config, v, e) for e in columns]) for v in rows])
+    same(model, [model.scores(*encoded(model))], [expected], 1e-7, 1e-6)

@@ -1,4 +1,4 @@
-"""SAF and SGR beside the loop over captions, in training too; padding, tiles, bfloat16, gradients."""
+"""SAF and SGR beside the loop over captions, in training too; gradients of SGR through few pairs."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
-from capgrade.trainer.models import sgraf, squared_difference
-from capgrade.trainer.models.sgraf import Saf, Sgr, Sgraf, SgrafConfig
-from capgrade.trainer.models.squared_difference import SquaredDifference, attention, by_length, through_norm
+from capgrade.trainer.models import encoders, sgraf, squared_difference
+from capgrade.trainer.models.sgraf import FEW, FewPairs, Sgr, Sgraf
+from capgrade.trainer.models.squared_difference import SquaredDifference, attention, through_norm
 
-from .made import FEATURES, VOCABULARY, close, encoded, gradients, images, same_in_bfloat16, texts
+from .made import FEATURES, REGIONS, WORDS, close, encoded, gradients, images, made
 
-CONFIG = SgrafConfig(embed=16, word=5, similarity=8, dropout=0.0)
-BOTH = pytest.mark.parametrize(("kind", "loop"), [(Saf, saf_loop), (Sgr, sgr_loop)])
-
-
-def made(kind: type[Sgraf], config: SgrafConfig = CONFIG) -> Sgraf:
-    torch.manual_seed(0)
-    model = kind(config, FEATURES, VOCABULARY).double()
-    for parameter in model.parameters():  # nothing is 0, so nothing is left unseen
-        torch.nn.init.normal_(parameter, std=0.5)
-    return model
+SIZES = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
+PAIRS = len(REGIONS) * len(WORDS)
 
 
-@BOTH
+def graf(name: str, **options) -> Sgraf:
+    return made(name, 0.5, **{**SIZES, **options})
+
+
+@pytest.mark.parametrize(("name", "loop"), [("saf", saf_loop), ("sgr", sgr_loop)])
 @pytest.mark.parametrize("training", [True, False])
-def test_equals_a_loop_over_captions(kind, loop, training, monkeypatch) -> None:
+def test_equals_a_loop_over_captions(name, loop, training, monkeypatch) -> None:
     monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
-    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 60)
-    model, peer = made(kind).train(training), made(kind).train(training)
+    monkeypatch.setitem(encoders.TILE_NODES, "cpu", 60)
+    model, peer = graf(name).train(training), graf(name).train(training)
     ours, expected = model.scores(*encoded(model)), loop(peer, *encoded(peer))
     close(ours, expected, 1e-7)
     gradient, expected_gradient = gradients(model, ours), gradients(peer, expected)
@@ -42,51 +41,15 @@ def test_equals_a_loop_over_captions(kind, loop, training, monkeypatch) -> None:
         close(model.get_buffer(name), running, 1e-9)
 
 
-@BOTH
-def test_padding_changes_nothing(kind, loop) -> None:
-    model, padded = made(kind), made(kind)
-    ours, expected = padded.scores(*encoded(padded, 9, 12, garbage=1e3)), model.scores(*encoded(model))
-    close(ours, expected)
-    gradient = gradients(padded, ours)
-    for name, value in gradients(model, expected).items():
-        close(gradient[name], value)
-
-
-@BOTH
-def test_scores_of_a_gallery_do_not_depend_on_tiles(kind, loop, monkeypatch) -> None:
-    model = made(kind).eval()
-    whole = model.scores(*encoded(model))
-    monkeypatch.setattr(sgraf, "EVAL_IMAGES", 2)
-    monkeypatch.setitem(squared_difference.TILE_NODES, "cpu", 1)
-    close(model.scores(*encoded(model)), whole, 1e-9)
-    assert whole.shape == (5, 6) and (whole > 0).all() and (whole < 1).all()
-
-
-@BOTH
-def test_sets_of_nothing_are_finite(kind, loop) -> None:
-    model = made(kind)
-    empty = images((0, 3, 2), padded=6)
-    encoded_images = model.encode_images(replace(empty, features=empty.features.double()))
-    scores = model.scores(encoded_images, model.encode_captions(texts((0, 4))))
-    assert scores.isfinite().all()
-    assert all(gradient.isfinite().all() for gradient in gradients(model, scores).values())
-
-
-@BOTH
-def test_bfloat16_autocast(kind, loop) -> None:
-    model = made(kind).float().eval()
-    same_in_bfloat16(model, lambda: [model.scores(*encoded(model))], 0.05)
-
-
 def test_checkpointing_changes_no_gradient() -> None:
-    plain, saving = made(Sgr), made(Sgr, replace(CONFIG, checkpoint=True))
+    plain, saving = graf("sgr"), graf("sgr", checkpoint=True)
     expected = gradients(plain, plain.scores(*encoded(plain)))
     for name, gradient in gradients(saving, saving.scores(*encoded(saving))).items():
         close(gradient, expected[name], 1e-9)
 
 
 def test_the_authors_region_norm_takes_36_regions() -> None:
-    model = made(Saf, replace(CONFIG, region_norm="authors"))
+    model = graf("saf", region_norm="authors")
     with pytest.raises(RuntimeError):
         encoded(model)
     features = torch.randn(2, 36, FEATURES, dtype=torch.float64)
@@ -121,8 +84,62 @@ def test_the_gradient_of_a_norm_is_that_of_normalize() -> None:
     close(through_norm(grad, unit.detach(), scale) / scale, expected, 1e-12)
 
 
-def test_captions_of_one_length_share_a_tile() -> None:
-    lengths = [3, 1, 3, 2, 3, 3, 1]
-    assert [sorted(tile) for tile in by_length(lengths, 1, "cpu")] == [[1, 6], [3], [0, 2, 4, 5]]
-    tiles = list(by_length(lengths, squared_difference.TILE_NODES["cpu"] // 8, "cpu"))  # two of three words fit
-    assert sorted(i for tile in tiles for i in tile) == list(range(7)) and max(map(len, tiles)) == 2
+def through(model: Sgr, scores: Tensor, weights: Tensor) -> list[Tensor]:
+    found = torch.autograd.grad(scores, list(model.parameters()), weights, allow_unused=True, retain_graph=True)
+    return [torch.zeros(1) if gradient is None else gradient for gradient in found]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sets(st.integers(0, PAIRS - 1)), st.integers(0, 9))
+def test_any_pairs_give_the_gradient_of_the_loop(pairs: set[int], seed: int) -> None:
+    model = graf("sgr")
+    weights = torch.zeros(PAIRS, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    weights[sorted(pairs)] = torch.randn(len(pairs), generator=generator, dtype=torch.float64)
+    weights = weights.view(len(REGIONS), len(WORDS))
+    images, captions = encoded(model)
+    ours, expected = model.scores(images, captions), sgr_loop(model, images, captions)
+    close(ours, expected, 1e-7)
+    for mine, wanted in zip(through(model, ours, weights), through(model, expected, weights), strict=True):
+        close(mine, wanted, 1e-7)
+
+
+def test_only_pairs_with_a_gradient_are_scored_again(monkeypatch) -> None:
+    asked: list[int] = []
+    true = Sgr.some_pairs
+    monkeypatch.setattr(Sgr, "some_pairs", lambda *a: asked.append(len(a[1])) or true(*a))
+    model = graf("sgr")
+    scores = model.scores(*encoded(model))
+    few = int(FEW * PAIRS)
+    for count in (0, 3, few, few + 1, PAIRS):
+        through(model, scores, (torch.arange(PAIRS) < count).double().view_as(scores))
+    assert asked == [3, few]  # the graph of the whole matrix for more
+
+
+def test_few_pairs_under_autocast_and_with_checkpoints() -> None:
+    model = graf("sgr", checkpoint=True).float()
+    few = (torch.arange(PAIRS) % 9 == 0).float().view(len(REGIONS), len(WORDS))
+    expected = through(model, sgr_loop(model, *encoded(model)), few)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model.scores(*encoded(model))
+    for mine, wanted in zip(through(model, scores, few), expected, strict=True):
+        close(mine, wanted, 0.05 * max(1e-3, float(wanted.abs().max())))
+
+
+def test_gradcheck_of_either_way(monkeypatch) -> None:
+    v, w = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def scores(v: Tensor, w: Tensor) -> Tensor:
+        return FewPairs.apply(
+            lambda v, w: (v @ w.T).sin(), lambda rows, columns, v, w: (v[rows] * w[columns]).sum(1).sin(), 0, v, w
+        )
+
+    for most in (0.0, 1.0):
+        monkeypatch.setattr(sgraf, "FEW", most)
+        assert torch.autograd.gradcheck(scores, (v, w))
+
+
+def test_nothing_is_kept_where_nothing_learns() -> None:
+    model = graf("sgr")
+    with torch.no_grad():
+        assert not model.scores(*encoded(model)).requires_grad

@@ -1,19 +1,12 @@
-"""The single stream: how words are drawn, padding, classes, bfloat16."""
+"""The single stream: how words are drawn, scores, classes."""
 
 import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig, draw
+from capgrade.trainer.models.single_stream import draw
 
-from .made import FEATURES, VOCABULARY, close, images, texts
-
-CONFIG = SingleStreamConfig(classes=5, embed=8, side=3, cell=2, width=8)
-
-
-def made() -> SingleStream:
-    torch.manual_seed(0)
-    return SingleStream(CONFIG, FEATURES, VOCABULARY)
+from .made import close, encoded, made
 
 
 def test_words_are_drawn_in_reading_order() -> None:
@@ -25,29 +18,13 @@ def test_words_are_drawn_in_reading_order() -> None:
     assert not picture[0, :, 2:].any() and not picture[0, :, :, 4:].any()
 
 
-def test_padding_changes_nothing() -> None:
-    model = made()
-    close(model.encode_images(images(padded=12, garbage=float("nan"))).parts, model.encode_images(images()).parts)
-    close(model.encode_captions(texts(padded=20)).parts, model.encode_captions(texts()).parts)
-
-
 def test_more_words_than_cells_are_refused() -> None:
     with pytest.raises(InputError, match="larger `side`"):
         draw(torch.zeros(1, 10, 12), torch.ones(1, 10, dtype=torch.bool), side=3, cell=2)
 
 
 def test_scores_are_cosines_and_classes_have_logits() -> None:
-    model = made()
-    a, b = model.encode_images(images()), model.encode_captions(texts())
+    model = made("single_stream", embed=8, side=3, cell=2, width=8).float()
+    a, b = encoded(model)
     close(model.scores(a, b), torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2))
     assert model.classify(b).shape == (6, 5)
-
-
-def test_bfloat16_autocast_and_gradients() -> None:
-    model = made()
-    with torch.autocast("cpu", torch.bfloat16):
-        a, b = model.encode_images(images((0, 3))), model.encode_captions(texts((2, 0)))
-        loss = model.scores(a, b).sum() + model.classify(a).logsumexp(1).sum() + model.classify(b).square().sum()
-    assert model.scores(a, b).dtype == torch.float32
-    loss.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

