@@ -99,7 +99,7 @@ def _labels(folder: Path) -> LookedUp:
     labels = LookedUp.load(folder / "shards", folder / "captions", SPLIT, MEASURE, "estimate")
     nothing = np.empty(0, np.int64)
     labels.block(nothing, nothing)  # what stands for unknown pairs
-    assert labels.low < labels.high
+    assert labels.span[0] < labels.span[1]
     return labels
 
 

@@ -44,7 +44,7 @@ def bench(batch: int, models: list[str], losses: bool = True) -> dict[str, Any]:
     torch.manual_seed(0)
     images, words = random_batch(batch)
     found: dict[str, Any] = {"batch": batch, "threads": torch.get_num_threads(), "gflop_per_s": product_rate()}
-    found["block_mib"] = 4 * STEP_NUMBERS["cpu"] / 2**20  # of SAF and SGR, chosen by the size of the cache
+    found["block_mib"] = 4 * STEP_NUMBERS["cpu"] / 2**20  # of SAF and SGR
     for name in models:
         found[name] = of_model(name, images, words)
         found["gflop_per_s"] = max(found["gflop_per_s"], product_rate())

@@ -19,7 +19,6 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.picture import picture
 from capgrade.trainer.alignment.pointing_game import (
     Aligned,
-    Phrase,
     Pointed,
     aligned,
     has_truth,
@@ -32,20 +31,14 @@ from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.pretrained import word_pieces
 from capgrade.trainer.models.tern import TERAN
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images
 
 PICTURE, POINTING = "alignment.png", "pointing.json"
 Decode = Callable[[str], Image.Image]
 
 
 def align(
-    run: Path,
-    captions_dir: Path,
-    regions_dir: Path,
-    split: str | None,
-    out: Path,
-    decode: Decode,
-    count: int = 6,
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int = 6
 ) -> dict[str, Any] | None:
     """Write alignment.png, `count` images spread over the split, each with its first caption; `decode` gives an image
     by its id. Where the captions have true boxes, also pointing.json: its content is returned, else None.
@@ -53,38 +46,31 @@ def align(
     Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and for a run, captions
     and regions that do not fit together.
     """
+
+    def sources() -> dict[str, str]:
+        model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
+        return given_digests(**model, captions=captions_dir, regions=regions_dir)
+
     with output_folder(out, "alignment"):
-        inputs = _sources(run, captions_dir, regions_dir)
-        found = _align(run, captions_dir, regions_dir, split, out, decode, count)
-        require_unchanged(inputs, _sources(run, captions_dir, regions_dir))
-        names = [PICTURE] if found is None else [PICTURE, POINTING]
+        inputs = sources()
+        model, tokens, config = load_run(run)
+        if not isinstance(model, TERAN):
+            raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
+        captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
+        require_dim(config, store)
+        own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
+        shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
+        first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
+        picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
+        game, names = None, [PICTURE]
+        if has_truth(captions_dir):
+            game = {kind: asdict(one) for kind, one in play(own, captions, captions_dir).items()}
+            write_json(out / POINTING, game)
+            names.append(POINTING)
+        require_unchanged(inputs, sources())
         inputs |= {} if split is None else {"split": split}
         write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
-        return found
-
-
-def _sources(run: Path, captions: Path, regions: Path) -> dict[str, str]:
-    model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
-    return given_digests(**model, captions=captions, regions=regions)
-
-
-def _align(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int
-) -> dict[str, Any] | None:
-    model, tokens, config = load_run(run)
-    if not isinstance(model, TERAN):
-        raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
-    captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
-    require_dim(config, store)
-    own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
-    shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
-    first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
-    picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
-    if not has_truth(captions_dir):
-        return None
-    found = {kind: asdict(one) for kind, one in play(own, captions, captions_dir).items()}
-    write_json(out / POINTING, found)
-    return found
+        return game
 
 
 def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
@@ -99,13 +85,10 @@ def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
         if boxes is None:
             problem = f"image '{captions.image_ids[i]}' has no boxes"
             raise InputError(problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions")
-        yield aligned(rows(images, i, i + 1), rows(texts, c, c + 1), boxes, text, pieces[c])
+        yield aligned(images[i : i + 1], texts[c : c + 1], boxes, text, pieces[c])
 
 
 def play(own: list[Aligned], captions: Captions, folder: Path) -> dict[str, Pointed]:
     """The pointing game over the phrases of every caption: all of them, and by kind of object."""
     phrases = read_phrases(folder, captions.split)
-    pairs: Iterator[tuple[Aligned, list[Phrase]]] = (
-        (given, phrases[caption_id]) for given, caption_id in zip(own, captions.caption_ids, strict=True)
-    )
-    return pointing(pairs)
+    return pointing((given, phrases[of]) for given, of in zip(own, captions.caption_ids, strict=True))

@@ -93,14 +93,14 @@ def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Poi
 
     Phrases of stop words alone are left out, so `phrases` counts those that point.
     """
-    found: dict[str, list[Pointed]] = {"all": []}
+    results: dict[str, list[Pointed]] = {"all": []}
     for given, phrases in pairs:
         for phrase in phrases:
             if (result := point(given, phrase)) is not None:
-                found["all"].append(result)
-                found.setdefault(phrase.kind, []).append(result)
-    order = sorted(found, key=lambda kind: (kind != "all", -len(found[kind]), kind))
-    return {kind: _mean(found[kind]) for kind in order}
+                results["all"].append(result)
+                results.setdefault(phrase.kind, []).append(result)
+    order = sorted(results, key=lambda kind: (kind != "all", -len(results[kind]), kind))
+    return {kind: _mean(results[kind]) for kind in order}
 
 
 def has_truth(folder: Path) -> bool:

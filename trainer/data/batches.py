@@ -31,8 +31,8 @@ class BatchPlan(batches.BatchPlan):
         partners: LookedUp | None = None, unique_images: bool = False, drop_last: bool = True,
     ) -> None:  # fmt: skip
         self.pairs = pairs
-        found = _partners(pairs, partners) if composition == "seeded" else None
-        super().__init__(pairs.captions.owner, pairs.rows, batch_size, seed, found, unique_images, drop_last)
+        neighbours = _partners(pairs, partners) if composition == "seeded" else None
+        super().__init__(pairs.captions.owner, pairs.rows, batch_size, seed, neighbours, unique_images, drop_last)
 
 
 def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
@@ -41,11 +41,11 @@ def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
         raise InputError("seeded batches need the sampled captions of each image", remedy="give --shards")
     allowed = np.zeros(pairs.captions.n_captions, np.bool_)
     allowed[pairs.rows] = True
-    found = Neighbours.kept_for(labels.labels, labels.measure, allowed)
-    if not np.diff(found.start)[pairs.captions.owner[pairs.rows]].any():
+    neighbours = Neighbours.kept_for(labels.labels, labels.measure, allowed)
+    if not np.diff(neighbours.start)[pairs.captions.owner[pairs.rows]].any():
         problem = "no caption is sampled as relevant to another image"
         raise InputError(problem, file=labels.folder, remedy="raise shards.top, or train.composition=random")
-    return found
+    return neighbours
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +18,6 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.models import configure, kind_of
 from capgrade.trainer.models.base import Transform
-
-
-class ImageStore(Protocol):
-    """Images by their ids, as sets of regions; `metadata["dim"]` numbers each."""
-
-    folder: Path
-
-    @property
-    def metadata(self) -> dict[str, Any]: ...
-
-    def require(self, captions: Captions) -> None: ...
-
-    def __contains__(self, image_id: str) -> bool: ...
-
-    def __getitem__(self, key: str) -> Regions: ...
 
 
 class PictureStore:
@@ -64,14 +49,15 @@ class PictureStore:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+ImageStore = RegionStore | PictureStore  # images by their ids, as sets of regions of `metadata["dim"]` numbers
+
+
 def _content(picture: Picture) -> str:
     """The SHA-256 of a picture's file; of one in a table, that of the table and its row."""
     return f"{file_digest(Path(picture.file))} {'' if picture.row is None else picture.row}"
 
 
-def open_images(
-    name: str, options: dict[str, Any], regions: Path | None, images: Path | None
-) -> RegionStore | PictureStore:
+def open_images(name: str, options: dict[str, Any], regions: Path | None, images: Path | None) -> ImageStore:
     """The store that a model reads. InputError where it is not given, for the other one, and for an unknown model."""
     model = kind_of(name).model
     given, other, wanted = (images, regions, "images") if model.reads == "pictures" else (regions, images, "regions")
@@ -85,7 +71,7 @@ def open_images(
     return PictureStore(given, model.transform(configure(name, options, 0, 0)))
 
 
-def image_digest(store: RegionStore | PictureStore, captions: Iterable[Captions]) -> dict[str, str]:
+def image_digest(store: ImageStore, captions: Iterable[Captions]) -> dict[str, str]:
     """What a run read of its images, by name: the digest of the regions, or of the captions' pictures."""
     if isinstance(store, PictureStore):
         return {"images": store.digest(name for some in captions for name in some.image_ids)}

@@ -79,10 +79,10 @@ def require_count(config: object, pairs: Pairs) -> None:
     if getattr(config, "region_norm", None) != "authors":
         return
     for i in np.unique(pairs.captions.owner[pairs.rows]):
-        found = len(pairs.store[pairs.captions.image_ids[i]])
-        if found != AUTHORS_REGIONS:
+        count = len(pairs.store[pairs.captions.image_ids[i]])
+        if count != AUTHORS_REGIONS:
             problem = (
-                f"{found} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"
+                f"{count} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"
             )
             remedy = "extract 36: capgrade regions --boxes 36, or set train.model.options.region_norm=features"
             raise InputError(problem, file=pairs.store.folder, remedy=remedy)
@@ -94,11 +94,11 @@ def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
     features = np.zeros((len(regions), most, regions[0].features.shape[1]), np.float32)
     boxes = np.zeros((len(regions), most, 5), np.float32)
     mask = np.zeros((len(regions), most), np.bool_)
-    for k, found in enumerate(regions):
-        n = len(found)
-        features[k, :n], mask[k, :n] = found.features, True
-        if found.boxes is not None and found.width and found.height:
-            box = found.boxes / np.array([found.width, found.height] * 2, np.float32)
+    for k, one in enumerate(regions):
+        n = len(one)
+        features[k, :n], mask[k, :n] = one.features, True
+        if one.boxes is not None and one.width and one.height:
+            box = one.boxes / np.array([one.width, one.height] * 2, np.float32)
             boxes[k, :n, :4] = box
             boxes[k, :n, 4] = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
     return Images(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))

@@ -18,31 +18,7 @@ from capgrade.pipelines.measures import MEASURES, Fitted, Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
-__all__ = [
-    "BatchRelevance",
-    "ExactRelevance",
-    "LookedUp",
-    "RelevanceBlock",
-    "RelevanceOf",
-    "learnt_from",
-    "own_spread",
-]
-
 RelevanceOf = Literal["image_set", "caption"]
-
-
-class BatchRelevance(Protocol):
-    """Relevance between the images and captions of a batch; values are in low..high."""
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
-
-    def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
-        """Of image numbers [n] and caption rows [m], int64."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,24 +45,15 @@ class LookedUp:
         return Path(self.labels.opened.file)
 
     @cached_property
-    def _span(self) -> tuple[float, float]:
+    def span(self) -> tuple[float, float]:
+        """The least and the most that is known."""
         return self.labels.opened.stored.span(self.measure)
 
-    @property
-    def low(self) -> float:
-        """The least that is known."""
-        return self._span[0]
-
-    @property
-    def high(self) -> float:
-        """The most that is known."""
-        return self._span[1]
-
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
-        """As `BatchRelevance.block`."""
-        found = self.labels.block(images, captions, self.measure, unknown=self.unknown)
+        """Of image numbers [n] and caption rows [m], int64."""
+        looked_up = self.labels.block(images, captions, self.measure, unknown=self.unknown)
         whole = self.unknown != "mask" or not self.labels.opened.stored.sampled
-        return RelevanceBlock(found.relevance) if whole else found
+        return RelevanceBlock(looked_up.relevance) if whole else looked_up
 
 
 def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:
@@ -111,14 +78,14 @@ class ExactRelevance:
         rows = np.arange(captions.n_captions) if rows is None else rows
         self.captions = learnt_from(captions, rows)
         self.fitted = measure.fit(self.captions)
-        self.low, self.high = measure.low, measure.high
+        self.span = measure.low, measure.high
         self._row = np.full(captions.n_captions, -1)
         self._image = np.full(captions.n_images, -1)
         self._row[rows], self._image[captions.owner[rows]] = np.arange(len(rows)), self.captions.owner
         self._between = against_captions(self.fitted) if of == "caption" else None
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
-        """As `BatchRelevance.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
+        """As `LookedUp.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
         rows = self._row[captions]
         assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
         return RelevanceBlock(
@@ -126,6 +93,7 @@ class ExactRelevance:
         )
 
 
+BatchRelevance = LookedUp | ExactRelevance  # between the images and captions of a batch; values are within `span`
 SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
 TOGETHER = 32  # of them scored in one block
 
@@ -166,12 +134,12 @@ def own_spread(fitted: Fitted, captions: Captions) -> float:
     """
     images = np.unique(np.linspace(0, captions.n_images - 1, min(SPREAD_IMAGES, captions.n_images)).astype(np.int64))
     block = against_captions(fitted)
-    found = []
+    spreads = []
     for at in range(0, len(images), TOGETHER):
         rows = np.flatnonzero(np.isin(captions.owner, images[at : at + TOGETHER]))
         same = captions.owner[rows][:, None] == captions.owner[rows][None, :]
-        found.append(block(rows)[np.triu(same, 1)])
-    values = np.concatenate(found)
+        spreads.append(block(rows)[np.triu(same, 1)])
+    values = np.concatenate(spreads)
     if not len(values):
         raise InputError("no image has two captions to compare", remedy="give alpha as a number")
     return float(values.std(dtype=np.float64))

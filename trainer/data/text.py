@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,23 +18,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
 from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
 from capgrade.trainer.models.pretrained import cut, load_tokenizer, word_pieces
-
-
-class Tokens(Protocol):
-    """How captions become numbers; 0 is padding."""
-
-    @property
-    def size(self) -> int:
-        """One more than the largest number."""
-
-    def encode(self, captions: Captions) -> list[np.ndarray]:
-        """int64 [length] for every row of a captions table."""
-
-    def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The same of free text."""
-
-    def save(self, path: Path) -> None:
-        """Write what `load_tokens` reads."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +45,7 @@ class Words:
         return FIRST + len(self.words)
 
     def encode(self, captions: Captions) -> list[np.ndarray]:
+        """int64 [length] for every row of a captions table."""
         return self._numbers(captions.table["tokens"].to_pylist())
 
     def encode_texts(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -75,12 +59,15 @@ class Words:
         write_json(path, {"tokenizer": self.tokenizer, "words": list(self.words)})
 
 
+Kind = Literal["model", "checkpoint"]
+
+
 @dataclass(frozen=True)
 class ModelTokens:
     """What the tokenizer of a pretrained model makes of captions, its special tokens included."""
 
     model: str
-    kind: Literal["model", "checkpoint"] = "model"  # a text encoder, read as word pieces, or a dual encoder
+    kind: Kind = "model"  # a text encoder, read as word pieces, or a dual encoder
 
     @property
     def size(self) -> int:
@@ -98,6 +85,9 @@ class ModelTokens:
         write_json(path, {self.kind: self.model})
 
 
+Tokens = Words | ModelTokens  # how captions become numbers, 0 being padding; `size` is one more than the largest
+
+
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
     """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of its text encoder,
     or words fitted on the given rows."""
@@ -108,14 +98,14 @@ def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.nda
     return Words.fit(captions, min_count, rows)
 
 
-def load_tokens(path: Path) -> Words | ModelTokens:
+def load_tokens(path: Path) -> Tokens:
     """What `save` wrote. InputError when it is something else, and for a model that is not here."""
-    found = read_json(path)
-    if isinstance(found, dict):
-        for kind in ("checkpoint", "model"):
-            if kind in found:
-                require_here(found[kind], path)
-                return ModelTokens(found[kind], kind)
-        if {"tokenizer", "words"} <= found.keys():
-            return Words(tuple(found["words"]), found["tokenizer"])
+    content = read_json(path)
+    if isinstance(content, dict):
+        for kind in get_args(Kind):
+            if kind in content:
+                require_here(content[kind], path)
+                return ModelTokens(content[kind], kind)
+        if {"tokenizer", "words"} <= content.keys():
+            return Words(tuple(content["words"]), content["tokenizer"])
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

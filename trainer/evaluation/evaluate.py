@@ -13,7 +13,7 @@ import numpy as np
 from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
 from capgrade.metrics.evaluation import evaluate as of_arrays
-from capgrade.metrics.mined import MinedCurve, mined_precision, mined_precision_classes
+from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import Ties
 from capgrade.metrics.uncertainty import PairedTest, paired_test
 from capgrade.schemas.errors import InputError
@@ -72,21 +72,15 @@ def default_names(task: Task, settings: Settings, fold: int | None = None) -> li
     return [*plain, *graded, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
-def _asked(task: Task, settings: Settings, fold: int | None) -> list[str]:
-    """The metrics of an evaluation, those without relevance first."""
-    if not settings.metrics:
-        return default_names(task, settings, fold)
-    return sorted(settings.metrics, key=is_graded)
-
-
 def score(task: Task, settings: Settings, *, fold: int | None = None, notes: Sequence[str] = ()) -> Evaluation:
     """`capgrade.evaluate` of a task, over the whole set or averaged over folds of `fold` images."""
-    found = of_arrays(
-        task.similarity, task.relevance, _asked(task, settings, fold), owner=task.owner, positives=task.positives,
+    names = sorted(settings.metrics, key=is_graded) or default_names(task, settings, fold)
+    evaluation = of_arrays(
+        task.similarity, task.relevance, names, owner=task.owner, positives=task.positives,
         classes=task.codes, fold=fold, ties=settings.ties, level=settings.level, samples=settings.samples,
         seed=settings.seed,
     )  # fmt: skip
-    return replace(found, notes=list(notes))
+    return replace(evaluation, notes=list(notes))
 
 
 def evaluate(
@@ -103,37 +97,37 @@ def evaluate(
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
-        found = [score(task, settings, notes=notes)]
-        found += [score(task, settings, fold=size) for size in settings.folds]
+        evaluations = [score(task, settings, notes=notes)]
+        evaluations += [score(task, settings, fold=size) for size in settings.folds]
         if now is not None:
             require_unchanged(inputs or {}, now())
         if out is not None:
-            write(out, task, settings, found, inputs or {})
-    return found
+            write(out, task, settings, evaluations, inputs or {})
+    return evaluations
 
 
-def as_json(found: Sequence[Evaluation]) -> dict[str, Any]:
+def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """The whole set at the top, other protocols under `folds`."""
-    return {**found[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in found[1:]}}
+    return {**evaluations[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in evaluations[1:]}}
 
 
 def write(
-    out: Path, task: Task, settings: Settings, found: Sequence[Evaluation], inputs: Mapping[str, str] | None = None
+    out: Path,
+    task: Task,
+    settings: Settings,
+    evaluations: Sequence[Evaluation],
+    inputs: Mapping[str, str] | None = None,
 ) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
-        values = found[0].scored
-        np.savez_compressed(
-            file,
-            allow_pickle=False,
-            **{f"{way}/{name}": found for way in DIRECTIONS for name, found in values[way].values.items()},
-        )
+        values = ((way, name, each) for way in DIRECTIONS for name, each in evaluations[0].scored[way].values.items())
+        np.savez_compressed(file, allow_pickle=False, **{f"{way}/{name}": each for way, name, each in values})
     drawn = curves(task, settings.ks, settings.ties)
     for name, points in drawn.items():
         write_json(out / f"curves_{name}.json", points)
-    write_json(out / "metrics.json", as_json(found))
+    write_json(out / "metrics.json", as_json(evaluations))
     names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
-    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
+    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs), rows=dict.fromkeys(names, 0))
 
 
 def similarity_names(files: Sequence[Path]) -> list[str]:
@@ -146,25 +140,17 @@ def averaged(inputs: Mapping[str, str]) -> int:
     return max(1, sum(name.startswith("similarity ") for name in inputs))
 
 
-def _compared(name: str) -> bool:
-    """Is this input what two evaluations are compared on?"""
-    return name in ("similarity", "image_embeddings", "caption_embeddings") or name.startswith("similarity ")
-
-
-def _require_same(manifests: Sequence[Mapping[str, Any]], second: Path) -> None:
-    """Two evaluations answer for the same queries, by the same labels and the same rule of ties."""
-    one, other = ({**found["inputs"], "ties": found["params"].get("ties")} for found in manifests)
-    differing = sorted(k for k in one.keys() | other.keys() if not _compared(k) and one.get(k) != other.get(k))
-    if differing:
-        problem = f"evaluated with other {', '.join(differing)} than the first"
-        raise InputError(problem, file=second, remedy="evaluate both alike")
-
-
 def compare(a: Path, b: Path, *, method: str = "permutation", samples: int = 10_000) -> dict[str, PairedTest]:
     """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query.
 
     InputError for a folder that is not finished, and for two of other captions or labels."""
-    _require_same([read_manifest(folder, "evaluation") for folder in (a, b)], b)
+    manifests = [read_manifest(folder, "evaluation") for folder in (a, b)]
+    one, other = ({**manifest["inputs"], "ties": manifest["params"].get("ties")} for manifest in manifests)
+    differing = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    compared = ("similarity", "image_embeddings", "caption_embeddings")  # what two models differ in
+    if differing := [name for name in differing if not name.startswith(compared)]:
+        problem = f"evaluated with other {', '.join(differing)} than the first"
+        raise InputError(problem, file=b, remedy="evaluate both alike")
     runs = [np.load(folder / "per_query.npz") for folder in (a, b)]
     shared = [name for name in runs[0].files if name in runs[1].files]
     return {name: paired_test(runs[0][name], runs[1][name], method=method, samples=samples) for name in shared}
@@ -185,7 +171,7 @@ def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
     for way, queries in task.directions(ties).items():
-        values = {name: float(np.nanmean(found)) for name, found in score_all(queries, metrics).items()}
+        values = {name: float(np.nanmean(scores)) for name, scores in score_all(queries, metrics).items()}
         bases = ("recall", "r", "ncs", "ndcg") if task.relevance else ("recall", "r")
         by_k += [{"direction": way, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
         by_m += [{"direction": way, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
@@ -194,24 +180,15 @@ def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str
 
 def _mined(task: Task) -> list[dict[str, Any]]:
     """Precision of mined pairs against human positives, original pairs aside, for every measure and for classes."""
-    images, rows = np.arange(len(task.similarity)), []
-    for name, (lists, _) in task.human.items():
-        found = {
-            measure: mined_precision(matrix, lists, query_group=images, candidate_group=task.owner)
-            for measure, matrix in task.relevance.items()
-        }
-        if task.codes is not None:
-            found["classes"] = mined_precision_classes(
-                task.codes, task.codes[task.owner], lists, query_group=images, candidate_group=task.owner
-            )
-        rows += [row for measure, curve in found.items() for row in _curve_rows(name, measure, curve)]
-    return rows
-
-
-def _curve_rows(human: str, measure: str, curve: MinedCurve) -> list[dict[str, Any]]:
-    columns = zip(curve.thresholds, curve.mined, curve.overlap, curve.precision, curve.recall, strict=True)
+    groups: dict[str, Any] = {"query_group": np.arange(len(task.similarity)), "candidate_group": task.owner}
     keys = ("threshold", "mined", "overlap", "precision", "recall")
-    return [
-        {"human": human, "measure": measure, **{key: value.item() for key, value in zip(keys, row, strict=True)}}
-        for row in columns
-    ]
+    rows = []
+    for human, (lists, _) in task.human.items():
+        precisions = {name: mined_precision(matrix, lists, **groups) for name, matrix in task.relevance.items()}
+        if task.codes is not None:
+            precisions["classes"] = mined_precision_classes(task.codes, task.codes[task.owner], lists, **groups)
+        for measure, curve in precisions.items():
+            points = zip(curve.thresholds, curve.mined, curve.overlap, curve.precision, curve.recall, strict=True)
+            named = {"human": human, "measure": measure}
+            rows += [{**named, **{k: value.item() for k, value in zip(keys, row, strict=True)}} for row in points]
+    return rows

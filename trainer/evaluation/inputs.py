@@ -113,24 +113,24 @@ def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
 
 def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict[str, Array]:
     """Every dense matrix of a relevance folder by measure, images x the kept captions, made for these captions."""
-    found = {}
+    matrices = {}
     for name in sorted(read_manifest(folder, "relevance")["files"]):
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
             matrix = stored.matrix()  # one at a time: a copy without the dropped captions frees the whole
-            found[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
-    if not found:
+            matrices[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
+    if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
-    return found
+    return matrices
 
 
 def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
     """The file of positives that `capgrade audit` writes: (of images, of captions), in the captions' order. InputError
     for another file, or one of other captions."""
-    found = read_json(path)
+    content = read_json(path)
     try:
-        of, lists = (found["captions"], found["split"]), found["image_to_caption"]
+        of, lists = (content["captions"], content["split"]), content["image_to_caption"]
         if of != (captions.digest, captions.split):
             remedy = "run capgrade audit for these captions"
             raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
@@ -164,7 +164,12 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
     if path.suffix == ".csv":
         return read_csv(path, ids, names)
     try:
-        matrix = _read_torch(path) if path.suffix in (".pt", ".pth") else np.load(path, mmap_mode="r")
+        if path.suffix in (".pt", ".pth"):
+            from capgrade.schemas.pickles import read_torch
+
+            matrix = read_torch(path).detach().float().numpy()
+        else:
+            matrix = np.load(path, mmap_mode="r")
     except InputError:
         raise
     except Exception as error:  # a damaged header makes numpy raise anything
@@ -173,17 +178,6 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
     return matrix
-
-
-def _read_torch(path: Path) -> Array:
-    import torch
-
-    from capgrade.schemas.pickles import read_torch
-
-    tensor = read_torch(path)
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"a {type(tensor).__name__}, not a tensor")
-    return np.asarray(tensor.detach().float().numpy())
 
 
 def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
@@ -212,23 +206,28 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     InputError that names the row: for a field that is no number, a row of another length, another id, and for an empty
     file.
     """
-    rows = _rows(path)
-    number, first = next(rows, (0, []))
-    if not number:
-        raise InputError("holds no numbers", file=path, remedy=PLAIN)
-    labelled = names is not None and not _is_number(first[0])
-    if labelled and names is not None:
-        _require_ids(first[1:], names, path, number, "column")
-    found = [] if labelled else [_numbers(first, path, number)]
-    for number, fields in rows:
-        if labelled and len(found) < len(ids):
-            _require_ids(fields[:1], ids[len(found) : len(found) + 1], path, number, "row")
-        found.append(_numbers(fields[1:] if labelled else fields, path, number))
+    found: list[Array] = []
+    labelled = None
+    for row, fields in _rows(path):
+        if labelled is None:
+            labelled = names is not None and not _is_number(fields[0])
+            if labelled and names is not None:
+                _require_ids(fields[1:], names, path, row, "column")
+                continue
+        if labelled:
+            _require_ids(fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row")
+            fields = fields[1:]
+        try:
+            found.append(np.array(fields, np.float32))
+        except ValueError:
+            at, field = next((k, f) for k, f in enumerate(fields, 1) if not _is_number(f))
+            problem = f"field {at} is {field.strip()!r}, not a number"
+            raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
         if len(found[-1]) != len(found[0]):
             problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
-            raise InputError(problem, file=path, row=number, remedy="give every row as many")
+            raise InputError(problem, file=path, row=row, remedy="give every row as many")
     if not found:
-        raise InputError("a header without rows", file=path, remedy=PLAIN)
+        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
     return np.stack(found)
 
 
@@ -244,14 +243,6 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
 
 
-def _numbers(fields: list[str], path: Path, row: int) -> Array:
-    try:
-        return np.array(fields, np.float32)
-    except ValueError:
-        at, field = next((k, f) for k, f in enumerate(fields, 1) if not _is_number(f))
-        raise InputError(f"field {at} is {field.strip()!r}, not a number", file=path, row=row, remedy=PLAIN) from None
-
-
 def _is_number(field: str) -> bool:
     try:
         float(field)
@@ -265,6 +256,6 @@ def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int,
     if given == ids:
         return
     pairs = zip(given, ids, strict=False)
-    found = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
+    problem = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
     remedy = "write images x captions with the ids of the captions table in its order, or numbers alone"
-    raise InputError(f"ids of the {what}s: {found}", file=path, row=row, remedy=remedy)
+    raise InputError(f"ids of the {what}s: {problem}", file=path, row=row, remedy=remedy)

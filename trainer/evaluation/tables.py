@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.evaluation import DIRECTIONS, Evaluated, Evaluation
 from capgrade.schemas.console import console
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest, write_manifest, write_text
+from capgrade.schemas.files import read_json, read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import averaged
@@ -71,13 +70,9 @@ def short(metrics: Sequence[Metric]) -> list[Metric]:
     cut-off, ASP and tau-b of each measure."""
     last = max((item.cut.k for item in metrics if _base(item.name) == "ncs"), default=0)
     kept = SHORT | {"ncs"} | AT_ONE
-    found = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
+    chosen = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
     cuts = {"ncs": last, **dict.fromkeys(AT_ONE, 1)}
-    return [item for item in found if item.cut.k == cuts.get(_base(item.name), item.cut.k)]
-
-
-def _first_relevance(metrics: Sequence[Metric]) -> str:
-    return next((f"[{item.cut.relevance}]" for item in metrics if item.cut.relevance), "")
+    return [item for item in chosen if item.cut.k == cuts.get(_base(item.name), item.cut.k)]
 
 
 def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
@@ -91,7 +86,8 @@ def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
     for name, value in evaluation.sums.items():
         interval = evaluation.sum_intervals.get(name)
         between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
-        label = name + (_first_relevance(evaluation.scored["i2t"].metrics) if name == "nsum" else "")
+        first = next((item.cut.relevance for item in evaluation.scored["i2t"].metrics if item.cut.relevance), "")
+        label = f"{name}[{first}]" if name == "nsum" else name
         made.add_row(escape(label), escape(shown(name, value) + between), "", style="bold")
     return made
 
@@ -108,7 +104,9 @@ def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every:
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
             on.print(left, highlight=False)
         if any(_base(item.name).startswith("lambda") for item in chosen):
-            _say_collapse(evaluation, on)
+            for way, state in evaluation.collapse.items():
+                style = "bold red" if state.collapsed else "dim"
+                on.print(f"SemanticMap {way}: {state}", style=style, highlight=False)
         for relevance, empty in evaluation.counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
@@ -117,21 +115,13 @@ def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every:
             on.print(f"note: {escape(note)}", highlight=False)
 
 
-def _say_collapse(evaluation: Evaluation, on: Console) -> None:
-    for way, state in evaluation.collapse.items():
-        on.print(f"SemanticMap {way}: {state}", style="bold red" if state.collapsed else "dim", highlight=False)
-
-
 def _read_run(path: Path) -> dict[str, Any]:
     file = path / "metrics.json" if path.is_dir() else path
     if path.is_dir():
         read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise InputError(f"not JSON ({error})", file=file, remedy="evaluate the run again") from error
+    return dict(read_json(file))
 
 
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
@@ -148,12 +138,12 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = 
     columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]
     values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
     rows = [
-        [_label(label, runs[label]), *(shown(name, v) for (_, name), v in zip(columns, found, strict=True))]
-        for label, found in values.items()
+        [_label(label, runs[label]), *(shown(name, v) for (_, name), v in zip(columns, cells, strict=True))]
+        for label, cells in values.items()
     ]
     for place, (_, name) in enumerate(columns):
         pick = min if smaller_is_better(name) else max
-        best = shown(name, pick(found[place] for found in values.values()))
+        best = shown(name, pick(cells[place] for cells in values.values()))
         for row in rows:  # what prints the same is equally good
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
@@ -173,31 +163,28 @@ def first_measure(run: Mapping[str, Any]) -> str | None:
     return next((name for name in run.get("counts", {}).get("zero_ideal", {}) if name not in named_ones), None)
 
 
-def _is_graded(name: str) -> bool:
-    base = _base(name)
-    return base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
-
-
 def _of_one_measure(name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]) -> str:
     """A graded metric with the measure in brackets, of the first one too."""
-    if not _is_graded(name) or name.endswith("]"):
+    base = _base(name)
+    graded = base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
+    if not graded or name.endswith("]"):
         return name
     first = {label: first_measure(run) for label, run in read.items()}
-    found = list(dict.fromkeys(first.values()))
-    if len(found) > 1:
-        one, other = (next(label for label, measure in first.items() if measure == which) for which in found[:2])
+    measures = list(dict.fromkeys(first.values()))
+    if len(measures) > 1:
+        one, other = (next(label for label, measure in first.items() if measure == which) for which in measures[:2])
         problem = f"{name} is of {first[other]} here, and of {first[one]} in {one}"
-        remedy = f"name the measure: --metric '{name}[{found[0]}]', or evaluate all runs with the same --relevance"
+        remedy = f"name the measure: --metric '{name}[{measures[0]}]', or evaluate all runs with the same --relevance"
         raise InputError(problem, file=runs[other], remedy=remedy)
-    return f"{name}[{found[0]}]" if found and found[0] else name
+    return f"{name}[{measures[0]}]" if measures and measures[0] else name
 
 
 def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
-    found = run.get(way, {}) if way else run
+    values = run.get(way, {}) if way else run
     key = name.removesuffix(f"[{first_measure(run)}]")
-    if key not in found:
+    if key not in values:
         raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
-    return float(found[key])
+    return float(values[key])
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -216,28 +203,23 @@ def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def evaluations_in(folder: Path) -> dict[str, Path]:
-    """The evaluations in a folder, by name in order. InputError when there is none."""
-    found = {path.parent.name: path.parent for path in sorted(folder.glob("*/metrics.json"))}
-    if not found:
-        raise InputError("no evaluations here", file=folder, remedy="write them with capgrade evaluate --out")
-    return found
-
-
 def labelled(given: Sequence[str]) -> dict[str, Path]:
     """LABEL=DIR or DIR, each an evaluation, by label; of one folder that holds evaluations, all of them. InputError
     for a label that comes twice."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for text in given:
         label, named, path = text.partition("=")
         whole = Path(text)
         if not named and len(given) == 1 and not (whole / "metrics.json").is_file():
-            return evaluations_in(whole)
+            there = {path.parent.name: path.parent for path in sorted(whole.glob("*/metrics.json"))}
+            if not there:
+                raise InputError("no evaluations here", file=whole, remedy="write them with capgrade evaluate --out")
+            return there
         label, folder = (label, Path(path)) if named else (whole.resolve().name, whole)
-        if label in found:
+        if label in folders:
             raise InputError(f"'{label}' is the label of two evaluations", file=folder, remedy="give LABEL=DIR")
-        found[label] = folder
-    return found
+        folders[label] = folder
+    return folders
 
 
 def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:

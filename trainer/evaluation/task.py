@@ -85,8 +85,11 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
+        from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+
         warn_unless_english("the Sentence-BERT of --stand-in", table)
-        matrix = _embedded(table.texts, chosen, kept)
+        vectors = embed(list(table.texts), EMBEDDED)
+        matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif image_embeddings is not None and caption_embeddings is not None:
         matrix = similarity_of(image_embeddings, caption_embeddings, table)
@@ -107,7 +110,7 @@ def load_task(
 
 
 def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
-    found = {}
+    positives = {}
     for name in ("eccv", "cxc"):
         try:
             lists = human_lists(name, image_ids, caption_ids)
@@ -115,8 +118,8 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
             if of_coco(image_ids):  # of another data set nothing is missed
                 notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
-            found[name] = _of_kept(lists, kept)
-    return found
+            positives[name] = _of_kept(lists, kept)
+    return positives
 
 
 def of_coco(image_ids: Sequence[str]) -> bool:
@@ -133,15 +136,11 @@ def _of_kept(lists: tuple[Positives, Positives], kept: Array) -> tuple[Positives
     of_images, of_captions = lists[0], lists[1].lists()
     if len(kept) == len(of_captions):
         return lists
-    return _columns(of_images, kept), Positives.from_lists([of_captions[row] for row in kept])
-
-
-def _columns(lists: Positives, kept: Array) -> Positives:
-    """The lists in the numbering of the kept candidates; a dropped positive is no positive any more."""
-    where = np.full(int(max(kept.max(), lists.indices.max(initial=0))) + 1, -1)
+    where = np.full(int(max(kept.max(), of_images.indices.max(initial=0))) + 1, -1)
     where[kept] = np.arange(len(kept))
-    held = [where[items[items >= 0]] for items in lists.lists()]
-    return Positives.from_lists([items[items >= 0] for items in held])
+    held = [where[items[items >= 0]] for items in of_images.lists()]  # a dropped positive is no positive any more
+    held = [items[items >= 0] for items in held]
+    return Positives.from_lists(held), Positives.from_lists([of_captions[row] for row in kept])
 
 
 def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
@@ -151,11 +150,3 @@ def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
         problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
         raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
     return np.asarray(refs[starts[:-1] + which])
-
-
-def _embedded(texts: Sequence[str], chosen: Array, kept: Array) -> Array:
-    """Sentence-BERT cosines of the chosen captions to the kept ones."""
-    from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
-
-    vectors = embed(list(texts), EMBEDDED)
-    return np.asarray(vectors[chosen] @ vectors[kept].T)

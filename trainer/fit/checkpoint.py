@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -49,8 +47,8 @@ def save_config(
 ) -> None:
     """What a run is, written when it starts and goes on: parameters, vocabulary, and the digests of what it reads."""
     tokens.save(out / VOCABULARY)
-    found = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
-    write_json(out / CONFIG, {**found, "inputs": inputs, "package": package_version()})
+    content = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
+    write_json(out / CONFIG, {**content, "inputs": inputs, "package": package_version()})
 
 
 def also(best_by: str) -> str:
@@ -76,8 +74,10 @@ def load_run(
     config = read_config(folder)
     name, options, dim = config["params"]["model"]["name"], config["model"], config["feature_dim"]
     file = _model(folder, weights)
-    if pooling is not None:
-        name, options = _pooled(name, options, pooling, folder)
+    if pooling is not None:  # TERAN has the parameters of TERN
+        if name not in ("tern", "teran"):
+            raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
+        name, options = "teran", {**options, "pooling": pooling}
     tokens = load_tokens(folder / VOCABULARY)
     made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
     try:
@@ -110,20 +110,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _model(folder: Path, name: str) -> Path:
     if not inside(name):
-        raise InputError(
-            f"{name!r} is not a file of the run", file=folder, remedy="run `capgrade evaluate --run` again"
-        )
+        remedy = "run `capgrade evaluate --run` again"
+        raise InputError(f"{name!r} is not a file of the run", file=folder, remedy=remedy)
     if not (folder / name).is_file():
         remedy = "finish the run: capgrade train" if name == MODEL else "train it with train.also_best_by"
         raise InputError("no model yet", file=folder / name, remedy=remedy)
     return folder / name
-
-
-def _pooled(name: str, options: dict[str, Any], pooling: str, folder: Path) -> tuple[str, dict[str, Any]]:
-    """TERAN's name and options; it has the parameters of TERN."""
-    if name not in ("tern", "teran"):
-        raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
-    return "teran", {**options, "pooling": pooling}
 
 
 def require_dim(config: dict[str, Any], store: ImageStore) -> None:
@@ -131,11 +123,6 @@ def require_dim(config: dict[str, Any], store: ImageStore) -> None:
     if store.metadata["dim"] != config["feature_dim"]:
         problem = f"{store.metadata['dim']} numbers per region, {config['feature_dim']} in training"
         raise InputError(problem, file=store.folder, remedy="use the detector of the training")
-
-
-def save_state(out: Path, state: dict[str, Any]) -> None:
-    with atomic(out / STATE) as temporary:
-        torch.save(state, temporary)
 
 
 def finished(out: Path, key: str) -> dict[str, Any] | None:
@@ -162,8 +149,8 @@ def finish(out: Path, summary: dict[str, Any]) -> None:
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 
-def _require(key: str, found: Any, path: Path) -> None:
-    if found != key:
+def _require(key: str, given: Any, path: Path) -> None:
+    if given != key:
         remedy = f"give another --out, or {AFRESH}"
         raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
 
@@ -175,10 +162,10 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
         return None
     try:
         state = read_torch(path)
-        found = state["key"]
+        given = state["key"]
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
-    _require(key, found, path)
+    _require(key, given, path)
     return state
 
 
@@ -206,17 +193,13 @@ def start_from(model: RetrievalModel, init: str, strict: bool) -> list[str]:
     own = model.state_dict()
     fits = {name: value for name, value in known.items() if name in own and own[name].shape == value.shape}
     others = sorted((own.keys() | known.keys()) - fits.keys())
+    some = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")
     if not fits or (others and strict):
-        problem = f"{len(others)} of {len(own.keys() | known.keys())} weights do not match: {_some(others)}"
-        raise InputError(
-            problem, file=file, remedy="start from a run of the same model, or set train.init_strict=false"
-        )
+        problem = f"{len(others)} of {len(own.keys() | known.keys())} weights do not match: {some}"
+        remedy = "start from a run of the same model, or set train.init_strict=false"
+        raise InputError(problem, file=file, remedy=remedy)
     model.load_state_dict(fits, strict=False)
     if others:
-        told = f"{len(others)} do not match and start afresh: {_some(others)}"
+        told = f"{len(others)} do not match and start afresh: {some}"
         warn(f"train.init: {len(fits)} weights are those of {file}, {told}")
     return others
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

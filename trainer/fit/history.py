@@ -10,19 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.swa_utils import AveragedModel
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import MissingExtraError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.fit import EPOCHS, STATE, STEPS
-from capgrade.trainer.fit.checkpoint import save_state
-from capgrade.trainer.models.base import RetrievalModel
 
 Row = Mapping[str, float]
+Parts = Mapping[str, Any]  # what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
 
 
 class History:
@@ -38,35 +34,22 @@ class History:
         """Finished epochs."""
         return len(self.epochs)
 
-    def restore(
-        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: AveragedModel | None,
-        device: torch.device,
-    ) -> None:  # fmt: skip
+    def restore(self, parts: Parts, device: torch.device) -> None:
         """Everything as it was when the last epoch ended; the random state of a GPU only where one computes again."""
         if self._state is None:
             return
-        model.load_state_dict(self._state["model"])
-        optimiser.load_state_dict(self._state["optimiser"])
-        schedule.load_state_dict(self._state["schedule"])
+        for name, part in parts.items():
+            if part is not None:
+                part.load_state_dict(self._state[name])
         torch.set_rng_state(self._state["rng"])
         if device.type == "cuda" and self._state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(self._state["cuda_rng"], device)
-        if average is not None:
-            average.load_state_dict(self._state["average"])
         self._state = None
-
-    def step(self, loss: float, lr: float) -> None:
-        """A step's loss, and the rate it was taken with."""
-        self.steps.append((self.epoch, loss, lr))
 
     def mean_loss(self) -> float:
         """Of the steps of the epoch that is going on."""
         losses = [loss for epoch, loss, _ in self.steps if epoch == self.epoch]
         return sum(losses) / len(losses)
-
-    def finish_epoch(self, found: Row) -> None:
-        """Close an epoch with its loss and validation."""
-        self.epochs.append({"epoch": self.epoch + 1, **found})
 
     def best_is_last(self, best_by: str) -> bool:
         """Does the model of the last epoch stand for the run?"""
@@ -85,24 +68,16 @@ class History:
         remedy = f"ask for {self.epoch} epochs or more, give another --out, or start afresh with --restart"
         raise InputError(problem, file=self.out / STATE, remedy=remedy)
 
-    def save(
-        self, model: RetrievalModel, optimiser: Optimizer, schedule: LRScheduler, average: AveragedModel | None,
-        device: torch.device,
-    ) -> None:  # fmt: skip
+    def save(self, parts: Parts, device: torch.device) -> None:
         """The state, and what there is to see of it: steps.csv and epochs.csv."""
         write_csv(self.out / STEPS, ("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)])
         names = list(self.epochs[0])
         write_csv(self.out / EPOCHS, names, [[row[name] for name in names] for row in self.epochs])
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None  # asking takes a GPU's memory
-        save_state(
-            self.out,
-            {
-                "key": self.key, "epochs": self.epochs, "steps": self.steps, "model": model.state_dict(),
-                "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(),
-                "average": None if average is None else average.state_dict(),
-                "rng": torch.get_rng_state(), "cuda_rng": cuda,
-            },
-        )  # fmt: skip
+        states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
+        known = {"key": self.key, "epochs": self.epochs, "steps": self.steps}
+        with atomic(self.out / STATE) as temporary:
+            torch.save({**known, **states, "rng": torch.get_rng_state(), "cuda_rng": cuda}, temporary)
 
     def summary(self, params: TrainParams) -> dict[str, Any]:
         """How the run ended: epochs, the best of them, and the last loss."""

@@ -66,18 +66,18 @@ def by_layer(
 
 def depths(names: Sequence[str]) -> dict[str, int]:
     """How many layers below the top of its tower each parameter of an encoder is; 0 above the layers too."""
-    layer = {name: found for name in names if (found := _LAYER.match(name))}
+    layer = {name: match for name in names if (match := _LAYER.match(name))}
     if not layer:
         raise InputError(f"train.layer_decay: no layers among {names[0]}, ...", remedy="leave it out")
     top: dict[str, int] = {}
-    for found in layer.values():
-        top[found["tower"]] = max(top.get(found["tower"], 0), int(found["number"]))
+    for match in layer.values():
+        top[match["tower"]] = max(top.get(match["tower"], 0), int(match["number"]))
     return {name: _depth(name, layer.get(name), top) for name in names}
 
 
-def _depth(name: str, found: re.Match[str] | None, top: Mapping[str, int]) -> int:
-    if found is not None:
-        return top[found["tower"]] - int(found["number"])
+def _depth(name: str, match: re.Match[str] | None, top: Mapping[str, int]) -> int:
+    if match is not None:
+        return top[match["tower"]] - int(match["number"])
     below = _BELOW.match(name)
     over = [number for tower, number in top.items() if below and tower.startswith(below["part"])]
     return max(over) + 1 if over else 0

@@ -46,12 +46,6 @@ class Data:
     shards: Path | None = None  # labels made before: shards, dense or published, or USER/NAME of the hub
     images: Path | None = None  # pictures, of a model that reads them
 
-    def digests(self, images: dict[str, str], shards: LookedUp | None) -> dict[str, str]:
-        """Of the captions, the images (`image_digest`) and the labels, wherever they were read."""
-        folders = {"captions": self.captions, **({} if shards is None else {"shards": shards.folder})}
-        found = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
-        return {**found, **images}
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -83,9 +77,8 @@ def with_validation(data: Data, params: TrainParams) -> TrainParams:
         tell("validation split: dev, as there is no val")
         return params.model_copy(update={"validation": "dev"})
     problem = f"no split '{params.validation}' to validate on"
-    remedy = (
-        f"choose with --set train.validation=NAME from: {', '.join(known)}; --set train.validation=null trains without"
-    )
+    remedy = f"choose with --set train.validation=NAME from: {', '.join(known)}; "
+    remedy += "--set train.validation=null trains without"
     raise InputError(problem, file=data.captions, remedy=remedy)
 
 
@@ -107,39 +100,34 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     shards = _shards(data, params, captions, needed)
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in needed else None
     if relevance is not None:
-        check_scale(params.loss, params.measure, relevance.low, relevance.high)
+        check_scale(params.loss, params.measure, *relevance.span)
     split = None if params.validation is None else read_captions(data.captions, params.validation)
     held_out = None if split is None else first_images(split, params.validation_images)
     if held_out is not None:
         require_fold(held_out.n_images, params.validation_fold)
     computed = _computed(params, measures, shards, held_out)
-    read = image_digest(store, [captions] if held_out is None else [captions, held_out])
-    inputs = {
-        **data.digests(read, shards),
-        **read_by(computed, measures),
-        **model_inputs(config),
-        **_initial(params),
-    }
+    folders = {"captions": data.captions, **({} if shards is None else {"shards": shards.folder})}
+    inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
+    inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
+    inputs |= {**read_by(computed, measures), **model_inputs(config)}
+    if params.init is not None:  # the weights, and the words that their numbers mean
+        start = Path(params.init)
+        inputs |= given_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Words):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     not_initial = None if params.init is None else start_from(model, params.init, params.init_strict)
+    batches = params.seed, shards, params.unique_images, params.drop_last
+    plan = BatchPlan(pairs, params.batch_size, params.composition, *batches)
+    validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))
+    dense = None
+    if split is not None and held_out is not None and computed:
+        dense = _dense(params, measures, split, held_out)
     return Setup(
-        model,
-        config,
-        tokens,
-        dim,
-        _plan(params, pairs, shards),
-        loss,
-        first_loss,
-        needed,
-        relevance,
-        None if held_out is None else Pairs(held_out, store, tokens.encode(held_out)),
-        None if split is None or held_out is None or not computed else _dense(params, measures, split, held_out),
-        inputs,
-        _key(params, measures.used(computed), inputs),
-        not_initial,
-    )
+        model=model, config=config, tokens=tokens, feature_dim=dim, plan=plan, loss=loss, first_loss=first_loss,
+        needs=needed, relevance=relevance, validation=validation, validation_relevance=dense, inputs=inputs,
+        key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
+    )  # fmt: skip
 
 
 def _computed(
@@ -167,23 +155,13 @@ def _key(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) 
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
-def _initial(params: TrainParams) -> dict[str, str]:
-    """The digests of the run to start from: of its weights, and of its vocabulary, whose numbers they know."""
-    if params.init is None:
-        return {}
-    return given_digests(init=Path(params.init) / MODEL, init_vocabulary=Path(params.init) / VOCABULARY)
-
-
 def model_inputs(config: Config) -> dict[str, str]:
     """Digests of what a model reads: its pretrained text encoder or dual encoder, its own list of stop words, and word
     vectors that someone else learned."""
-    given = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
-    found = {name: fingerprint(path) for name, path in given.items() if path is not None}
-    files = {"stop_words": getattr(config, "stop_words", None), "words": getattr(config, "words", None)}
-    return {
-        **found,
-        **{key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)},
-    }
+    models = {name: getattr(config, name, None) for name in ("text_model", "pretrained")}
+    files = {name: getattr(config, name, None) for name in ("stop_words", "words")}
+    known = {name: fingerprint(path) for name, path in models.items() if path is not None}
+    return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> LookedUp | None:
@@ -216,11 +194,6 @@ def _relevance(
     return shards
 
 
-def _plan(params: TrainParams, pairs: Pairs, shards: LookedUp | None) -> BatchPlan:
-    options = params.seed, shards, params.unique_images, params.drop_last
-    return BatchPlan(pairs, params.batch_size, params.composition, *options)
-
-
 def _dense(params: TrainParams, measures: MeasuresParams, split: Captions, held_out: Captions) -> np.ndarray:
     """float32 [n_images, n_captions]: relevance of what is validated on by the same measure, which knows of nothing
     else, but for a matrix that someone else computed: that is of the whole split."""
@@ -234,15 +207,16 @@ def _dense(params: TrainParams, measures: MeasuresParams, split: Captions, held_
 def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:
     """Triplets of the hardest negative over all of them. InputError when epochs of that are asked for, and no term is
     such a triplet."""
-    first = [{**term, "negatives": "sum"} if _is_hardest(term) else term for term in terms]
+    first = [
+        {**term, "negatives": "sum"}
+        if term.get("name") == "triplet" and {**DEFAULTS["triplet"], **term}["negatives"] == "hard"
+        else term
+        for term in terms
+    ]
     if epochs and first == list(terms):
         problem = f"train.all_negatives_first is {epochs}, and no triplet of the hardest negative is in train.loss"
         raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
     return first
-
-
-def _is_hardest(term: Mapping[str, Any]) -> bool:
-    return term.get("name") == "triplet" and {**DEFAULTS["triplet"], **term}["negatives"] == "hard"
 
 
 def _with_alpha(

@@ -30,7 +30,7 @@ def scored_batch(
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
     own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
-    images, captions = _gathered(images), _gathered(captions)
+    images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
     return ScoredBatch(
@@ -45,24 +45,16 @@ def scored_batch(
     )
 
 
-def _gathered(encoded: Encoded) -> Encoded:
-    """The encodings of the whole batch, one process's after the other's."""
-    vector, parts, mask = (None if x is None else gather(x) for x in (encoded.vector, encoded.parts, encoded.mask))
-    return Encoded(vector, parts, mask)
-
-
 def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
     """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
-    found: dict[str, Any] = {}
-    if isinstance(scorer, SingleStream):
-        assert images.parts is not None and captions.parts is not None
-        if "vectors" in needs:
-            found.update(images=images.parts[:, 0], captions=captions.parts[:, 0])
-        if "logits" in needs:
-            found.update(image_logits=scorer.classify(images), caption_logits=scorer.classify(captions))
-    elif "vectors" in needs:
-        found.update(images=images.vector, captions=captions.vector)
-    return found
+    seen: dict[str, Any] = {}
+    if "vectors" in needs:
+        seen |= {"images": images.vector, "captions": captions.vector}
+        if isinstance(scorer, SingleStream):
+            seen = {"images": images.sets[0][:, 0], "captions": captions.sets[0][:, 0]}
+    if isinstance(scorer, SingleStream) and "logits" in needs:
+        seen |= {"image_logits": scorer.classify(images), "caption_logits": scorer.classify(captions)}
+    return seen
 
 
 def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:
@@ -72,8 +64,8 @@ def stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History
     rows = batch.caption_rows.tolist()
     ids = {"captions": [captions.caption_ids[r] for r in rows]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
-    found = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
-    write_text(out / UNFIT, json.dumps(found, indent=2) + "\n")
-    problem = f"the loss is {loss.item()} at step {found['step']}, epoch {found['epoch']}"
+    told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
+    write_text(out / UNFIT, json.dumps(told, indent=2) + "\n")
+    problem = f"the loss is {loss.item()} at step {told['step']}, epoch {told['epoch']}"
     remedy = "lower train.lr or the weight of a loss; the batch is in this file"
     raise InputError(problem, file=out / UNFIT, remedy=remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -38,7 +38,7 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     save_model,
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
-from capgrade.trainer.fit.history import History, write_epoch
+from capgrade.trainer.fit.history import History, Parts, write_epoch
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.step import scored_batch, stop_at_nan
@@ -91,6 +91,17 @@ class Run:
         """The model that is validated and written: with averaged weights where there are some."""
         return self.scorer if self.average is None else cast(RetrievalModel, self.average.module)
 
+    @property
+    def parts(self) -> Parts:
+        """What a stopped run goes on with."""
+        known = {"model": self.scorer, "optimiser": self.optimiser, "schedule": self.schedule}
+        return {**known, "average": self.average}
+
+    @property
+    def loss(self) -> Terms:
+        first = self.history.epoch < self.params.all_negatives_first
+        return self.setup.first_loss if first else self.setup.loss
+
 
 def _train(
     data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool, device: torch.device,
@@ -107,12 +118,14 @@ def _train(
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
     run = _started(out, params, setup, device, process, history)
+    history.restore(run.parts, device)
+    same_on_all([*run.scorer.state_dict().values(), *(run.average.state_dict().values() if run.average else ())])
     from_first(lambda: _open(run))
     an_epoch = setup.plan.pairs_an_epoch
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
         advance(history.epoch * an_epoch)
         while not history.over(params):
-            history.finish_epoch(_epoch(run, advance))
+            history.epochs.append({"epoch": history.epoch + 1, **_epoch(run, advance)})
             from_first(lambda: _keep(run))
     summary = history.summary(params)
     if "shards" in setup.inputs:  # what labels it read, for whoever compares runs
@@ -134,8 +147,6 @@ def _started(
     average = None if params.ema is None else AveragedModel(scorer, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
     if average is not None:
         average.update_parameters(scorer)  # the mean starts as the weights before the first step
-    history.restore(scorer, optimiser, schedule, average, device)
-    same_on_all([*scorer.state_dict().values(), *(average.state_dict().values() if average else ())])
     model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
     return Run(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
 
@@ -157,37 +168,30 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
     run.scorer.train()
     start = time.perf_counter()
     rows = plan.epoch(history.epoch)
-    whole = len(rows)
     made = prefetched(lambda some: plan.pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
     for at, batch in enumerate(made):
         first = at - at % run.params.accumulate
-        together = min(run.params.accumulate, whole - first)  # fewer at the end of an epoch
+        together = min(run.params.accumulate, len(rows) - first)  # fewer at the end of an epoch
         _learn(run, batch, 1 / together)
         if at + 1 == first + together:
             _step(run)
         advance(len(rows[at]))
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
-    hinges = _loss(run).active_hinges()
-    same_on_all(
-        [*run.scorer.buffers(), *run.kept.buffers()]
-    )  # running statistics, each process's of its part of the batches
+    hinges = run.loss.active_hinges()
+    same_on_all([*run.scorer.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
-    found = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
-    return from_first(lambda: {"loss": history.mean_loss(), **hinges, **found, "pairs_per_s": rate})
+    metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
+    return from_first(lambda: {"loss": history.mean_loss(), **hinges, **metrics, "pairs_per_s": rate})
 
 
 def _learn(run: Run, batch: Batch, share: float) -> None:
     """Add `share` of a batch's gradient to what the next step goes by."""
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
-    loss = _loss(run)(scored)
+    loss = run.loss(scored)
     stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
     (loss if share == 1 else loss * share).backward()
-    run.history.step(loss.item(), float(run.schedule.get_last_lr()[0]))
-
-
-def _loss(run: Run) -> Terms:
-    return run.setup.first_loss if run.history.epoch < run.params.all_negatives_first else run.setup.loss
+    run.history.steps.append((run.history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
 
 
 def _step(run: Run) -> None:
@@ -203,17 +207,14 @@ def _step(run: Run) -> None:
 
 def _keep(run: Run) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
-    run.history.save(run.scorer, run.optimiser, run.schedule, run.average, run.device)
+    run.history.save(run.parts, run.device)
     _save_best(run)
-    _tell_hinges(run.history.epochs[-1])
-    if run.params.tensorboard:
-        write_epoch(run.out, run.history.epochs[-1])
-
-
-def _tell_hinges(epoch: Mapping[str, float]) -> None:
+    epoch = run.history.epochs[-1]
     shares = [f"{share:.1%} of {key.removeprefix(ACTIVE)}" for key, share in epoch.items() if key.startswith(ACTIVE)]
     if shares:
         print(f"epoch {epoch['epoch']}: active hinges: {', '.join(shares)}", file=sys.stderr, flush=True)
+    if run.params.tensorboard:
+        write_epoch(run.out, epoch)
 
 
 def _save_best(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
+import torch
 
 from capgrade.metrics.evaluation import RECALL, SUMMED, Evaluation, evaluate
 from capgrade.schemas.captions import Captions
@@ -12,7 +13,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import learnt_from
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, rows, scores, taken
+from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, scores
 
 GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
@@ -40,8 +41,8 @@ def validate(
     training = model.training
     folds = list(_folds(model.eval(), pairs, relevance, names, fold or pairs.captions.n_images))
     model.train(training)
-    found = [_summed(one, graded, asked) for one in folds]
-    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    sums = [_summed(one, graded, asked) for one in folds]
+    return {name: float(np.mean([one[name] for one in sums])) for name in sums[0]}
 
 
 def first_images(captions: Captions, images: int | None) -> Captions:
@@ -66,15 +67,15 @@ def _folds(
     owner = pairs.captions.owner
     for first in range(0, pairs.captions.n_images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
-        matrix = scores(model, rows(images, first, first + size), taken(captions, columns))
+        matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])
         known = None if relevance is None else relevance[first : first + size, columns]
         yield evaluate(matrix, known, names, owner=owner[columns] - first, samples=0)
 
 
-def _summed(found: Evaluation, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
-    ways = [scored.mean for scored in found.scored.values()]
+def _summed(evaluation: Evaluation, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
+    ways = [scored.mean for scored in evaluation.scored.values()]
     means = {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
     for one in asked:
         values = [way[name] for way in ways for name in ASKED[one]]
         means[one] = float(np.mean(values)) if len(ASKED[one]) == 1 else 100 * float(np.sum(values))
-    return {"rsum": found.rsum, **means}
+    return {"rsum": evaluation.rsum, **means}

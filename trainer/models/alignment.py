@@ -37,7 +37,8 @@ def align(
     """
     require(pooling, padding)
     rows, columns = _packed(images), _packed(captions)
-    least = least_words = None  # bool [N]: a maximum over this set is at least 0
+    least: Tensor | None = None  # bool [N]: a maximum over this set is at least 0
+    least_words: Tensor | None = None
     if padding == "authors":
         (there, taking), known = (rows.sets[1], columns.sets[1]), (PADDED_REGIONS, PADDED_WORDS)
         longest = known if evaluation else (there.shape[1], taking.shape[1])

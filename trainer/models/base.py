@@ -58,7 +58,7 @@ class Encoded:
 
     def __getitem__(self, at: slice | Tensor) -> Encoded:
         """Some of the items."""
-        return self.map(lambda x: x[at])
+        return self.map(lambda x: x[at.to(x.device) if isinstance(at, Tensor) else at])
 
     def __len__(self) -> int:
         return len(next(x for x in (self.vector, self.parts) if x is not None))

@@ -58,9 +58,9 @@ def said(tokens: Sequence[np.ndarray], chosen: np.ndarray) -> np.ndarray:
     flat, rows = np.concatenate(tokens), np.repeat(np.arange(len(tokens)), [len(row) for row in tokens])
     place = np.full(max(chosen.max(), flat.max()) + 1, -1)
     place[chosen] = np.arange(len(chosen))
-    found = np.zeros((len(tokens), len(chosen)), np.bool_)
-    found[rows[place[flat] >= 0], place[flat][place[flat] >= 0]] = True
-    return found
+    holds = np.zeros((len(tokens), len(chosen)), np.bool_)
+    holds[rows[place[flat] >= 0], place[flat][place[flat] >= 0]] = True
+    return holds
 
 
 def adjacency(said: np.ndarray) -> np.ndarray:
@@ -149,11 +149,11 @@ class Cvse(RetrievalModel):
             for k, vector in word_vectors(Path(self.config.words), words, self.config.word).items():
                 vectors[k] = torch.from_numpy(vector)
         chosen = choose_concepts(words, self.config.concepts)
-        found = said(tokens, chosen)
+        holds = said(tokens, chosen)
         self.concept_words.copy_(torch.from_numpy(chosen))
-        self.graph.edges.copy_(torch.from_numpy(adjacency(found)))
+        self.graph.edges.copy_(torch.from_numpy(adjacency(holds)))
         labels = np.zeros((int(owner.max()) + 1, len(chosen)), np.bool_)
-        np.logical_or.at(labels, owner, found)
+        np.logical_or.at(labels, owner, holds)
         self.image_labels = torch.from_numpy(labels).to(self.concept_words.device)
 
     def encode_images(self, images: Images) -> Encoded:
@@ -227,5 +227,5 @@ def word_vectors(path: Path, words: Sequence[str], size: int) -> dict[int, np.nd
                     raise InputError(problem, file=path, row=row, remedy=remedy)
     if not known:
         raise InputError(f"none of the {len(words)} words of the captions", file=path, remedy=remedy)
-    found = {k: known.get(word, known.get(plain)) for k, (word, plain) in enumerate(forms)}
-    return {k: vector for k, vector in found.items() if vector is not None}
+    by_place = {k: known.get(word, known.get(plain)) for k, (word, plain) in enumerate(forms)}
+    return {k: vector for k, vector in by_place.items() if vector is not None}

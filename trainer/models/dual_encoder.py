@@ -56,7 +56,8 @@ class DualEncoder(RetrievalModel):
     its scale stays below 100. Losses take them with a temperature of 1 (and a bias of 0), as they have both.
     """
 
-    reads, biased = "pictures", False
+    reads = "pictures"
+    biased = False
 
     def __init__(self, config: DualEncoderConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -80,14 +81,14 @@ class DualEncoder(RetrievalModel):
             raise InputError(problem, remedy="drop it, or raise train.model.options.positions")
         tokens = captions.tokens.masked_fill(~captions.mask, self.padding)
         if not self.biased:
-            found = self.encoder.get_text_features(input_ids=tokens, attention_mask=captions.mask.long())
+            text = self.encoder.get_text_features(input_ids=tokens, attention_mask=captions.mask.long())
         else:  # SigLIP reads every position, and its caption is the last one's output
             tokens = pad(tokens, (0, self.positions - length), value=self.padding)
-            found = self.encoder.get_text_features(input_ids=tokens)
-        return self._encoded(found)
+            text = self.encoder.get_text_features(input_ids=tokens)
+        return self._encoded(text)
 
-    def _encoded(self, found: Any) -> Encoded:
-        return Encoded(normalize(upcast(found.pooler_output), dim=-1))
+    def _encoded(self, output: Any) -> Encoded:
+        return Encoded(normalize(upcast(output.pooler_output), dim=-1))
 
     def more_scores(self, images: Encoded, captions: Encoded) -> dict[str, Tensor]:
         scale: Tensor = self.encoder.logit_scale
@@ -151,16 +152,16 @@ class Siglip(DualEncoder):
 def load_dual_encoder(checkpoint: str, biased: bool) -> Any:
     """The weights in float32. Raises InputError where they cannot be loaded, are not those of a dual encoder with a
     learned `logit_scale`, lack some, or are of the other family: SigLIP's have a `logit_bias`."""
-    found = load_weights("dual encoder", checkpoint)
-    kind, needed = found.config.model_type, ("get_image_features", "get_text_features", "logit_scale")
-    if lacking := [name for name in needed if not hasattr(found, name)]:
+    model = load_weights("dual encoder", checkpoint)
+    kind, needed = model.config.model_type, ("get_image_features", "get_text_features", "logit_scale")
+    if lacking := [name for name in needed if not hasattr(model, name)]:
         problem = f"checkpoint '{checkpoint}' is a '{kind}', which has no {lacking[0]}"
         raise InputError(problem, remedy="give a dual encoder such as CLIP or SigLIP")
-    if hasattr(found, "logit_bias") != biased:
+    if hasattr(model, "logit_bias") != biased:
         name = "clip" if biased else "siglip"
         problem = f"checkpoint '{checkpoint}' is a '{kind}', {'without' if biased else 'with'} a logit_bias"
         raise InputError(problem, remedy=f"set train.model.name={name}")
-    return found
+    return model
 
 
 def random_dual_encoder(config: DualEncoderConfig, vocabulary: int, biased: bool) -> Any:
@@ -179,11 +180,11 @@ def random_dual_encoder(config: DualEncoderConfig, vocabulary: int, biased: bool
     text |= {"pad_token_id": 0, "bos_token_id": START, "eos_token_id": END}
     if not biased:
         return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=embed))
-    found = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
     with torch.no_grad():
-        found.logit_scale.fill_(log(10))
-        found.logit_bias.fill_(-10)
-    return found
+        model.logit_scale.fill_(log(10))
+        model.logit_bias.fill_(-10)
+    return model
 
 
 def _layers(width: int, layers: int, heads: int) -> dict[str, int]:

@@ -42,10 +42,10 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
 def load_weights(what: str, model: str, **options: Any) -> Any:
     """A model in float32. InputError where weights are missing, but for an unused pooler's."""
     options |= {"dtype": torch.float32, "output_loading_info": True}
-    found, info = from_pretrained("AutoModel", what, model, **options)
+    loaded, info = from_pretrained("AutoModel", what, model, **options)
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith("pooler.")):
         raise InputError(f"{what} '{model}' lacks {len(missing)} weights, the first {missing[0]}")
-    return found
+    return loaded
 
 
 @lru_cache(maxsize=4)
@@ -61,12 +61,12 @@ def cut(texts: Sequence[str], model: str, **options: Any) -> dict[str, list]:
     """What the model's tokenizer makes of captions, their special tokens included. Nothing is cut off: InputError,
     naming it, for a caption of more tokens than the model takes (512 of all BERTs)."""
     tokenizer, longest = load_tokenizer(model)
-    found = tokenizer(list(texts), verbose=False, **options) if len(texts) else {"input_ids": []}
-    for k, ids in enumerate(found["input_ids"]):
+    encoding = tokenizer(list(texts), verbose=False, **options) if len(texts) else {"input_ids": []}
+    for k, ids in enumerate(encoding["input_ids"]):
         if len(ids) > longest:
             problem = f"caption of {len(ids)} tokens, '{model}' takes {longest}: '{texts[k][:60]}...'"
             raise InputError(problem, row=f"captions[{k}]", remedy="shorten or drop it")
-    return found
+    return encoding
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def word_pieces(texts: Sequence[str], model: str = EMBEDDED) -> list[Pieces]:
     if not tokenizer.is_fast or len(tokenizer("")["input_ids"]) != 2:
         problem = f"the tokenizer of '{model}' gives no offsets, or not one special piece at each end"
         raise InputError(problem, remedy="use a BERT-like model with a tokenizer.json")
-    found = cut(texts, model, return_offsets_mapping=True)
-    rows = zip(texts, found["input_ids"], found.get("offset_mapping", ()), strict=True)
+    encoding = cut(texts, model, return_offsets_mapping=True)
+    rows = zip(texts, encoding["input_ids"], encoding.get("offset_mapping", ()), strict=True)
     return [Pieces(ids, _words(text, offsets)) for text, ids, offsets in rows]
 
 

@@ -274,5 +274,5 @@ class FewPairs(torch.autograd.Function):
             with torch.enable_grad(), torch.autocast(device, dtype, enabled):
                 scores, grad = ctx.some(*pairs, *ctx.inputs), grad[pairs]
         asked = [x for x in ctx.leaves if x.requires_grad]
-        found = iter(torch.autograd.grad(scores, asked, grad, retain_graph=True, allow_unused=True))
-        return None, None, None, *(next(found) if x.requires_grad else None for x in ctx.leaves)
+        gradients = iter(torch.autograd.grad(scores, asked, grad, retain_graph=True, allow_unused=True))
+        return None, None, None, *(next(gradients) if x.requires_grad else None for x in ctx.leaves)

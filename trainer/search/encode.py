@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
@@ -21,18 +22,20 @@ _T = TypeVar("_T", Images, Texts)
 SIZE = 256  # images or captions encoded at a time
 
 
-@torch.inference_mode()
 def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
     """Every image in order, on the model's device."""
-    device = next(model.parameters()).device
-    return joined([model.encode_images(to_device(batch, device)) for batch in batches])
+    return _encoded(model, model.encode_images, batches)
+
+
+def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
+    """Every caption in order, on the model's device."""
+    return _encoded(model, model.encode_captions, batches)
 
 
 @torch.inference_mode()
-def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
-    """Every caption in order, on the model's device."""
+def _encoded(model: RetrievalModel, encode: Callable[[_T], Encoded], batches: Iterable[_T]) -> Encoded:
     device = next(model.parameters()).device
-    return joined([model.encode_captions(to_device(batch, device)) for batch in batches])
+    return joined([encode(to_device(batch, device)) for batch in batches])
 
 
 @torch.inference_mode()
@@ -49,37 +52,19 @@ def scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndar
     return model.scores(images, captions).float().cpu().numpy()
 
 
-def rows(encoded: Encoded, start: int, stop: int) -> Encoded:
-    """Some of the items."""
-    return Encoded(*(None if x is None else x[start:stop] for x in (encoded.vector, encoded.parts, encoded.mask)))
-
-
-def taken(encoded: Encoded, at: np.ndarray) -> Encoded:
-    """The items at these places, int64 [n]."""
-    places = torch.from_numpy(at)
-    return Encoded(
-        *(None if x is None else x[places.to(x.device)] for x in (encoded.vector, encoded.parts, encoded.mask))
-    )
-
-
 def joined(parts: list[Encoded]) -> Encoded:
     """Encodings of one batch after the other, padded to the longest set."""
-    longest = max(0 if p.mask is None else p.mask.shape[1] for p in parts)
+    longest = max(0 if part.mask is None else part.mask.shape[1] for part in parts)
 
-    def all_of(name: str) -> torch.Tensor | None:
-        found = [getattr(p, name) for p in parts]
-        if found[0] is None:
+    def of(name: str) -> torch.Tensor | None:
+        tensors = [getattr(part, name) for part in parts]
+        if tensors[0] is None:
             return None
-        if name == "vector":
-            return torch.cat(found)
-        return torch.cat([_padded(x, longest) for x in found])
+        if name != "vector":
+            tensors = [pad(x, (0, 0) * (x.ndim - 2) + (0, longest - x.shape[1])) for x in tensors]
+        return torch.cat(tensors)
 
-    return Encoded(all_of("vector"), all_of("parts"), all_of("mask"))
-
-
-def _padded(x: torch.Tensor, length: int) -> torch.Tensor:
-    """[B, L, ...] -> [B, length, ...], zeros or False behind."""
-    return torch.cat([x, x.new_zeros(x.shape[0], length - x.shape[1], *x.shape[2:])], dim=1)
+    return Encoded(*map(of, PARTS))
 
 
 def to_device(batch: _T, device: torch.device) -> _T:
@@ -105,32 +90,24 @@ def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.nd
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + at)
-    start = 8 + len(header)
-    return {name: _mapped(path, entry, start) for name, entry in entries.items()}
-
-
-def _mapped(path: Path, entry: dict, start: int) -> np.ndarray:
-    offset, end = entry["data_offsets"]
-    shape, kind = tuple(entry["shape"]), NAMES[entry["dtype"]]
-    return np.memmap(path, kind, "r+", start + offset, shape) if end > offset else np.zeros(shape, kind)
+    found = {}
+    for name, entry in entries.items():
+        kind, (first, end) = NAMES[entry["dtype"]], entry["data_offsets"]
+        place = 8 + len(header) + first
+        found[name] = np.memmap(path, kind, "r+", place, shapes[name]) if end > first else np.zeros(shapes[name], kind)
+    return found
 
 
 def shapes_of(side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, tuple[int, ...]]:
     """The shapes of `rows` items encoded as these, sets padded to `longest`."""
-    found = {}
-    for name in PARTS:
-        tensor = getattr(encoded, name)
-        if tensor is not None:
-            inner = tuple(tensor.shape[1:]) if name == "vector" else (longest, *tensor.shape[2:])
-            found[f"{side}.{name}"] = (rows, *inner)
-    return found
+    there = {name: tensor for name in PARTS if (tensor := getattr(encoded, name)) is not None}
+    inner = {name: x.shape[1:] if name == "vector" else (longest, *x.shape[2:]) for name, x in there.items()}
+    return {f"{side}.{name}": (rows, *shape) for name, shape in inner.items()}
 
 
 def fill(tensors: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
     """Put encoded items at rows `at`..; what is behind a set stays zero."""
     for name in PARTS:
-        tensor = getattr(encoded, name)
-        if tensor is not None:
+        if (tensor := getattr(encoded, name)) is not None:
             values = tensor.detach().cpu().numpy()
-            target = tensors[f"{side}.{name}"][at : at + len(values)]
-            target[:, : values.shape[1]] = values
+            tensors[f"{side}.{name}"][at : at + len(values), : values.shape[1]] = values

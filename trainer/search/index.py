@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -26,7 +26,7 @@ from capgrade.trainer.data.text import Tokens
 from capgrade.trainer.evaluation.inputs import TOP, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
-from capgrade.trainer.models.base import Encoded, RetrievalModel, Texts
+from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.search.encode import (
     PARTS,
     SIZE,
@@ -34,10 +34,8 @@ from capgrade.trainer.search.encode import (
     encode_captions,
     encode_images,
     fill,
-    rows,
     scores,
     shapes_of,
-    taken,
 )
 
 KIND = "embeddings"
@@ -58,8 +56,31 @@ def embed(
     Raises InputError when the run, the captions and the regions (`images`: the pictures, of a model that reads them) do
     not fit together, and for an `out` that another stage wrote.
     """
+    weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
+    store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
+
+    def sources() -> dict[str, str]:
+        return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
+
     with output_folder(out, KIND):
-        return _embed(run, captions_dir, regions_dir, images, split, out, pooling, best_by, coarse, top)
+        inputs = sources()
+        model, tokens, config = load_run(run, pooling=pooling, weights=weights)
+        require_dim(config, store)
+        pairs = Pairs(captions, store, tokens.encode(captions))
+        require_count(getattr(model, "config", None), pairs)
+        wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
+        with atomic(out / ENCODINGS) as encodings, atomic(out / SIMILARITY) as temporary:
+            shape = (captions.n_images, captions.n_captions)
+            matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            _score(model, pairs, encodings, matrix, wanted)
+            matrix.flush()
+            require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
+        items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
+        write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
+        counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
+        params = {"model": config["params"]["model"]["name"], "weights": weights}
+        params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
+        return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
 
 
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
@@ -69,79 +90,31 @@ def made_from(run: Path, captions: Captions, images: dict[str, str], weights: st
     return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 
-def _embed(
-    run: Path, captions_dir: Path, regions_dir: Path | None, images: Path | None, split: str | None, out: Path,
-    pooling: str | None, best_by: str | None, coarse: Path | None, top: int,
-) -> dict[str, Any]:  # fmt: skip
-    weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
-    store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
-
-    def sources() -> dict[str, str]:
-        return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
-
-    inputs = sources()
-    model, tokens, config = load_run(run, pooling=pooling, weights=weights)
-    require_dim(config, store)
-    pairs = Pairs(captions, store, tokens.encode(captions))
-    require_count(getattr(model, "config", None), pairs)
-    wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
-    with atomic(out / ENCODINGS) as encodings, atomic(out / SIMILARITY) as temporary:
-        shape = (captions.n_images, captions.n_captions)
-        matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-        _score(model, pairs, encodings, matrix, wanted)
-        matrix.flush()
-        require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
-    items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
-    write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
-    counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
-    params = {"model": config["params"]["model"]["name"], "weights": weights}
-    params |= {"pooling": pooling} if pooling else {}
-    params |= {} if coarse is None else {TOP: top}
-    return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
-
-
 def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndarray, wanted: np.ndarray | None) -> None:
     """Fill the files of encodings and of scores a block of captions at a time: in memory are the images' encodings and
-    those of one block. Pairs that are not `wanted` score -inf."""
+    those of one block. Each caption is scored with the images that are `wanted` for it, others get -inf."""
     (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
     with progress(f"encoding {n_images:,} images", n_images) as advance:
         of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
         images = encode_images(model, of_images)
-    with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
-        of_captions = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
-        _fill(model, of_captions, images, longest, encodings, matrix, wanted)
-
-
-def _fill(
-    model: RetrievalModel, batches: Iterable[Texts], images: Encoded, longest: int, encodings: Path,
-    matrix: np.ndarray, wanted: np.ndarray | None,
-) -> None:  # fmt: skip
-    """Encode and score captions a block at a time."""
     tensors: dict[str, np.ndarray] = {}
-    at = 0
-    for batch in batches:
-        texts = encode_captions(model, [batch])
-        if not tensors:
-            most = 0 if images.mask is None else images.mask.shape[1]
-            shapes = shapes_of("images", images, len(matrix), most)
-            tensors = create(encodings, shapes | shapes_of("captions", texts, matrix.shape[1], longest))
-            fill(tensors, "images", 0, images)
-        stop = at + len(batch.tokens)
-        fill(tensors, "captions", at, texts)
-        if wanted is None:
-            matrix[:, at:stop] = scores(model, images, texts)
-        else:
-            _score_some(model, images, texts, wanted[:, at:stop], matrix[:, at:stop])
-        at = stop
-
-
-def _score_some(model: RetrievalModel, images: Encoded, texts: Encoded, wanted: np.ndarray, matrix: np.ndarray) -> None:
-    """Each caption of a block with the images that are wanted for it alone."""
-    matrix[:] = -np.inf
-    for column in range(wanted.shape[1]):
-        some = np.flatnonzero(wanted[:, column])
-        if len(some):
-            matrix[some, column] = scores(model, taken(images, some), rows(texts, column, column + 1))[:, 0]
+    with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
+        batches = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
+        for at, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
+            texts, columns = encode_captions(model, [batch]), slice(at, at + len(batch.tokens))
+            if not tensors:
+                most = 0 if images.mask is None else images.mask.shape[1]
+                shapes = shapes_of("images", images, n_images, most)
+                tensors = create(encodings, shapes | shapes_of("captions", texts, n_captions, longest))
+                fill(tensors, "images", 0, images)
+            fill(tensors, "captions", at, texts)
+            if wanted is None:
+                matrix[:, columns] = scores(model, images, texts)
+                continue
+            matrix[:, columns] = -np.inf
+            for k in range(len(texts)):
+                if len(some := np.flatnonzero(wanted[:, at + k])):
+                    matrix[some, at + k] = scores(model, images[torch.from_numpy(some)], texts[k : k + 1])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -202,11 +175,11 @@ class Searcher:
 
     def of_caption(self, row: int) -> np.ndarray:
         """Score of every image for a caption of the index: float32 [n_images]."""
-        return scores(self.model, self.index.images, rows(self.index.captions, row, row + 1))[:, 0]
+        return scores(self.model, self.index.images, self.index.captions[row : row + 1])[:, 0]
 
     def of_image(self, image: int) -> np.ndarray:
         """Score of every caption for an image of the index: float32 [n_captions]."""
-        return scores(self.model, rows(self.index.images, image, image + 1), self.index.captions)[0]
+        return scores(self.model, self.index.images[image : image + 1], self.index.captions)[0]
 
     def of_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
@@ -238,14 +211,11 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
     searcher = open_search(run, index_dir)
-    index, found = searcher.index, searcher.of_text(query)
-    best = np.argsort(-found, kind="stable")[:top].tolist()
-    sets = [index.captions_of(i) for i in best]
-    relevance = _relevance([query], sets)
-    return [
-        Hit(index.image_ids[i], texts[0], float(found[i]), query in texts, r)
-        for i, texts, r in zip(best, sets, relevance, strict=True)
-    ]
+    index, values = searcher.index, searcher.of_text(query)
+    best = _best(values, top)
+    sets = [index.captions_of(image) for image in best]
+    hits = zip(best, sets, _relevance([query], sets), strict=True)
+    return [Hit(index.image_ids[i], texts[0], float(values[i]), query in texts, r) for i, texts, r in hits]
 
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
@@ -255,13 +225,15 @@ def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> 
     if image_id not in index.image_ids:
         raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
     image = index.image_ids.index(image_id)
-    found = searcher.of_image(image)
-    best = np.argsort(-found, kind="stable")[:top].tolist()
-    relevance = _relevance(index.captions_of(image), [[index.texts[c]] for c in best])
-    return [
-        Hit(index.caption_ids[c], index.texts[c], float(found[c]), bool(index.owner[c] == image), r)
-        for c, r in zip(best, relevance, strict=True)
-    ]
+    values = searcher.of_image(image)
+    best = _best(values, top)
+    hits = zip(best, _relevance(index.captions_of(image), [[index.texts[c]] for c in best]), strict=True)
+    own = index.owner == image
+    return [Hit(index.caption_ids[c], index.texts[c], float(values[c]), bool(own[c]), r) for c, r in hits]
+
+
+def _best(values: np.ndarray, top: int) -> list[int]:
+    return np.argsort(-values, kind="stable")[:top].tolist()
 
 
 def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
@@ -278,15 +250,9 @@ BLOCK = 512  # rows or columns looked at together
 def likely(coarse: np.ndarray, top: int) -> np.ndarray:
     """bool [n_images, n_captions]: the `top` best captions of each image and the `top` best images of each caption by
     the coarse similarity; among equal scores the first."""
-    found = np.zeros(coarse.shape, np.bool_)
-    images, captions = coarse.shape
-    for at in range(0, images, BLOCK):
-        block = np.asarray(coarse[at : at + BLOCK])
-        best = np.argsort(-block, axis=1, kind="stable")[:, :top]
-        np.put_along_axis(found[at : at + BLOCK], best, True, axis=1)
-    for at in range(0, captions, BLOCK):
-        block = np.asarray(coarse[:, at : at + BLOCK])
-        best = np.argsort(-block, axis=0, kind="stable")[:top]
-        some = found[:, at : at + BLOCK]
-        np.put_along_axis(some, best, True, axis=0)
-    return found
+    wanted = np.zeros(coarse.shape, np.bool_)
+    for values, marked in ((coarse, wanted), (coarse.T, wanted.T)):
+        for at in range(0, len(values), BLOCK):
+            best = np.argsort(-np.asarray(values[at : at + BLOCK]), axis=1, kind="stable")[:, :top]
+            np.put_along_axis(marked[at : at + BLOCK], best, True, axis=1)
+    return wanted

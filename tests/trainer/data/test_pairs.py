@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.labels.batches import Neighbours
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -169,39 +168,6 @@ def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, compositi
     assert not np.array_equal(first.epoch(0), plan(4).epoch(0))
 
 
-@pytest.mark.parametrize("size", [2, 8, 9])
-def test_seeded_batches_keep_half_and_bring_partners_of_it(pairs, sampled, size):
-    rows = DataShare(captions_per_image=2).rows(pairs.captions)
-    plan = BatchPlan(some(pairs, rows), size, "seeded", 0, sampled)
-    allowed = np.isin(np.arange(pairs.captions.n_captions), rows)
-    neighbours = Neighbours.kept_for(sampled.labels, "rouge_l", allowed)
-    start, partners = neighbours.start, neighbours.captions
-    half = (size + 1) // 2
-    seen = []
-    for number in (2, 3):
-        for batch in plan.epoch(number):
-            assert set(batch) <= set(rows)
-            kept = pairs.captions.owner[batch[:half]]
-            relevant = set(np.concatenate([partners[start[i] : start[i + 1]] for i in kept]))
-            brought = [row for row in batch[half:] if row in relevant]
-            assert len(brought) >= (size - half) // 2
-            seen += batch[:half].tolist()
-    whole = np.concatenate(BatchPlan(some(pairs, rows), size, seed=0).epoch(1))  # as many in a random epoch
-    assert len(set(seen)) == len(whole)
-
-
-def test_seeded_batches_hold_more_relevance(pairs, sampled):
-    def graded(plan: BatchPlan) -> float:
-        total = 0.0
-        for rows in (rows for number in range(6) for rows in plan.epoch(number)):
-            owner = pairs.captions.owner[rows]
-            values, known, _ = sampled.block(owner, rows)
-            total += float((known & (owner[:, None] != owner[None, :])).sum())
-        return total
-
-    assert graded(BatchPlan(pairs, 8, "seeded", 0, sampled)) > 1.2 * graded(BatchPlan(pairs, 8))
-
-
 def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"):
         BatchPlan(pairs, 999)
@@ -229,6 +195,12 @@ def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
     with pytest.raises(InputError, match="regions of split 'test' for captions of 'dev', and ids that are row numbers"):
         Pairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
     Pairs(pairs.captions, RegionStore(tmp_path / "test" / "i0"), pairs.tokens)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_so_many_threads_work_at_once(workers):
+    together = threading.Barrier(workers, timeout=30)
+    assert list(prefetched(lambda k: (together.wait(), k)[1], range(4 * workers), workers)) == list(range(4 * workers))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])

@@ -37,20 +37,12 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folder: Path, capsys) -> None:
     assert run(folder, *both, out="both") == 0
     found = json.loads(capsys.readouterr().out)
     want = evaluate(Task((FIRST + SECOND) / 2, OWNER), Settings(samples=0))[0].json()
-    for way in ("i2t", "t2i"):
-        assert found[way] == pytest.approx(want[way], abs=1e-6)
+    assert all(found[way] == pytest.approx(want[way], abs=1e-6) for way in ("i2t", "t2i"))
     assert "similarity is the mean of 2 matrices" in found["notes"]
     inputs = read_manifest(folder / "both", "evaluation")["inputs"]
-    assert {name: inputs[name] for name in ("similarity 1", "similarity 2")} == {
-        "similarity 1": digest(folder / "A.npy"),
-        "similarity 2": digest(folder / "B.npy"),
-    }
-
-
-def test_tables_and_compare_know_an_ensemble(folder: Path) -> None:
+    for name, file in (("similarity 1", "A.npy"), ("similarity 2", "B.npy")):
+        assert inputs[name] == digest(folder / file)
     assert run(folder, "--similarity", str(folder / "A.npy"), out="one") == 0
-    both = "--similarity", str(folder / "A.npy"), "--similarity", str(folder / "B.npy")
-    assert run(folder, *both, out="both") == 0
     text = side_by_side({"saf": folder / "one", "sgraf": folder / "both"}, ["rsum"])
     assert "| sgraf (mean of 2) |" in text and "| saf |" in text
     assert "i2t/recall@1" in compare(folder / "one", folder / "both", samples=10)

@@ -18,7 +18,7 @@ from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
-from capgrade.trainer.fit.setup import prepare
+from capgrade.trainer.fit.setup import Data, prepare
 from capgrade.trainer.models.tern import TeranConfig
 from capgrade.trainer.models.vse import VseConfig
 from tests.conftest import call
@@ -60,14 +60,25 @@ SHARDS = ("train.relevance=shards", "train.relevance_of=image_set", "train.compo
 SHARDS += ("train.loss=[{name: daa, temperature: 0.05}, {name: triplet, negatives: random}]",)
 
 
-@pytest.mark.parametrize("unknown", ["estimate", "mask"])
-def test_a_stopped_run_from_shards_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, monkeypatch, unknown):
-    sets = (*SHARDS, f"train.unknown={unknown}")
-    run(small.sampled, tmp_path / "whole", *sets, epochs=4)
-    stopped(monkeypatch, "scored_batch", 15, lambda: run(small.sampled, tmp_path / "part", *sets, epochs=4))
+STOPS = {  # what of the stage is interrupted, at which call, and the settings
+    "within an epoch": ("scored_batch", 15, (RANDOM, "train.ema=0.9")),
+    "shards, estimate": ("scored_batch", 15, (*SHARDS, "train.unknown=estimate")),
+    "shards, mask": ("scored_batch", 15, (*SHARDS, "train.unknown=mask")),
+    "between the state and the model": ("save_model", 2, ("train.validation=null",)),
+    "before the manifest": ("finish", 1, ()),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_a_stopped_run_ends_in_the_bytes_of_one_that_was_not(small, tmp_path, monkeypatch, case):
+    where, at, sets = STOPS[case]
+    data = small.sampled if "shards" in case else small.data
+    run(data, tmp_path / "whole", *sets, epochs=4)
+    stopped(monkeypatch, where, at, lambda: run(data, tmp_path / "part", *sets, epochs=4))
+    assert not (tmp_path / "part/manifest.json").exists()
     torch.manual_seed(99)
-    run(small.sampled, tmp_path / "part", *sets, epochs=4)
-    assert same(tmp_path / "whole", tmp_path / "part")
+    run(data, tmp_path / "part", *sets, epochs=4)
+    assert same(tmp_path / "whole", tmp_path / "part") and (tmp_path / "part/manifest.json").is_file()
 
 
 def test_patience_may_be_raised_as_well(small, tmp_path):
@@ -119,19 +130,6 @@ def test_a_restart_that_is_refused_leaves_the_run(small, tmp_path):
     assert run(small.data, tmp_path, epochs=1) == summary
 
 
-def test_a_stop_between_the_state_and_the_model_is_made_good(small, tmp_path, monkeypatch):
-    stopped(monkeypatch, "save_model", 2, lambda: run(small.data, tmp_path, "train.validation=null", epochs=2))
-    run(small.data, tmp_path, "train.validation=null", epochs=2)
-    run(small.data, tmp_path / "whole", "train.validation=null", epochs=2)
-    assert same(tmp_path, tmp_path / "whole")
-
-
-def test_a_stop_before_the_manifest_is_made_good(small, tmp_path, monkeypatch):
-    stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
-    run(small.data, tmp_path, epochs=1)
-    assert (tmp_path / "manifest.json").is_file()
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
 def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path, name):
     run(small.data, tmp_path, epochs=1)
@@ -140,63 +138,61 @@ def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path, name):
         run(small.data, tmp_path, epochs=1)
 
 
-def measures(*sets: str) -> MeasuresParams:
-    return load_params(None, [f"measures.{each}" for each in sets]).measures
+def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
+    """What tells a run from others, of these parameters and data."""
+    measures = load_params(None, [f"measures.{each}" for each in given]).measures
+    return prepare(data, params(*sets, **more), measures).key
 
 
-def test_another_parameter_of_the_measure_is_another_run(small, tmp_path):
-    run(small.data, tmp_path, epochs=1)
-    with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(small.data, tmp_path, epochs=1, measures=measures("rouge_l.references=mean"))
-    assert run(small.data, tmp_path, epochs=1, measures=measures("sbert.references=mean")), "another measure's"
-
-
-def test_a_measure_within_a_mixture_counts(small, tmp_path):
-    mixed = "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
-    run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed))
-    with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(small.data, tmp_path, "train.measure=both", epochs=1, measures=measures(mixed, "bleu.n=2"))
-
-
-def _append(path: Path) -> None:
-    path.write_text(path.read_text() + "\n")
+def test_a_run_is_of_its_measures_and_of_no_other(small):
+    plain, mixed = key(small.data), "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
+    assert plain != key(small.data, given=("rouge_l.references=mean",))
+    assert plain == key(small.data, given=("sbert.references=mean",)), "another measure's"
+    both = [key(small.data, "train.measure=both", given=(mixed, *more)) for more in ((), ("bleu.n=2",))]
+    assert both[0] != both[1], "of a measure within a mixture"
 
 
 @pytest.mark.parametrize("name", ["captions", "regions", "shards"])
 def test_other_data_under_the_same_path_are_another_run(small, tmp_path, name):
     folder = Path(shutil.copytree(getattr(small.sampled, name), tmp_path / name))
     data = replace(small.sampled, **{name: folder})
-    run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
-    _append(folder / "manifest.json")
-    with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(data, tmp_path / "run", "train.composition=seeded", epochs=1)
+    before = key(data, "train.composition=seeded")
+    (folder / "manifest.json").write_text((folder / "manifest.json").read_text() + "\n")
+    assert key(data, "train.composition=seeded") != before
 
 
-def test_other_document_frequencies_under_the_same_path_are_another_run(small, tmp_path):
-    counted = tmp_path / "frequencies.arrow"
+def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_run(small, tmp_path):
+    counted, matrix = tmp_path / "frequencies.arrow", tmp_path / "m.npy"
     count = ["captions", "--input", str(small.data.captions), "--frequencies", str(counted), "--split"]
-    assert call(*count, "train") == 0
-    given = measures(f"cider.document_frequency={counted}")
-    run(small.data, tmp_path / "run", "train.measure=cider", preset="sam", epochs=1, measures=given)
-    assert call(*count, "val") == 0
-    with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(small.data, tmp_path / "run", "train.measure=cider", preset="sam", epochs=1, measures=given)
+    found: dict[str, list[str]] = {"cider": [], "mine": []}
+    for split, value in (("train", 0.25), ("val", 0.75)):
+        assert call(*count, split) == 0
+        np.save(matrix, np.full((small.train.n_images, small.train.n_captions), value, np.float32))
+        for measure, given in (
+            ("cider", f"cider.document_frequency={counted}"),
+            ("mine", f"imported={{mine: {matrix}}}"),
+        ):
+            sets = f"train.measure={measure}", "train.validation=null"
+            found[measure].append(key(small.data, *sets, preset="sam", given=(given,)))
+    assert all(before != after for before, after in found.values())
 
 
-def test_another_matrix_under_the_same_path_is_another_run(small, tmp_path):
-    matrix = np.full((small.train.n_images, small.train.n_captions), 0.25, np.float32)
-    np.save(tmp_path / "m.npy", matrix)
-    given = measures(f"imported={{mine: {tmp_path / 'm.npy'}}}")
-    sets = ("train.measure=mine", "train.validation=null")
-    run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
-    np.save(tmp_path / "m.npy", matrix + 0.5)
-    with pytest.raises(InputError, match="a run of other parameters or data"):
-        run(small.data, tmp_path / "run", *sets, preset="sam", epochs=1, measures=given)
+def test_another_vocabulary_to_start_from_is_another_run(small, tmp_path):
+    run(small.data, tmp_path / "first", epochs=1)
+    start = f"train.init={tmp_path / 'first'}"
+    before, path = key(small.data, start), tmp_path / "first/vocabulary.json"
+    path.write_text(path.read_text().replace(json.loads(path.read_text())["words"][0], "zebra"))
+    assert key(small.data, start) != before
+
+
+def test_where_and_how_quickly_it_is_computed_is_no_other_run(small):
+    elsewhere = "train.workers=3", "train.patience=4", "train.tensorboard=true", "train.device=auto"
+    assert key(small.data) == key(small.data, *elsewhere, epochs=9)
 
 
 def test_the_manifest_names_every_input(small, tmp_path):
     folder = Path(shutil.copytree(small.data.captions, tmp_path / "corpus"))
-    given = measures(f"cider.document_frequency={folder}#train")
+    given = load_params(None, [f"measures.cider.document_frequency={folder}#train"]).measures
     run(small.data, tmp_path / "run", "train.measure=cider", epochs=1, measures=given)
     inputs = json.loads((tmp_path / "run/manifest.json").read_text())["inputs"]
     assert inputs.keys() == {"captions", "regions", "measures.cider.document_frequency"}
@@ -235,23 +231,6 @@ def test_a_folder_a_commit_and_a_list_of_words_are_inputs_of_a_run(tmp_path, mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
     assert setup.model_inputs(VseConfig()) == {}
-
-
-def test_another_vocabulary_to_start_from_is_another_run(small, tmp_path):
-    run(small.data, tmp_path / "first", epochs=1)
-    start = f"train.init={tmp_path / 'first'}"
-    before = prepare(small.data, params(start), MeasuresParams())
-    path = tmp_path / "first/vocabulary.json"
-    words = json.loads(path.read_text())["words"]
-    path.write_text(path.read_text().replace(words[0], "zebra"))
-    after = prepare(small.data, params(start), MeasuresParams())
-    assert before.inputs["init"] == after.inputs["init"] and before.key != after.key
-
-
-def test_where_and_how_quickly_it_is_computed_is_no_other_run(small, tmp_path):
-    summary = run(small.data, tmp_path, epochs=1)
-    assert run(small.data, tmp_path, "train.workers=3", epochs=1) == summary
-    assert params("train.workers=3").workers == 3
 
 
 def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_next(bert: str) -> None:  
     """Sun et al. 2019: eta^(k-1) = xi eta^k. The random BERT has two layers, a host's own layers have `lr`."""
     for name, options in (
         ("saf", {"embed": 16}),
+        ("sgr", {"embed": 16}),
         ("vse_infinity", {"embed": 16}),
         ("tern", {"embed_dim": 16, "heads": 2, "image_layers": 1, "joint_layers": 1, "feedforward": 16}),
     ):
@@ -40,7 +41,11 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_next(bert: str) -> None:  
                 expected = 1e-3 if ".layer.1." in parameter else 1e-3 * 0.5
             assert rate == pytest.approx(expected), (name, parameter)
         assert len(set(rates(model, PARAMS).values())) == 4
-        assert set(rates(model, PARAMS.model_copy(update={"layer_decay": None})).values()) == {1e-2, 1e-3}
+        one_rate = PARAMS.model_copy(update={"layer_decay": None})
+        assert set(rates(model, one_rate).values()) == {1e-2, 1e-3}
+        frozen = build(name, configure(name, {**options, "text_model": bert, "freeze_text": True}, 12, 0), 12, 20)
+        (group,) = make_optimiser(frozen, one_rate).param_groups
+        assert group["lr"] == 1e-2 and all(p.requires_grad for p in group["params"])
 
 
 def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
@@ -59,6 +64,11 @@ def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
     ):
         assert found[f"encoder.{name}"] == pytest.approx(1e-3 * 0.5**power), name
     assert found["encoder.logit_scale"] == 1e-2
+    optimiser = make_optimiser(model, PARAMS.model_copy(update={"weight_decay": 0.2}))
+    decay = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    for name, parameter in model.encoder.named_parameters():
+        gain = name in ("logit_scale", "logit_bias") or parameter.ndim < 2
+        assert decay[id(parameter)] == (0.0 if gain else 0.2), name
 
 
 def test_a_schedule_keeps_the_shares(bert: str) -> None:  # noqa: F811

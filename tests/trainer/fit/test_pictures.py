@@ -16,7 +16,7 @@ from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
 from capgrade.trainer.data.images import PictureStore
 from capgrade.trainer.fit.checkpoint import load_run
-from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.fit.setup import Data, prepare
 from capgrade.trainer.fit.train import train
 from tests.conftest import call
 from tests.trainer.models.test_dual_encoder import folders  # noqa: F401
@@ -85,26 +85,20 @@ def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_pat
 
 
 def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
-    train(pictured, tmp_path / "run", params("train.epochs=1"), MeasuresParams())
     assert pictured.images is not None
-    listed = tmp_path / "list.txt"
-    names = [path for path in sorted(pictured.images.glob("*.png")) if path.stem != "train-i0"]
-    changed = tmp_path / "changed.png"
+    listed, changed = tmp_path / "list.txt", tmp_path / "changed.png"
+    other, measures = replace(pictured, images=listed), MeasuresParams()
+    rows = [f"{path.stem}\t{path}" for path in sorted(pictured.images.glob("*.png")) if path.stem != "train-i0"]
     Image.new("RGB", (30, 30), "red").save(changed)
-    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + f"\ntrain-i0\t{changed}\n")
-    other = replace(pictured, images=listed)
-    with pytest.raises(InputError, match="other parameters or data"):
-        train(other, tmp_path / "run", params("train.epochs=1"), MeasuresParams())
-    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + "\n")
+    listed.write_text("\n".join([*rows, f"train-i0\t{changed}"]) + "\n")
+    assert prepare(pictured, params(), measures).key != prepare(other, params(), measures).key
+    for content, problem in ((b"no picture", "not a readable picture"), (None, "cannot be read")):
+        changed.unlink() if content is None else changed.write_bytes(content)
+        with pytest.raises(InputError, match=f"changed.png: {problem}"):
+            train(other, tmp_path / "new", params(), measures)
+    listed.write_text("\n".join(rows) + "\n")
     with pytest.raises(InputError, match="no picture of image 'train-i0', 1 such of 24"):
-        train(other, tmp_path / "new", params(), MeasuresParams())
-    changed.write_bytes(b"no picture")
-    listed.write_text("\n".join(f"{path.stem}\t{path}" for path in names) + f"\ntrain-i0\t{changed}\n")
-    with pytest.raises(InputError, match=r"changed.png: not a readable picture"):
-        train(other, tmp_path / "new", params(), MeasuresParams())
-    changed.unlink()
-    with pytest.raises(InputError, match=r"changed.png: cannot be read"):
-        train(other, tmp_path / "new", params(), MeasuresParams())
+        prepare(other, params(), measures)
 
 
 def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:

@@ -15,7 +15,7 @@ from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.fit.setup import Data
 from tests.conftest import call
-from tests.trainer.fit.runs import SMALL, run
+from tests.trainer.fit.runs import SMALL
 
 SPLITS = {"train": (16, 1), "dev": (6, 5), "test": (6, 5)}  # images, rows of features per image
 
@@ -55,27 +55,20 @@ def test_features_of_several_splits_are_one_store(data, scan):
 
 def test_train_validates_on_dev_and_says_so(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(say, "_said", set())  # a process says it once
-    run(data, tmp_path / "run", epochs=1)
-    assert "validation split: dev, as there is no val" in capsys.readouterr().err
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["params"]["validation"] == "dev"
-    said = run(data, tmp_path / "run", epochs=1)
-    assert said["epochs"] == 1 and "rsum" in said["best"]
-
-
-def test_splits_of_the_command_and_errors_that_name_the_option(data, tmp_path, capsys):
     common = ["--captions", str(data.captions), "--regions", str(data.regions), "--preset", "triplet", "--epochs", "1"]
     common += [word for one in SMALL for word in ("--set", one)]
     chosen = ["--split", "test", "--set", "train.validation=train"]
-    assert call("train", *common, *chosen, "--out", str(tmp_path / "run")) == 0
-    params = json.loads((tmp_path / "run" / "config.json").read_text())["params"]
-    assert (params["split"], params["validation"]) == ("test", "train")
+    for name, more, splits in (("a", [], ("train", "dev")), ("b", chosen, ("test", "train"))):
+        assert call("train", *common, *more, "--out", str(tmp_path / name)) == 0
+        assert ("validation split: dev, as there is no val" in capsys.readouterr().err) == (not more)
+        params = json.loads((tmp_path / name / "config.json").read_text())["params"]
+        assert (params["split"], params["validation"]) == splits
     for option, remedy in (
         (
-            "--set=train.validation=",
-            "no split 'x' to validate on -> choose with --set train.validation=NAME from: train, dev",
+            "--set=train.validation=x",
+            "to validate on -> choose with --set train.validation=NAME from: train, dev",
         ),
-        ("--split=", "no split 'x' -> choose with --split from: train, dev, test"),
+        ("--split=x", "no split 'x' -> choose with --split from: train, dev, test"),
     ):
-        assert call("train", *common, f"{option}x", "--out", str(tmp_path / "other")) == 2
+        assert call("train", *common, option, "--out", str(tmp_path / "other")) == 2
         assert remedy in " ".join(capsys.readouterr().err.split())

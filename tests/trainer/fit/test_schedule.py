@@ -16,7 +16,6 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
 from capgrade.trainer.fit import train as module
-from capgrade.trainer.fit.optimiser import make_optimiser
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
 from capgrade.trainer.fit.train import train
@@ -57,26 +56,20 @@ def plain_run(small, asked: TrainParams, steps_of: int, decay: float | None = No
     return mean
 
 
-@pytest.mark.parametrize("together", [1, 4])
-def test_steps_of_several_batches(small, tmp_path: Path, together: int) -> None:
+@pytest.mark.parametrize(
+    ("sets", "together", "decay"), [("accumulate=1", 1, None), ("accumulate=4", 4, None), ("ema=0.7", 1, 0.7)]
+)
+def test_steps_of_several_batches_and_averaged_weights(small, tmp_path: Path, sets: str, together: int, decay) -> None:
     """48 pairs are six batches of eight: with four together, a step of four and one of two."""
-    asked = params(f"train.accumulate={together}")
+    asked = params(f"train.{sets}")
     train(small.data, tmp_path / "run", asked, MeasuresParams())
-    for name, value in plain_run(small, asked, together).items():
+    for name, value in plain_run(small, asked, together, decay).items():
         torch.testing.assert_close(weights(tmp_path / "run")[name], value, rtol=1e-5, atol=1e-6)
-
-
-def test_averaged_weights_are_kept_and_outlast_a_stop(small, tmp_path: Path, monkeypatch) -> None:
-    asked = params("train.ema=0.7")
-    train(small.data, tmp_path / "run", asked, MeasuresParams())
-    for name, value in plain_run(small, asked, 1, 0.7).items():
-        torch.testing.assert_close(weights(tmp_path / "run")[name], value, rtol=1e-5, atol=1e-6)
-    twice = params("train.ema=0.7", "train.epochs=2")
-    train(small.data, tmp_path / "whole", twice, MeasuresParams())
-    train(small.data, tmp_path / "run", twice, MeasuresParams())  # goes on after its first epoch
-    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
-        tmp_path / "run" / "model.safetensors"
-    ).read_bytes()
+    twice = params(f"train.{sets}", "train.epochs=2")
+    for run in ("whole", "run"):  # the second goes on after its first epoch
+        train(small.data, tmp_path / run, twice, MeasuresParams())
+    whole, again = ((tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "run"))
+    assert whole == again
 
 
 def test_a_run_starts_from_another(small, tmp_path: Path, capsys) -> None:
@@ -133,7 +126,7 @@ def test_validation_in_folds_is_the_mean_of_blocks(small) -> None:
         prepare(small.data, params("train.validation_fold=3"), MeasuresParams())
 
 
-def test_validation_is_on_the_first_images_alone(small) -> None:
+def test_validation_is_on_the_first_images_alone(small, tmp_path: Path) -> None:
     """As the loaders that cut COCO's split to 1,000 images; labels are those of a split that has no others."""
     asked = params("train.measure=cider", "train.validation_images=5")
     torch.manual_seed(0)
@@ -147,16 +140,11 @@ def test_validation_is_on_the_first_images_alone(small) -> None:
     np.testing.assert_array_equal(setup.validation_relevance, alone)
     more = prepare(small.data, params("train.validation_images=1000"), MeasuresParams())
     assert more.validation is not None and more.validation.captions.n_images == 8, "no more than there are"
-
-
-def test_relevance_that_someone_else_computed_is_cut_as_the_split_is(small, tmp_path: Path) -> None:
-    whole = read_captions(small.data.captions, "val")
     values = np.random.default_rng(0).random((whole.n_images, whole.n_captions)).astype(np.float32)
-    np.save(tmp_path / "val.npy", values)
-    measures = MeasuresParams(imported={"mine": str(tmp_path / "val.npy")})
-    asked = params("train.measure=mine", "train.validation_images=5")
-    found = prepare(small.data, asked, measures).validation_relevance
-    np.testing.assert_array_equal(found, values[:5, np.flatnonzero(whole.owner < 5)])
+    np.save(tmp_path / "val.npy", values)  # what someone else computed is cut as the split is
+    mine = MeasuresParams(imported={"mine": str(tmp_path / "val.npy")})
+    found = prepare(small.data, params("train.measure=mine", "train.validation_images=5"), mine).validation_relevance
+    np.testing.assert_array_equal(found, values[:5, columns])
 
 
 def test_the_best_epoch_is_found_by_what_the_authors_code_prints(small) -> None:
@@ -217,53 +205,6 @@ def _embedded(small, run: Path, out: Path, best_by: str) -> Path:
     return out
 
 
-HOSTS = ("saf", "sgr", "vse_infinity", "tern", "teran")
-TEXT = {"text_model": "all-MiniLM-L6-v2", "text_layers": 1}
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_text_encoder_learns_at_its_own_rate(small, host: str, frozen: bool) -> None:
-    sizes = {"embed_dim": 16, "heads": 2, "image_layers": 1, "joint_layers": 1, "feedforward": 16}
-    options = {**(sizes if "ter" in host else {"embed": 16}), **TEXT, "freeze_text": frozen}
-    asked = params(
-        f"train.preset={host}", f"train.model.options={json.dumps(options)}", "train.encoder_lr=1e-4", "train.lr=0.02"
-    )
-    torch.manual_seed(0)
-    setup = prepare(small.data, asked, MeasuresParams())
-    optimiser = make_optimiser(setup.model, asked)
-    rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
-    learnt = {name: rate[id(p)] for name, p in setup.model.named_parameters() if id(p) in rate}
-    pretrained = {
-        name for name, _ in setup.model.named_parameters() if ".encoder.layer." in f".{name}" or "embeddings." in name
-    }
-    assert pretrained and {learnt.get(name) for name in pretrained} == {None if frozen else 1e-4}
-    assert {value for name, value in learnt.items() if name not in pretrained} == {0.02}
-    batch = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
-    setup.loss(scored_batch(setup.model.train(), setup.model, batch, None, setup.needs)).backward()
-    graded = {name for name, p in setup.model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
-    assert bool(graded & pretrained) != frozen and graded - pretrained
-
-
-def test_frequencies_of_reduced_data_are_its_own(small) -> None:
-    """CIDEr-D of a share of the images is that of a corpus which has nothing else."""
-    from capgrade.trainer.data.batches import DataShare
-    from capgrade.trainer.data.relevance import learnt_from
-
-    asked = params("train.preset=sam", "train.images=0.5")
-    setup = prepare(small.data, asked, MeasuresParams())
-    captions = read_captions(small.data.captions, "train")
-    rows = DataShare(0.5, None, asked.seed).rows(captions)
-    alone = learnt_from(captions, rows)
-    alone = replace(alone, digest="another corpus")
-    want = choose(["cider"], MeasuresParams())["cider"].fit(alone).score(np.arange(alone.n_images))
-    whole = choose(["cider"], MeasuresParams())["cider"].fit(captions).score(np.arange(captions.n_images))
-    assert setup.relevance is not None
-    found, *_ = setup.relevance.block(np.unique(captions.owner[rows]), rows)
-    np.testing.assert_allclose(found, want, atol=1e-6)
-    assert np.abs(found - whole[np.ix_(np.unique(captions.owner[rows]), rows)]).max() > 0.1
-
-
 BAD = {
     "regions of any number": (["--preset", "saf", "--set", "train.model.options={region_norm: authors}"],
                               "region_norm authors takes 36"),
@@ -276,17 +217,8 @@ BAD = {
 def test_data_that_a_model_cannot_take(small, tmp_path: Path, capsys, case: str) -> None:
     more, message = BAD[case]
     data = "--captions", str(small.data.captions), "--regions", str(small.data.regions)
-    line = (
-        "train",
-        *data,
-        *more,
-        "--set",
-        "train.batch_size=8",
-        "--set",
-        "train.min_count=1",
-        "--set",
-        "train.device=cpu",
-    )
+    sets = [word for one in ("batch_size=8", "min_count=1", "device=cpu") for word in ("--set", f"train.{one}")]
+    line = "train", *data, *more, *sets
     assert call(*line, "--out", str(tmp_path / "run")) == 2
     said = capsys.readouterr().err
     assert message in said and len(said.splitlines()) == 1

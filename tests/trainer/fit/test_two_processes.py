@@ -35,120 +35,98 @@ def say(found):
     (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
 """
 OPTIONS = ["train.preset=triplet", *SMALL]
-
-
-def two(small, tmp_path: Path, script: str, *sets: str) -> Path:
-    """Run a script on two processes; its folder."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    (tmp_path / "two.py").write_text(HEAD + script)
-    arguments = [str(tmp_path / "two.py"), str(small.data.captions.parent), str(tmp_path), *OPTIONS, *sets]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
-    assert done.returncode == 0, done.stderr
-    return tmp_path
-
-
-REST = ("train.batch_size=20", "train.drop_last=false", "train.loss=[{name: triplet, negatives: sum}]")
-LEARN = (
-    f"REST = {REST}"
-    + """
-go("two", "train.epochs=2", "train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-go("two rest", "train.epochs=1", "train.model.options={embed: 32, word: 16}", *REST)
-go("unused", "train.epochs=1", "train.model={name: single_stream, options: {width: 8}}")
-"""
-)
-
-
-def test_two_processes_learn_as_one(small, tmp_path):
-    """The same losses, but for the order of sums; parameters that a loss does not use, here the classifier's, too."""
-    two(small, tmp_path, LEARN)
-    sets = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
-    run(small.data, tmp_path / "one", *sets, epochs=2)
-    run(small.data, tmp_path / "one rest", "train.model.options={embed: 32, word: 16}", *REST, epochs=1)
-    run(small.data, tmp_path / "one_unused", "train.model={name: single_stream, options: {width: 8}}", epochs=1)
-    for one, both in (("one", "two"), ("one rest", "two rest"), ("one_unused", "unused")):
-        found = [[float(x) for x in column(tmp_path / name, "loss")] for name in (one, both)]
-        assert "rest" not in one or len(found[0]) == 3, "48 pairs in 20, 20 and 8"
-        assert found[1] == pytest.approx(found[0], rel=1e-4)
-
-
-# Of every step its loss and the gradient that both processes agree on.
-SHARDS = """
-import capgrade.trainer.fit.train as stage
-from tests.trainer.fit.runs import keep_gradients
-data = Data(folder / "captions", folder / "regions", folder / "shards")
-kept = keep_gradients(stage)
-go("two", "train.epochs=2")
-torch.save(kept, out / f"rank{os.environ['RANK']}.pt")
-"""
+SUM = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
 LOOKED_UP = ("train.model.options={embed: 32, word: 16}", "train.relevance=shards", "train.relevance_of=image_set")
-FROM_SHARDS = {
-    "mask": ("train.unknown=mask", "train.loss=[{name: daa, temperature: 0.05}]"),
-    "estimate, seeded": ("train.composition=seeded", "train.loss=[{name: daa, temperature: 0.05}, {name: sam}]"),
-}
+# Runs that give what one process gives: their settings and epochs. The classifier of the single stream is not used.
+ALIKE = {
+    "sum": (SUM, 2),
+    "rest": ((*SUM, "train.batch_size=20", "train.drop_last=false"), 1),
+    "unused": (("train.model={name: single_stream, options: {width: 8}}",), 1),
+    "mask": ((*LOOKED_UP, "train.unknown=mask", "train.loss=[{name: daa, temperature: 0.05}]"), 2),
+    "seeded": (
+        (*LOOKED_UP, "train.composition=seeded", "train.loss=[{name: daa, temperature: 0.05}, {name: sam}]"), 2,
+    ),
+}  # fmt: skip
+SCRIPT = """
+import capgrade.trainer.fit.train as stage
+from capgrade.losses import gather
+from tests.trainer.fit.runs import keep_gradients
+plain, agree, found = data, stage.mean_gradients, {}
+for name, (sets, epochs) in ALIKE.items():
+    data = Data(folder / "captions", folder / "regions", folder / "shards" if "relevance=shards" in str(sets) else None)
+    stage.mean_gradients = agree
+    kept = keep_gradients(stage)  # of every step the gradient that both processes agree on
+    go(name, *sets, f"train.epochs={epochs}")
+    torch.save(kept, out / f"{name}{dist.get_rank()}.pt")
+data, stage.mean_gradients = plain, agree
 
-
-@pytest.mark.parametrize("case", FROM_SHARDS)
-def test_two_processes_learn_from_shards_as_one_with_the_whole_batch(small, tmp_path, monkeypatch, case):
-    sets = (*LOOKED_UP, *FROM_SHARDS[case])
-    two(small, tmp_path, SHARDS, *sets)
-    whole = keep_gradients(stage, monkeypatch)
-    run(small.sampled, tmp_path / "one", *sets, epochs=2)
-    found = [[float(x) for x in column(tmp_path / name, "loss")] for name in ("one", "two")]
-    assert found[1] == pytest.approx(found[0], rel=1e-4) and len(found[0]) == 12
-    for rank in range(2):
-        gradients = torch.load(tmp_path / f"rank{rank}.pt")
-        assert len(gradients) == len(whole) == 12 and all(step.any() for step in whole)
-        for both, one in zip(gradients, whole, strict=True):
-            assert (both - one).abs().max() < 1e-3 * one.abs().max()
-
+# The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
+x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
+(gather(x) + w).sum().backward()
+found |= {"x": x.grad.tolist(), "w": w.grad.tolist()}
+try:
+    go("sum", *ALIKE["sum"][0], "train.epochs=1")
+except InputError as error:
+    found["refused"] = str(error)
 
 # Each process wants to stop after another epoch: what the first one finds must hold for both.
-DECIDE = """
-import capgrade.trainer.fit.train as stage
 real, calls = stage.validate, []
 def validate(*args):
     calls.append(real(*args))
     return {**calls[-1], "rsum": (1, 0, 9, 9)[len(calls)] if dist.get_rank() == 0 else 10 * len(calls)}
 stage.validate = validate
 options = "train.model={name: saf, options: {embed: 16, word: 8, similarity: 8, region_norm: features}}"
-summary = go("saf", options, "train.epochs=4", "train.patience=1")
-kept = []
+found["summary"] = go("saf", options, "train.epochs=4", "train.patience=1")
+found["calls"], kept = len(calls), []
 stage.validate = lambda model, *args: kept.append({k: v.tolist() for k, v in model.named_buffers()}) or {"rsum": 1}
 go("norm", options, "train.epochs=1")
-say({"epochs": summary["epochs"], "best": summary["best"], "calls": len(calls), "kept": kept})
+say({**found, "kept": kept})
 """
 
 
-def test_the_first_process_decides_with_one_set_of_statistics(small, tmp_path):
-    two(small, tmp_path, DECIDE)
-    first, second = (json.loads((tmp_path / f"rank{k}.json").read_text()) for k in range(2))
-    assert first["epochs"] == second["epochs"] == first["calls"] == second["calls"] == 3
-    assert first["best"] == second["best"] and first["best"]["rsum"] == 9
+@pytest.fixture(scope="module")
+def two(small, tmp_path_factory) -> Path:
+    """What the script leaves on two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    (folder / "two.py").write_text(HEAD + f"ALIKE = {ALIKE}\n" + SCRIPT)
+    arguments = [str(folder / "two.py"), str(small.data.captions.parent), str(folder), *OPTIONS]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(two) -> list[dict]:
+    return [json.loads((two / f"rank{k}.json").read_text()) for k in range(2)]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_two_processes_learn_as_one(small, two, tmp_path, monkeypatch, name):
+    """The same losses and gradients, but for the order of sums."""
+    sets, epochs = ALIKE[name]
+    whole = keep_gradients(stage, monkeypatch)
+    run(small.sampled if "train.relevance=shards" in sets else small.data, tmp_path, *sets, epochs=epochs)
+    found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two / name)]
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert len(found[0]) == (3 if name == "rest" else 6 * epochs), "48 pairs in batches of 8; or in 20, 20 and 8"
+    for rank in range(2 if name != "unused" else 0):  # a deep network: rounding grows there from step to step
+        gradients = torch.load(two / f"{name}{rank}.pt")
+        assert len(gradients) == len(whole) and all(step.any() for step in whole)
+        for both, one in zip(gradients, whole, strict=True):
+            assert (both - one).abs().max() < 1e-3 * one.abs().max()
+
+
+def test_the_first_process_decides_with_one_set_of_statistics(said):
+    first, second = said
+    assert first["summary"] == second["summary"] and first["summary"]["best"]["rsum"] == 9
+    assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
     assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
 
 
-# The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
-GRADIENTS = """
-from capgrade.pipelines.execution.processes import Process, together
-from capgrade.losses import gather
-with together(Process.current()):
-    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
-    (gather(x) + w).sum().backward()
-    grads = {"x": x.grad.tolist(), "w": w.grad.tolist()}
-go("run", "train.epochs=2")
-try:
-    go("run", "train.epochs=1")
-except InputError as error:
-    grads["refused"] = str(error)
-say(grads)
-"""
-
-
-def test_gather_leaves_others_gradients_alone_and_errors_reach_both(small, tmp_path):
-    two(small, tmp_path, GRADIENTS)
-    for k in range(2):
-        found = json.loads((tmp_path / f"rank{k}.json").read_text())
+def test_gather_leaves_others_gradients_alone_and_errors_reach_both(said):
+    for found in said:
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]

@@ -14,6 +14,8 @@ from tests.trainer.models.made import FEATURES, close, encoded, gradients, made,
 TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
 GRAF = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
 VSRN = {"embed": 6, "word": 5, "layers": 2, "caption_hidden": 7, "caption_word": 3, "caption_dropout": 0.0}
+CLIP = {"image": 2, "patch": 1, "image_width": 16, "image_layers": 1, "image_heads": 2, "positions": 16}
+CLIP |= {"text_width": 16, "text_layers": 1, "text_heads": 2}  # pictures of 2 x 2 pixels: a region of 12 numbers
 HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "vse": ("vse", {"embed": 8, "word": 5}),
     "vse_infinity": ("vse_infinity", {"embed": 8, "word": 5, "drop": 0.0}),
@@ -30,6 +32,7 @@ HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
     "saf, BERT": ("saf", {**GRAF, "text_model": "bert"}),
     "sgr": ("sgr", GRAF),
     "single_stream": ("single_stream", {"embed": 8, "side": 4, "cell": 2, "width": 8}),
+    **{name: (name, CLIP) for name in ("clip", "siglip")},
     "tern": ("tern", {**TERN, "text_model": "bert"}),
     "teran": ("teran", {**TERN, "text_model": "bert"}),
 }  # fmt: skip
@@ -70,7 +73,7 @@ def test_padding_changes_nothing_in_training(host) -> None:
         torch.testing.assert_close(buffer, buffers[name], rtol=0, atol=1e-6)
 
 
-@all_hosts([name for name in HOSTS if "ter" not in name and "BERT" not in name])
+@all_hosts([name for name in HOSTS if not {"tern", "teran", "clip", "siglip"} & {name} and "BERT" not in name])
 def test_sets_of_nothing_are_finite(host) -> None:
     found = outputs(host, sizes=((0, 3, 2), (0, 3, 4)))
     assert all(x.isfinite().all() for x in found)
@@ -84,6 +87,7 @@ def test_bfloat16_autocast(host) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         found = outputs(host)
     assert found[0].dtype == torch.float32
+    assert not torch.equal(found[0], found[0].bfloat16().float()), "in bfloat16 the hardest negatives are tied"
     close(found[0], expected[0], 0.1)
     graded = gradients(host, *found)
     assert graded and all(gradient.isfinite().all() for gradient in graded.values())

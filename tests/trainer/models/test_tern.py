@@ -86,10 +86,9 @@ def pieced(bert: str) -> list[list[str]]:
     return [tokenizer.convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
 
 
-@pytest.mark.parametrize("options", [{}, {"shared_joint": True}, {"checkpointing": True}])
-@pytest.mark.parametrize("pooling", ["MrSw", "symm", "MrAVGw", "scan"])
-def test_every_weight_gets_a_gradient(bert, options, pooling):
-    model = teran(bert, pooling=pooling, **options).train()
+@pytest.mark.parametrize("options", [{}, {"shared_joint": True}, {"checkpointing": True}, {"pooling": "scan"}])
+def test_every_weight_gets_a_gradient(bert, options):
+    model = teran(bert, **options).train()
     score = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
     score.square().sum().backward()
     still = [name for name, p in model.named_parameters() if p.grad is None]
@@ -121,9 +120,8 @@ def test_teran_loads_tern(bert):
     teran(bert, stop_words="english").load_state_dict(tern(bert).state_dict())
 
 
-@pytest.mark.parametrize("make", [tern, teran])
-def test_compiled(bert, make):
-    model = make(bert)
+def test_compiled(bert):
+    model = teran(bert)
 
     def scored(pictures: Images, captions: Texts) -> torch.Tensor:
         return model.scores(model.encode_images(pictures), model.encode_captions(captions))
