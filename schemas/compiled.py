@@ -41,6 +41,8 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
     kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)  # one for C, compiled too, that nobody calls
+    if not isinstance(kernel, CPUDispatcher):  # NUMBA_DISABLE_JIT
+        return kernel
     kernel.__class__ = _Kernel
     if cache:
         try:
@@ -73,7 +75,11 @@ class _Kernel(CPUDispatcher):
 
 def is_compiled(kernel: Any) -> bool:
     """Whether machine code of a kernel is here, in this process or kept."""
-    return bool(kernel.signatures) or (isinstance(kernel._cache, _Cache) and kernel._cache.has_code())
+    return (
+        not isinstance(kernel, _Kernel)
+        or bool(kernel.signatures)
+        or (isinstance(kernel._cache, _Cache) and kernel._cache.has_code())
+    )
 
 
 @lru_cache(maxsize=1)
