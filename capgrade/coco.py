@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capgrade.pipelines.measures.bleu import bleu_of, statistics_of_pairs
+from capgrade.pipelines.measures.ngrams import counted, number_ngrams
 from capgrade.pipelines.measures.scores.corpus import Corpus
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
 from capgrade.pipelines.measures.scores.given import Given, given
-from capgrade.pipelines.measures.scores.grams import count_grams, number_grams
 from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, cider_scores, meteor, rouge_l
 from capgrade.pipelines.measures.scores.words import NO_TOKENIZER, tokenized
 from capgrade.pipelines.measures.spice import Spice as SpiceMeasure
@@ -110,9 +110,8 @@ class Bleu:
         ([0.4777, 0.4137], 2)
         """
         corpus = Corpus(_given(gts, res), NO_TOKENIZER)
-        numbers, _ = number_grams(corpus.words.ptr, corpus.words.word, self._n)
-        grams = count_grams(corpus.words.ptr, numbers)
-        pairs, sentences = corpus.given, grams.sentences
+        numbers, _ = number_ngrams(corpus.words.ptr, corpus.words.word, self._n)
+        pairs, sentences = corpus.given, counted(corpus.words.ptr, numbers)
         counts = statistics_of_pairs(*pairs.pairs, sentences, sentences, pairs.ref_ptr, pairs.refs)
         total = counts.sum(axis=0)
         if verbose:

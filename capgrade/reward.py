@@ -10,10 +10,9 @@ import numpy as np
 
 from capgrade.pipelines.measures.scores.corpus import warn_of_one_image
 from capgrade.pipelines.measures.scores.frequencies import Frequencies
-from capgrade.pipelines.measures.scores.given import given
+from capgrade.pipelines.measures.scores.given import are_ids, given, token_ids
 from capgrade.pipelines.measures.scores.measures import SIGMA, cider_scores
 from capgrade.pipelines.measures.scores.reader import Reader
-from capgrade.pipelines.measures.scores.token_ids import are_ids, token_ids
 from capgrade.schemas.errors import InputError
 
 

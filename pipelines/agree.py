@@ -15,8 +15,8 @@ from capgrade.pipelines.agreement.coefficients import coefficients, human, inter
 from capgrade.pipelines.agreement.curve import fit
 from capgrade.pipelines.agreement.judgement_files import judged_digest, read_judgements, read_people
 from capgrade.pipelines.agreement.judgements import Judgements, Within
+from capgrade.pipelines.agreement.mixture_weights import mix
 from capgrade.pipelines.measures import choose, read_by
-from capgrade.pipelines.measures.mixture_weights import mix
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow

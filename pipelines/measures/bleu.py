@@ -10,9 +10,9 @@ captions have.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.pipelines.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
@@ -26,7 +26,6 @@ TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to wh
 _FAST = {"contract", "reassoc", "nsz"}
 DENSE_SHARE = 0.05  # of the captions
 MOST_WORDS = np.iinfo(np.uint16).max
-Folded = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @njit(cache=True)
@@ -48,14 +47,13 @@ def _clipped(c, own, n, captions, references, found):
 
 
 @njit(cache=True)
-def _closest(size, own, references):
+def _closest(size, own, words):
     """The length of the reference that is nearest in length, the shorter of two; -1 of none."""
     closest = np.int64(-1)
     for r in own:
-        words = references.words[r]
-        nearer, near = abs(words - size), abs(closest - size)
-        if closest < 0 or nearer < near or (nearer == near and words < closest):
-            closest = words
+        nearer, near = abs(words[r] - size), abs(closest - size)
+        if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
+            closest = words[r]
     return closest
 
 
@@ -68,7 +66,7 @@ def matches_of_pairs(begin, end, images, rows, captions, references, ref_ptr, re
             own = own[own != c]
         size = captions.words[c]
         found = np.empty(size, np.int64)
-        out[k, 0], out[k, 1] = size, _closest(size, own, references)
+        out[k, 0], out[k, 1] = size, _closest(size, own, references.words)
         for n in range(most):
             out[k, 2 + n] = _clipped(c, own, n, captions, references, found)
             out[k, 2 + most + n] = max(size - n, 0)
@@ -104,55 +102,50 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     return precision * penalty[..., None]
 
 
-@njit(cache=True)
-def room(images, ref_ptr, refs, ptr):
-    """Where the n-grams of each image start, int64 [images + 1], with room for those of all its references."""
-    start = np.zeros(images.shape[0] + 1, np.int64)
-    for b in range(images.shape[0]):
-        start[b + 1] = start[b]
-        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
-            start[b + 1] += ptr[r + 1] - ptr[r]
-    return start
+class Index(NamedTuple):
+    """The captions as rows of n-grams of up to k words and as an inverted index over (n-gram, count) terms."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    start: np.ndarray  # int64 [n_captions * k + 1]: of each order's n-grams of each caption
+    gram: np.ndarray  # int32 [nonzeros]
+    counts: np.ndarray  # int32 [nonzeros]
+    order: np.ndarray  # int8 [n_grams]
+    words: np.ndarray  # int64 [n_captions]
+    lengths: np.ndarray  # int64 [classes]: the lengths that captions have
+    length_class: np.ndarray  # int32 [n_captions]
+    precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
+    term_ptr: np.ndarray  # int64 [n_grams + 1]: terms of each n-gram; a dense one has none
+    term_count: np.ndarray  # int32 [terms]
+    post_ptr: np.ndarray  # int64 [terms + 1]
+    post: np.ndarray  # int32 [postings]: captions, ascending within a term
+    dense_row: np.ndarray  # int32 [n_grams]: row in `dense`, -1 for postings
+    dense: np.ndarray  # uint16 [dense n-grams, n_captions]: counts
 
 
 @njit(cache=True)
-def _fold(refs, ptr, gram, count, words, lengths, precision, grams, most, factor):
-    """The n-grams of references, ascending, with their largest counts: how many. And by class of
-    length what a caption's matches are multiplied by: its own counts and the brevity penalty."""
-    total = 0
+def _fold(refs, index, k, factor):
+    """The n-grams of references, ascending, and their largest counts. And by class of length what a caption's matches
+    are multiplied by: its own counts and the brevity penalty."""
+    total, n, used = 0, 0, 0
     for r in refs:
-        grams[total : total + ptr[r + 1] - ptr[r]] = gram[ptr[r] : ptr[r + 1]]
-        most[total : total + ptr[r + 1] - ptr[r]] = count[ptr[r] : ptr[r + 1]]
-        total += ptr[r + 1] - ptr[r]
-    by_gram = np.argsort(grams[:total])
-    sorted_grams, sorted_counts = grams[:total][by_gram], most[:total][by_gram]
-    used = 0
-    for x in range(total):
-        if used and grams[used - 1] == sorted_grams[x]:
-            most[used - 1] = max(most[used - 1], sorted_counts[x])
+        total += index.start[(r + 1) * k] - index.start[r * k]
+    all_grams, all_counts = np.empty(total, np.int32), np.empty(total, np.int32)
+    for r in refs:
+        for p in range(index.start[r * k], index.start[(r + 1) * k]):
+            all_grams[n], all_counts[n] = index.gram[p], index.counts[p]
+            n += 1
+    grams, most = np.empty(total, np.int32), np.empty(total, np.int32)
+    for x in np.argsort(all_grams):
+        if used and grams[used - 1] == all_grams[x]:
+            most[used - 1] = max(most[used - 1], all_counts[x])
         else:
-            grams[used], most[used] = sorted_grams[x], sorted_counts[x]
+            grams[used], most[used] = all_grams[x], all_counts[x]
             used += 1
-    for d in range(lengths.shape[0]):
-        closest = np.int64(-1)
-        for r in refs:
-            nearer, near = abs(words[r] - lengths[d]), abs(closest - lengths[d])
-            if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
-                closest = words[r]
-        ratio = (lengths[d] + TINY) / (closest + SMALL)
-        factor[d] = precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
-    return used
-
-
-@njit(parallel=True, cache=True)
-def fold_references(
-    images, start, ref_ptr, refs, ptr, gram, count, words, lengths, precision, used, grams, most, factor
-):
-    """Fill, for each image, the n-grams of its references, their largest counts and how many there are; and the
-    factors by length."""
-    for b in prange(images.shape[0]):
-        own, room = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], slice(start[b], start[b + 1])
-        used[b] = _fold(own, ptr, gram, count, words, lengths, precision, grams[room], most[room], factor[b])
+    for d in range(index.lengths.shape[0]):
+        ratio = (index.lengths[d] + TINY) / (_closest(index.lengths[d], refs, index.words) + SMALL)
+        factor[d] = index.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
+    return grams[:used], most[:used]
 
 
 @njit(cache=True, forceinline=True)
@@ -166,54 +159,56 @@ def _root(product, k):
     return np.sqrt(np.sqrt(product))
 
 
-@njit(parallel=True, fastmath=_FAST, cache=True)
-def score_chunk(
-    start, used, grams, most, factor, first, order, length_class, term_ptr, term_count, post_ptr, post, dense_row,
-    dense, k, out,
-):  # fmt: skip
-    """Captions first.. into out, float32 [images, captions]."""
-    size = out.shape[1]
-    for b in prange(out.shape[0]):
+@njit(nogil=True, fastmath=_FAST, cache=True)
+def _score_chunk(begin, end, images, first, index, k, out):
+    """Captions first.. into out, float32 [images, captions], of images begin..end."""
+    size, factor = out.shape[1], np.empty(index.lengths.shape[0])
+    for b in range(begin, end):
+        own = index.refs[index.ref_ptr[images[b]] : index.ref_ptr[images[b] + 1]]
+        grams, most = _fold(own, index, k, factor)
         correct = np.zeros((k, size), np.uint16)
-        for x in range(start[b], start[b] + used[b]):
-            g, m, matches = grams[x], most[x], correct[order[grams[x]]]
-            if dense_row[g] >= 0:
-                counts, largest = dense[dense_row[g], first : first + size], np.uint16(m)
+        for x in range(grams.shape[0]):
+            g, m, matches = grams[x], most[x], correct[index.order[grams[x]]]
+            if index.dense_row[g] >= 0:
+                counts, largest = index.dense[index.dense_row[g], first : first + size], np.uint16(m)
                 for j in range(size):
                     matches[j] += min(counts[j], largest)
-            for t in range(term_ptr[g], term_ptr[g + 1]):
-                gained, end = np.uint16(min(term_count[t], m)), post_ptr[t + 1]
-                p = post_ptr[t] + (np.searchsorted(post[post_ptr[t] : end], first) if first else 0)
-                while p < end and post[p] < first + size:
+            for t in range(index.term_ptr[g], index.term_ptr[g + 1]):
+                gained, post = (
+                    np.uint16(min(index.term_count[t], m)),
+                    index.post[index.post_ptr[t] : index.post_ptr[t + 1]],
+                )
+                p = np.searchsorted(post, first) if first else 0
+                while p < post.shape[0] and post[p] < first + size:
                     matches[post[p] - first] += gained
                     p += 1
         for j in range(size):
             product = 1.0
             for n in range(k):
                 product *= correct[n, j] + TINY
-            out[b, j] = _root(product, k) * factor[b, length_class[first + j]]
+            out[b, j] = _root(product, k) * factor[index.length_class[first + j]]
 
 
 @dataclass(frozen=True)
 class FittedBleu(ArrayState):
-    """The captions as rows of n-grams of up to k words and as an inverted index over (n-gram, count) terms."""
+    """The arrays of `Index`."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
-    start: np.ndarray  # int64 [n_captions * k + 1]: of each order's n-grams of each caption
-    gram: np.ndarray  # int32 [nonzeros]
-    count: np.ndarray  # int32 [nonzeros]
-    order: np.ndarray  # int8 [n_grams]
-    words: np.ndarray  # int64 [n_captions]
-    lengths: np.ndarray  # int64 [classes]: the lengths that captions have
-    length_class: np.ndarray  # int32 [n_captions]
-    precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
-    term_ptr: np.ndarray  # int64 [n_grams + 1]: terms of each n-gram; a dense one has none
-    term_count: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
-    post: np.ndarray  # int32 [postings]: captions, ascending within a term
-    dense_row: np.ndarray  # int32 [n_grams]: row in `dense`, -1 for postings
-    dense: np.ndarray  # uint16 [dense n-grams, n_captions]: counts
+    ref_ptr: np.ndarray
+    refs: np.ndarray
+    start: np.ndarray
+    gram: np.ndarray
+    counts: np.ndarray
+    order: np.ndarray
+    words: np.ndarray
+    lengths: np.ndarray
+    length_class: np.ndarray
+    precision: np.ndarray
+    term_ptr: np.ndarray
+    term_count: np.ndarray
+    post_ptr: np.ndarray
+    post: np.ndarray
+    dense_row: np.ndarray
+    dense: np.ndarray
     k: int
     leave_out: bool
 
@@ -224,7 +219,7 @@ class FittedBleu(ArrayState):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
-        mine = sentences_of(self.start, self.gram, self.count, self.words)
+        mine = sentences_of(self.start, self.gram, self.counts, self.words)
         counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
         return bleu_of(counts)[:, -1].astype(np.float32)
 
@@ -234,32 +229,13 @@ class FittedBleu(ArrayState):
         return Error(relative=4 * UNIT)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`; references are folded once for all chunks."""
-        folded = self.fold(images)
+        """As `Fitted.filler`."""
+        index = Index(*(getattr(self, name) for name in Index._fields))
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            self._score_chunk(folded, first, out[:, : last - first])
+            in_threads(_score_chunk, len(images), images, first, index, self.k, out[:, : last - first])
 
         return fill
-
-    def fold(self, images: np.ndarray) -> Folded:
-        """Start, number, ids and largest counts of the n-grams of each image's references; factors by length."""
-        start = room(images, *self._references[:3])
-        used, factor = np.empty(len(images), np.int64), np.empty((len(images), len(self.lengths)))
-        grams, most = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
-        fold_references(images, start, *self._references, used, grams, most, factor)
-        return start, used, grams, most, factor
-
-    def _score_chunk(self, folded: Folded, first: int, out: np.ndarray) -> None:
-        score_chunk(
-            *folded, first, self.order, self.length_class, self.term_ptr, self.term_count, self.post_ptr, self.post,
-            self.dense_row, self.dense, self.k, out,
-        )  # fmt: skip
-
-    @property
-    def _references(self) -> tuple[np.ndarray, ...]:
-        rows = np.ascontiguousarray(self.start[:: self.k]), self.gram, self.count
-        return self.ref_ptr, self.refs, *rows, self.words, self.lengths, self.precision
 
 
 class Bleu:
@@ -280,20 +256,21 @@ class Bleu:
         without references."""
         leave_out = leaves_out(self.params.self_reference, captions)
         ngrams, k = count_ngrams(captions, self.params.n), self.params.n
-        longest = int(ngrams.words.argmax())
-        if ngrams.words[longest] > MOST_WORDS:
-            problem = f"caption '{captions.caption_ids[longest]}' has {ngrams.words[longest]} tokens"
+        words = ngrams.sentences.words
+        longest = int(words.argmax())
+        if words[longest] > MOST_WORDS:
+            problem = f"caption '{captions.caption_ids[longest]}' has {words[longest]} tokens"
             raise InputError(problem, remedy=f"shorten it to {MOST_WORDS}")
-        lengths, length_class = np.unique(ngrams.words, return_inverse=True)
+        lengths, length_class = np.unique(words, return_inverse=True)
         guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
         return FittedBleu(
             ref_ptr=captions.ref_ptr,
             refs=captions.refs,
-            start=ngrams.runs(k),
-            gram=ngrams.gram,
-            count=ngrams.count,
+            start=ngrams.sentences.runs,
+            gram=ngrams.sentences.gram,
+            counts=ngrams.sentences.counts,
             order=ngrams.order,
-            words=ngrams.words,
+            words=words,
             lengths=lengths,
             length_class=length_class.astype(np.int32),
             precision=np.prod(guesses, axis=1) ** (-1 / k),
@@ -305,15 +282,14 @@ class Bleu:
 
 def _postings(ngrams: Ngrams, n_captions: int) -> dict[str, np.ndarray]:
     """Postings of each (n-gram, count) term, and the counts of n-grams that many captions have as dense rows."""
-    row = np.repeat(np.arange(n_captions, dtype=np.int32), np.diff(ngrams.ptr))
-    n_grams = len(ngrams.order)
-    frequent = np.flatnonzero(np.bincount(ngrams.gram, minlength=n_grams) > DENSE_SHARE * n_captions)
+    (_, _, gram, count, _), row, n_grams = ngrams.sentences, ngrams.sentences.row.astype(np.int32), len(ngrams.keys)
+    frequent = np.flatnonzero(np.bincount(gram, minlength=n_grams) > DENSE_SHARE * n_captions)
     dense_row = np.full(n_grams, -1, np.int32)
     dense_row[frequent] = np.arange(len(frequent))
-    at = dense_row[ngrams.gram]
+    at = dense_row[gram]
     dense = np.zeros((len(frequent), n_captions), np.uint16)
-    dense[at[at >= 0], row[at >= 0]] = ngrams.count[at >= 0]
-    gram, count, row = ngrams.gram[at < 0], ngrams.count[at < 0], row[at < 0]
+    dense[at[at >= 0], row[at >= 0]] = count[at >= 0]
+    gram, count, row = gram[at < 0], count[at < 0], row[at < 0]
     by_term = np.lexsort((row, count, gram))
     gram, count = gram[by_term], count[by_term]
     first = np.ones(len(gram), bool)

@@ -182,29 +182,20 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
 
 
 def _index_by(source: str | None, captions: Captions, form: Form) -> FittedCider:
-    """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`.
-
-    Given frequencies make a pair's value one of its texts alone, to the last bit: which n-grams are dense rows is for
-    the frequencies to say, not for the captions.
-    """
+    """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`."""
     ngrams = count_ngrams(captions)
     frequencies = corpus_frequencies(captions, ngrams, source)
     df = frequencies.of(ngrams.text)
     idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))
-    dense = None if source is None else np.flatnonzero(df > DENSE_SHARE * frequencies.n_images)
-    return index(captions, ngrams, idf, form, dense)
+    return index(captions, ngrams, idf, form)
 
 
-def index(
-    captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, dense: np.ndarray | None = None
-) -> FittedCider:
-    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored. `dense` int64: the n-grams
-    that are a dense row where a caption has them once; None: all terms that many of the captions have."""
+def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> FittedCider:
+    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
     chunk = np.arange(captions.n_captions) // CHUNK
-    row = np.repeat(np.arange(captions.n_captions), np.diff(ngrams.ptr))
-    start, gain = ngrams.runs(int(ngrams.order.max(initial=0)) + 1), idf**2
-    inv_norm = inverse_norms(sentences_of(start, ngrams.gram, ngrams.count, ngrams.words), gain)
-    length_class, penalty = length_penalty(ngrams.words, form.sigma)
+    sentences, gain = ngrams.sentences, idf**2
+    inv_norm = inverse_norms(sentences, gain)
+    length_class, penalty = length_penalty(sentences.words, form.sigma)
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
@@ -213,13 +204,13 @@ def index(
     return FittedCider(
         ref_ptr=captions.ref_ptr,
         refs=captions.refs,
-        start=start,
-        gram=ngrams.gram,
-        count=ngrams.count,
+        start=sentences.runs,
+        gram=sentences.gram,
+        count=sentences.counts,
         gain=gain,
         order=ngrams.order,
         inv_norm=inv_norm,
-        words=ngrams.words,
+        words=sentences.words,
         length_class=length_class.astype(np.int32),
         penalty=penalty,
         class_start=class_start,
@@ -230,7 +221,7 @@ def index(
         sigma=form.sigma,
         scale=form.scale,
         leave_out=form.leave_out,
-        **postings(ngrams, row, rank, inv_norm, len(idf), dense),
+        **postings(ngrams, rank, inv_norm),
     )
 
 
@@ -244,30 +235,18 @@ def length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndar
     return length_class, np.exp(-(difference**2) / (2 * sigma**2)).astype(np.float32)
 
 
-def postings(
-    ngrams: Ngrams,
-    row: np.ndarray,
-    rank: np.ndarray,
-    inv_norm: np.ndarray,
-    n_grams: int,
-    wanted: np.ndarray | None,
-) -> dict[str, Any]:
-    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms, or of
-    these n-grams once in a caption, even where no caption has them once."""
-    by_term = _by_term(ngrams.gram, ngrams.count, rank[row], n_grams, len(rank))
-    gram, count, row = ngrams.gram[by_term], ngrams.count[by_term], row[by_term]
+def postings(ngrams: Ngrams, rank: np.ndarray, inv_norm: np.ndarray) -> dict[str, Any]:
+    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms."""
+    (_, _, gram, count, _), row, n_grams = ngrams.sentences, ngrams.sentences.row, len(ngrams.keys)
+    by_term = _by_term(gram, count, rank[row], n_grams, len(rank))
+    gram, count, row = gram[by_term], count[by_term], row[by_term]
     first = np.ones(len(gram), bool)
     first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
     start = np.append(np.flatnonzero(first), len(gram))
     term_gram, term_count = gram[start[:-1]], count[start[:-1]]
-    if wanted is not None:
-        at = np.searchsorted(term_gram, wanted)
-        new = term_count[at] != 1
-        start, term_gram = np.insert(start, at[new], start[at[new]]), np.insert(term_gram, at[new], wanted[new])
-        term_count = np.insert(term_count, at[new], 1)
     term_ptr = np.searchsorted(term_gram, np.arange(n_grams + 1))
     value = inv_norm[row, ngrams.order[gram]].astype(np.float32)
-    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank)) if wanted is None else term_ptr[wanted]
+    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank))
     dense_row = np.full(len(start) - 1, -1, np.int32)
     dense_row[frequent] = np.arange(len(frequent))
     dense = np.zeros((len(frequent), len(rank)), np.float32)

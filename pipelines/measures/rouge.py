@@ -1,6 +1,7 @@
 """ROUGE-L of every caption with every image's reference set.
 
-The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS). The kernel is the
+The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS): of single pairs as it is
+defined, in double precision; of rectangles faster. Their kernel is the
 bit-parallel LCS (Crochemore et al. 2001): one step a caption token updates a whole reference held in the bits of
 a word. Here a reference of up to 16 tokens is one 16-bit lane, and the lanes of many images stand side by side,
 so one vector instruction steps 32 references; a caption token that no reference of the block contains costs
@@ -10,11 +11,11 @@ nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from capgrade.pipelines.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
-from capgrade.pipelines.measures.rouge_pairs import Sentences, score_pairs
 from capgrade.pipelines.measures.scores.words import tokens_of, without_empty_sentences
 from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
@@ -28,6 +29,67 @@ MOST = 512  # lanes
 SOME = 16  # captions whose scores are written together
 ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
 LEAST = np.float32(1e-30)
+
+
+class Texts(NamedTuple):
+    """Words of captions as numbers; one without words has an empty one, as `"".split(" ")`."""
+
+    ptr: np.ndarray  # int64 [sentences + 1]
+    word: np.ndarray  # int32
+
+
+@njit(cache=True)
+def _longest_common(a, b, row):
+    """Length of the longest common subsequence by the textbook table; `row` has room for b and one more."""
+    row[: b.shape[0] + 1] = 0
+    for word in a:
+        diagonal = 0
+        for j in range(b.shape[0]):
+            above = row[j + 1]
+            row[j + 1] = diagonal + 1 if word == b[j] else max(above, row[j])
+            diagonal = above
+    return row[b.shape[0]]
+
+
+@njit(nogil=True, cache=True)
+def rouge_l_of_pairs(
+    begin, end, images, rows, captions, references, ref_ptr, refs, longest, beta2, mean, leave_out, out
+):
+    row = np.empty(longest + 1, np.int32)
+    for k in range(begin, end):
+        mine = captions.word[captions.ptr[rows[k]] : captions.ptr[rows[k] + 1]]
+        precision, recall, total, used = 0.0, 0.0, 0.0, 0
+        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+            if not (leave_out and r == rows[k]):
+                theirs = references.word[references.ptr[r] : references.ptr[r + 1]]
+                common = _longest_common(mine, theirs, row)
+                precision = max(precision, common / mine.shape[0])
+                recall = max(recall, common / theirs.shape[0])
+                total += (1 + beta2) * common / (mine.shape[0] + beta2 * theirs.shape[0])
+                used += 1
+        if not used:
+            out[k] = np.nan
+        elif mean:
+            out[k] = total / used
+        else:
+            below = recall + beta2 * precision
+            out[k] = (1 + beta2) * precision * recall / below if below > 0 else 0.0
+
+
+def score_pairs(
+    images: np.ndarray, rows: np.ndarray, captions: Texts, references: Texts, ref_ptr: np.ndarray,
+    refs: np.ndarray, beta: float = 1.2, mean: bool = False, leave_out: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """float64 [pairs]: caption rows[k] with the references of image images[k], rows of `references` that are
+    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k]. NaN where none is left.
+
+    F of the largest precision and the largest recall over the references, each on its own, as pycocoevalcap
+    `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
+    """
+    out, longest = np.empty(len(rows)), int(np.diff(references.ptr).max(initial=0))
+    args = images, rows, captions, references, ref_ptr, refs, longest, beta**2, mean, leave_out, out
+    in_threads(rouge_l_of_pairs, len(out), *args)
+    return out
 
 
 @njit(cache=True)
@@ -289,18 +351,16 @@ class FittedRougeL(ArrayState):
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
-        return self.scores(images, captions, self.sentences, self.leave_out).astype(np.float32)
+        return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
 
-    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Sentences, leave_out: bool = False) -> np.ndarray:
+    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Texts, leave_out: bool = False) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with words numbered as here."""
-        return score_pairs(
-            images, rows, captions, self.sentences, self.ref_ptr, self.refs, self.beta, self.mean, leave_out
-        )
+        return score_pairs(images, rows, captions, self.texts, self.ref_ptr, self.refs, self.beta, self.mean, leave_out)
 
     @property
-    def sentences(self) -> Sentences:
+    def texts(self) -> Texts:
         """The captions as `score_pairs` takes them."""
-        return Sentences(self.ptr, self.word)
+        return Texts(self.ptr, self.word)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""

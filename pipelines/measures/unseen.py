@@ -18,8 +18,7 @@ from capgrade.pipelines.measures.cider_pairs import Weighted
 from capgrade.pipelines.measures.embeddings import encode, load_encoder
 from capgrade.pipelines.measures.mixture import FittedMixture, Mixture
 from capgrade.pipelines.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
-from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL
-from capgrade.pipelines.measures.rouge_pairs import Sentences
+from capgrade.pipelines.measures.rouge import FittedRougeL, RougeL, Texts
 from capgrade.pipelines.measures.sbert import FittedSbert, Sbert
 from capgrade.pipelines.measures.scores.words import tokens_of, words_of
 from capgrade.pipelines.measures.tokens import tokenize
@@ -107,7 +106,7 @@ class UnseenRougeL:
     def __call__(self, text: str) -> np.ndarray:
         numbers = np.array([self._number.get(token, -1) for token in _tokens(text, self.tokenizer)], np.int32)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
-        caption = Sentences(np.array([0, len(numbers)]), numbers)
+        caption = Texts(np.array([0, len(numbers)]), numbers)
         return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
 
 

@@ -20,6 +20,7 @@ from capgrade.pipelines.measures.meteor import kernel, tops
 from capgrade.pipelines.measures.meteor.data import read_lexicon
 from capgrade.pipelines.measures.meteor.index import Index, index_words
 from capgrade.pipelines.measures.meteor.text import as_meteor_reads
+from capgrade.pipelines.measures.meteor.tops import BoundIndex
 from capgrade.pipelines.measures.scores.words import Words, tokens_of
 from capgrade.pipelines.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
@@ -84,7 +85,7 @@ class FittedMeteor(ArrayState):
         return sorted_tops(images, rows, values, pairs, k, ties)
 
     @cached_property
-    def bounds(self) -> tops.BoundIndex:
+    def bounds(self) -> BoundIndex:
         return tops.bound_index(self)
 
     @property

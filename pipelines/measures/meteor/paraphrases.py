@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.schemas.bits import GOLDEN, mix
@@ -22,6 +21,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.say import tell, warn
+from capgrade.schemas.threads import in_threads
 
 LONGEST = 7  # words of a phrase
 BITS = 20  # of a hash that choose a bucket
@@ -125,18 +125,20 @@ def _may_go_on(h, begins):
     return begins[where] & bit != 0
 
 
-@njit(parallel=True, cache=True)
-def _occurring(ptr, word, word_hash, phrase, bucket, begins, out, seen):
+@njit(nogil=True, cache=True)
+def _occurring(begin, end, ptr, word, word_hash, phrase, bucket, begins, out, seen):
+    """Of sentences begin..end. What one thread writes into `seen` another may write too: the same."""
     n = word_hash.shape[0]
     first, alone, goes_on = np.empty(n, np.uint64), np.empty(n, np.int32), np.empty(n, np.bool_)
     for w in range(n):
         h = mixed(np.uint64(0), word_hash[w])
         first[w], alone[w], goes_on[w] = h, _find(h, phrase, bucket), _may_go_on(h, begins)
         seen[alone[w]] = True
-    for s in prange(ptr.shape[0] - 1):
+    for s in range(begin, end):
         for i in range(ptr[s], ptr[s + 1]):
             h, more = first[word[i]], goes_on[word[i]]
-            out[i, :] = -1
+            for k in range(out.shape[1]):
+                out[i, k] = -1
             out[i, 0] = alone[word[i]]
             for k in range(1, min(out.shape[1], ptr[s + 1] - i)):
                 if not more:
@@ -181,7 +183,8 @@ def occurring_pairs(
     hashes, at = np.empty(len(words), np.uint64), np.empty((len(word), LONGEST), np.int32)
     hash_runs(np.frombuffer(b"".join(encoded), np.uint8), start, hashes)
     seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
-    _occurring(ptr, word, hashes, table.phrase, table.bucket, table.begins, at, seen)
+    phrases = table.phrase, table.bucket, table.begins
+    in_threads(_occurring, len(ptr) - 1, ptr, word, hashes, *phrases, at, seen)
     present = np.flatnonzero(seen[:-1])
     pairs = np.empty((32 * len(present), 3), np.int32)
     n = _pairs(present, seen, table.ptr, table.other, table.rank, pairs)

@@ -61,7 +61,8 @@ class FittedSceneGraph(ArrayState):
         postings = (self.post_ptr, self.post_caption, self.post_weight)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            kernel.score_run(images, first, last, *self.rows, *postings, self.beta2, out)
+            args = images, first, last, *self.rows, *postings, self.beta2, out
+            in_threads(kernel.score_run, len(images), *args)
 
         return fill
 

@@ -7,7 +7,6 @@ in the order of tuple numbers everywhere, so both ways give the same bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from capgrade.schemas.compiled import njit
 
@@ -48,25 +47,14 @@ def f_score(matched, found, caption_total, image_total, beta2):
     return np.float32((1 + beta2) * np.float64(matched) * found / below)  # in double: of equal sets it is 1
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def score_run(
-    images,
-    first,
-    last,
-    ref_ptr,
-    refs,
-    ptr,
-    tuples,
-    weight,
-    total,
-    post_ptr,
-    post_caption,
-    post_weight,
-    beta2,
-    out,
-):
-    """Captions first..last into out: each tuple of an image's graph adds to the captions that have it."""
-    for b in prange(images.shape[0]):
+    begin, end, images, first, last, ref_ptr, refs, ptr, tuples, weight, total, post_ptr, post_caption, post_weight,
+    beta2, out,
+):  # fmt: skip
+    """Captions first..last with images begin..end into out: each tuple of an image's graph adds to the captions that
+    have it."""
+    for b in range(begin, end):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
         merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
         for u in range(merged.shape[0]):

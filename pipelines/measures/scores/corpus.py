@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from capgrade.pipelines.measures.ngrams import Sentences
 from capgrade.pipelines.measures.scores.frequencies import Frequencies, own_grams
 from capgrade.pipelines.measures.scores.given import Given
-from capgrade.pipelines.measures.scores.grams import Grams
 from capgrade.pipelines.measures.scores.words import Words, split_at_white_space, tokenized, without_empty_sentences
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
@@ -52,13 +52,13 @@ class Corpus:
         return split_at_white_space(self.tokens)
 
     @cached_property
-    def _weighted(self) -> tuple[Grams, np.ndarray]:
+    def _weighted(self) -> tuple[Sentences, np.ndarray]:
         if self.frequencies is not None:
             return self.frequencies.grams(self.words)
         return own_grams(self.words, self.given.ref_ptr, len(self.given.owner))
 
     @property
-    def grams(self) -> Grams:
+    def grams(self) -> Sentences:
         return self._weighted[0]
 
     @property

@@ -10,25 +10,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.ngrams import FREQUENCIES, DocumentFrequencies, read_document_frequencies
-from capgrade.pipelines.measures.scores.given import Captions, given
-from capgrade.pipelines.measures.scores.grams import (
-    ALONE,
-    MAX_ORDER,
-    Grams,
+from capgrade.pipelines.measures.ngrams import (
+    FREQUENCIES,
+    DocumentFrequencies,
+    Sentences,
     Table,
-    count_grams,
-    document_frequencies,
+    counted,
+    images_with,
     look_up,
-    number_grams,
+    number_ngrams,
+    read_document_frequencies,
+    texts_of,
 )
-from capgrade.pipelines.measures.scores.token_ids import are_ids, token_ids
+from capgrade.pipelines.measures.scores.given import Captions, are_ids, given, token_ids
 from capgrade.pipelines.measures.scores.words import (
     NO_TOKENIZER,
     Words,
-    number_words,
+    split_at_spaces,
     split_at_white_space,
     tokenized,
 )
@@ -67,16 +66,16 @@ class Frequencies:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
             words = split_at_white_space(tokenized(texts, tokenizer))
-        numbers, table = number_grams(words.ptr, words.word)
-        ref_ptr = np.concatenate([[0], np.cumsum(sizes)])
-        images = document_frequencies(count_grams(words.ptr, numbers), ref_ptr, 0, table.n_grams)
+        numbers, table = number_ngrams(words.ptr, words.word)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        images = images_with(counted(words.ptr, numbers), owner, len(table.keys))
         return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, len(sizes), tokenizer)
 
     def write(self, path: str | Path) -> None:
         """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
         refuse_file(Path(path), "file of document frequencies", arrow_of(FREQUENCIES))
         corpus = f"{self.n_images} reference sets tokenizer {self.tokenizer}"
-        texts = _texts(self.table.keys, pa.array(list(self.number), pa.large_string()))
+        texts = texts_of(self.table.keys, pa.array(list(self.number), pa.large_string()))
         DocumentFrequencies(texts, self.images, self.n_images, corpus).save(Path(path))
 
     @classmethod
@@ -89,38 +88,38 @@ class Frequencies:
         return cls.from_texts(read_document_frequencies(str(path), tokenizer), tokenizer)
 
     @classmethod
-    def from_texts(cls, counted: DocumentFrequencies, tokenizer: str) -> Frequencies:
+    def from_texts(cls, found: DocumentFrequencies, tokenizer: str) -> Frequencies:
         """From n-grams as texts: every n-gram's beginning is among them."""
-        words = number_words([text.split(" ") for text in counted.ngram.to_pylist()])
-        numbers, table = number_grams(words.ptr, words.word)
+        words = split_at_spaces(found.ngram)
+        numbers, table = number_ngrams(words.ptr, words.word)
         sizes = words.sizes
-        images = np.zeros(table.n_grams, np.int32)
-        images[numbers[sizes - 1, words.ptr[:-1]]] = counted.images
-        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, counted.n_images, tokenizer)
+        images = np.zeros(len(table.keys), np.int32)
+        images[numbers[sizes - 1, words.ptr[:-1]]] = found.images
+        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, found.n_images, tokenizer)
 
     @cached_property
     def _idf(self) -> np.ndarray:
         """ln N - ln max(1, df) of each n-gram, float64 [n_grams + 1]; the last is of any other."""
         return np.log(float(self.n_images)) - np.log(np.maximum(np.append(self.images, 1), 1))
 
-    def grams(self, words: Words) -> tuple[Grams, np.ndarray]:
+    def grams(self, words: Words) -> tuple[Sentences, np.ndarray]:
         """The n-grams of sentences, counted, and the inverse document frequency of each by its number, float64."""
         known = np.array([self.number.get(word, -1) for word in words.vocabulary] or [-1], np.int32)
         return self.weighted(words.ptr, words.word, known)
 
-    def weighted(self, ptr: np.ndarray, word: np.ndarray, known: np.ndarray) -> tuple[Grams, np.ndarray]:
+    def weighted(self, ptr: np.ndarray, word: np.ndarray, known: np.ndarray) -> tuple[Sentences, np.ndarray]:
         """The same of sentences as numbers of words; `known` int32 has ours for each, -1 where there is none."""
-        numbers, table = number_grams(ptr, word)
-        grams = count_grams(ptr, numbers)
-        return grams, np.append(self._idf[look_up(table, known, self.table)], 0)
+        numbers, table = number_ngrams(ptr, word)
+        return counted(ptr, numbers), np.append(self._idf[look_up(table.keys, known, self.table)], 0)
 
 
-def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Grams, np.ndarray]:
+def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Sentences, np.ndarray]:
     """As `Frequencies.grams`, with frequencies of the sentences from `first` on, split by `ref_ptr`."""
-    numbers, table = number_grams(words.ptr, words.word)
-    grams = count_grams(words.ptr, numbers)
-    images = document_frequencies(grams, ref_ptr, first, max(table.n_grams, 1))
-    return grams, np.log(float(len(ref_ptr) - 1)) - np.log(np.maximum(images, 1))
+    numbers, table = number_ngrams(words.ptr, words.word)
+    sentences, n_images = counted(words.ptr, numbers), len(ref_ptr) - 1
+    owner = np.append(np.full(first, -1), np.repeat(np.arange(n_images), np.diff(ref_ptr)))
+    images = images_with(sentences, owner, max(len(table.keys), 1))
+    return sentences, np.log(float(n_images)) - np.log(np.maximum(images, 1))
 
 
 def _words_of_ids(sets: Sequence[Any], end: int | None, tokenizer: str) -> tuple[Words, np.ndarray]:
@@ -129,21 +128,3 @@ def _words_of_ids(sets: Sequence[Any], end: int | None, tokenizer: str) -> tuple
     found = token_ids(sets, end, "references")
     ids, word = np.unique(found.ids, return_inverse=True)
     return Words(found.ptr, word.astype(np.int32), [str(one) for one in ids]), found.sizes
-
-
-def _texts(keys: np.ndarray, vocabulary: pa.Array) -> pa.Array:
-    """The words of each n-gram with spaces between, from the keys of a table: beginnings come before what goes on."""
-    before, last = keys >> 32, vocabulary.take(pa.array(keys & 0xFFFFFFFF))
-    order = np.ones(len(keys), np.int8)
-    alone = before == ALONE >> 32
-    for _ in range(MAX_ORDER - 1):
-        order[~alone] = order[before[~alone]] + 1
-    texts = np.empty(len(keys), object)
-    for n in range(1, MAX_ORDER + 1):
-        at = np.flatnonzero(order == n)
-        own = last.take(pa.array(at))
-        if n > 1:
-            space = pa.scalar(" ", pa.large_string())
-            own = pc.binary_join_element_wise(pa.array(texts[before[at]], pa.large_string()), own, space)
-        texts[at] = own.to_numpy(zero_copy_only=False)
-    return pa.array(texts, pa.large_string())

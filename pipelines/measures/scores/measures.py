@@ -13,13 +13,13 @@ from capgrade.pipelines.measures.cider_pairs import Form, Weighted, cider_of_pai
 from capgrade.pipelines.measures.cider_pairs import score_pairs as cider_pairs
 from capgrade.pipelines.measures.meteor import FittedMeteor, added_up, index_of, metrics
 from capgrade.pipelines.measures.meteor import kernel as meteor_kernel
-from capgrade.pipelines.measures.rouge_pairs import Sentences, rouge_l_of_pairs
-from capgrade.pipelines.measures.rouge_pairs import score_pairs as rouge_pairs
+from capgrade.pipelines.measures.ngrams import MAX_ORDER, Sentences
+from capgrade.pipelines.measures.rouge import Texts, rouge_l_of_pairs
+from capgrade.pipelines.measures.rouge import score_pairs as rouge_pairs
 from capgrade.pipelines.measures.sbert import Sbert, cosine_of_pairs
 from capgrade.pipelines.measures.scene_graph import SceneGraph
 from capgrade.pipelines.measures.scene_graph import kernel as scene_kernel
 from capgrade.pipelines.measures.scores.corpus import Corpus
-from capgrade.pipelines.measures.scores.grams import Grams
 from capgrade.schemas.compiled import as_python, is_compiled
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
@@ -55,22 +55,24 @@ def averaged(values: np.ndarray) -> Scored:
 
 def bleu(corpus: Corpus) -> dict[str, Scored]:
     """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
-    given, sentences = corpus.given, corpus.grams.sentences
+    given, sentences = corpus.given, corpus.grams
     counts = statistics_of_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs)
     values = bleu_of(counts)
     return {
         f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
-        for k in range(corpus.grams.most)
+        for k in range(MAX_ORDER)
     }
 
 
-def cider_scores(grams: Grams, owner: np.ndarray, ref_ptr: np.ndarray, idf: np.ndarray, sigma: float) -> np.ndarray:
+def cider_scores(
+    sentences: Sentences, owner: np.ndarray, ref_ptr: np.ndarray, idf: np.ndarray, sigma: float
+) -> np.ndarray:
     """CIDEr-D, 0..10, float64 [candidates]; `idf` float64, of each n-gram by its number.
 
     Candidates are the first sentences, `owner` int64 has the image of each; references follow, split by `ref_ptr`.
     """
     gain, n = idf**2, len(owner)
-    weighted = Weighted(grams.sentences, inverse_norms(grams.sentences, gain))
+    weighted = Weighted(sentences, inverse_norms(sentences, gain))
     refs, form = np.arange(n, len(weighted.inverse)), Form(leave_out=False, clip=True, sigma=sigma)
     return cider_pairs(owner, np.arange(n), weighted, weighted, ref_ptr, refs, gain, form)
 
@@ -82,8 +84,8 @@ def cider(corpus: Corpus) -> dict[str, Scored]:
 
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:
     """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
-    given, sentences = corpus.given, Sentences(corpus.tokens.ptr, corpus.tokens.word)
-    return {"rouge_l": averaged(rouge_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs))}
+    given, texts = corpus.given, Texts(corpus.tokens.ptr, corpus.tokens.word)
+    return {"rouge_l": averaged(rouge_pairs(*given.pairs, texts, texts, given.ref_ptr, given.refs))}
 
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:

@@ -38,10 +38,10 @@ class Words(NamedTuple):
         return np.flatnonzero(np.diff(before[self.ptr]))
 
 
-def split_at_spaces(lines: Sequence[str]) -> Words:
+def split_at_spaces(lines: Sequence[str] | pa.Array) -> Words:
     """Words as `line.split(" ")` gives them: an empty line has one empty word. InputError for what is no Unicode."""
     try:
-        pieces = pc.split_pattern(pa.array(lines, pa.large_string()), " ")
+        pieces = pc.split_pattern(lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_string()), " ")
     except UnicodeEncodeError as error:
         problem = f"half a character in {error.object!r}"
         raise InputError(problem, remedy="give captions that can be written in UTF-8") from error

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from capgrade.pipelines.measures import FITTED, choose
+from capgrade.pipelines.measures import choose
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, load_params
 from tests.conftest import make_captions, random_sets
@@ -31,24 +29,10 @@ def test_a_mixture_is_the_weighted_sum() -> None:
     assert (mixture.low, mixture.high) == (-5.0, 3.0)
 
 
-def test_chunks_are_the_same() -> None:
-    fitted = choose(["mine"], MeasuresParams(mixtures=HALVES))["mine"].fit(CAPTIONS)
-    out = np.empty((9, CAPTIONS.n_captions + 3), np.float32)
-    list(fitted.chunks(np.arange(9), 0, CAPTIONS.n_captions, out))
-    np.testing.assert_allclose(out[:, : CAPTIONS.n_captions], fitted.score(np.arange(9)), atol=1e-6)
-
-
 def test_daa_average_is_the_mean_of_its_three() -> None:
     values = parts()
     found = choose(["daa_average"], MeasuresParams())["daa_average"].fit(CAPTIONS).score(np.arange(9))
     np.testing.assert_allclose(found, np.mean([values[n] for n in ("tfidf_cosine", "bleu", "rouge_l")], 0), atol=1e-6)
-
-
-def test_saved_and_opened(tmp_path: Path) -> None:
-    fitted = choose(["mine"], MeasuresParams(mixtures=HALVES))["mine"].fit(CAPTIONS)
-    fitted.save(tmp_path)  # type: ignore[attr-defined]
-    opened = FITTED["FittedMixture"].load(tmp_path)
-    assert np.array_equal(opened.score(np.arange(9)), fitted.score(np.arange(9)))
 
 
 def test_metadata_name_weights_and_parts() -> None:

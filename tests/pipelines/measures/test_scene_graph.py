@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,15 +9,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from capgrade.pipelines.cli import app
-from capgrade.pipelines.measures import base
-from capgrade.pipelines.measures.scene_graph import FittedSceneGraph, SceneGraph
+from capgrade.pipelines.measures.scene_graph import SceneGraph
 from capgrade.pipelines.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.pipelines.measures.scene_graph.parse import Graph, parse
 from capgrade.pipelines.measures.scene_graph.tuples import Concepts, Reader, Tuples
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SceneGraphParams
-from tests.conftest import DATA, make_captions, random_sets
+from tests.conftest import DATA, make_captions
 
 ANY = "a the two red dog dogs 's of on and is by riding rides covered it zzq 7 -"
 FEW = "a man woman dog red two on rides and near sits sofa couch of the"
@@ -170,35 +166,10 @@ def test_agrees_with_the_definition(
     assert np.array_equal(fitted.score(images, some), whole[:, some])
 
 
-@pytest.mark.parametrize("self_reference", ["included", "left_out"])
-def test_chunks_and_blocks_do_not_change_a_value(self_reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    captions = make_captions(random_sets(40, seed=5, least=2))
-    fitted = SceneGraph(SceneGraphParams(self_reference=self_reference)).fit(captions)
-    whole, images = fitted.score(np.arange(40)), np.array([39, 2, 20])
-    monkeypatch.setattr(base, "CHUNK", 32)
-    assert np.array_equal(fitted.score(images), whole[images])
-    out, parts = np.empty((3, 32), np.float32), []
-    n = captions.n_captions
-    for at, _ in zip(range(32, n, 32), fitted.chunks(images, 32, n, out), strict=True):
-        parts.append(out[:, : min(32, n - at)].copy())
-    assert np.array_equal(np.hstack(parts), whole[images, 32:])
-
-
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    fitted = SceneGraph(SceneGraphParams()).fit(make_captions(random_sets(10, seed=1)))
-    fitted.save(tmp_path)
-    assert np.array_equal(FittedSceneGraph.load(tmp_path).score(np.arange(10)), fitted.score(np.arange(10)))
-
-
 def test_own_captions_and_nothing() -> None:
     """A caption whose image has no other caption scores 1; a caption without objects 0, whatever the image."""
     fitted = SceneGraph(SceneGraphParams()).fit(make_captions([["a red dog runs"], ["of the"], ["a cat on a table"]]))
     np.testing.assert_array_equal(np.diag(fitted.score(np.arange(3))), [1, 0, 1])
-
-
-def test_left_out_needs_two_references() -> None:
-    with pytest.raises(InputError, match="self_reference"):
-        SceneGraph(SceneGraphParams(self_reference="left_out")).fit(make_captions([["a dog"]]))
 
 
 def test_agrees_with_people_better_than_spice(coco: Captions) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.pipelines.measures.mixture_weights import mix
+from capgrade.pipelines.agreement.mixture_weights import mix
 from capgrade.schemas.errors import InputError
 
 RANDOM = np.random.default_rng(0)
