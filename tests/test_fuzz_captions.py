@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capgrade.pipelines.sources import SOURCES
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
+from tests.test_fuzz_files import QUICK, changed
 
-QUICK = settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 # One whole file a format.
 VALID: dict[str, bytes] = {
     "tsv": "image_id\tcaption_id\tcaption\na\t1\tA dog’s 🐶\nb\t2\tA cat\n".encode(),
@@ -55,33 +53,12 @@ def options(source: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", VALID)
-def test_the_whole_files_are_read(source: str, tmp_path: Path) -> None:
-    assert isinstance(read(source, tmp_path, VALID[source], **options(source)), list)
-
-
-@pytest.mark.parametrize("source", VALID)
-@QUICK
-@given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda s: s.encode("utf-8", "replace"))))
-def test_any_bytes(source: str, tmp_path: Path, content: bytes) -> None:
-    read(source, tmp_path, content, **options(source))
-
-
-@st.composite
-def changed(draw: st.DrawFn, whole: bytes) -> bytes:
-    """A file with some bytes replaced, cut out, or something odd put in."""
-    data = bytearray(whole)
-    for _ in range(draw(st.integers(1, 3))):
-        at, length = draw(st.integers(0, len(data))), draw(st.integers(0, 8))
-        odd = draw(st.one_of(st.sampled_from(ODD).map(lambda s: s.encode("utf-8")), st.binary(max_size=8)))
-        data[at : at + length] = odd
-    return bytes(data)
-
-
-@pytest.mark.parametrize("source", VALID)
 @QUICK
 @given(data=st.data())
 def test_changed_files(source: str, tmp_path: Path, data: st.DataObject) -> None:
-    read(source, tmp_path, data.draw(changed(VALID[source])), **options(source))
+    assert isinstance(read(source, tmp_path, VALID[source], **options(source)), list)
+    content = data.draw(changed(VALID[source], odd=[odd.encode() for odd in ODD]))
+    read(source, tmp_path, content, **options(source))
 
 
 JSON = st.recursive(

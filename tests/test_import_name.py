@@ -1,57 +1,27 @@
-"""The project has one import name: nothing imports its folders by their own (the wheel: test_wheel.py)."""
+"""The project has one import name, also in what users read, and imports only what it needs. Ruff bans the others."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
-import tokenize
 from pathlib import Path
 
 import pytest
 
 import capgrade
 from capgrade.schemas.extras import EXTRAS
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipelines", "trainer", "schemas", "explorer", "benchmarks")
-SOURCES = sorted(
-    p for top in (*FOLDERS, "capgrade", "studies", "tests") for p in (ROOT / top).rglob("*.py") if p.is_file()
-)
-BARE = "|".join(FOLDERS)
-# In strings: code to run, options of the interpreter, and names of modules for monkeypatch.
-IN_STRINGS = re.compile(
-    rf"\b(?:from|import) (?:{BARE})\b|-m (?:{BARE})\b|^[rf]*[\"'](?:{BARE})\.[a-z_]+(?:\.\w+)+[\"']$"
-)
 
 
-def bare_imports(source: str) -> list[str]:
-    """The imports of a folder by its own name, as they stand and in strings, with their lines."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-        found += [f"{node.lineno}: {name}" for name in names if name.partition(".")[0] in FOLDERS]
-    lines = iter(source.splitlines(keepends=True))
-    for token in tokenize.generate_tokens(lambda: next(lines, "")):
-        if token.type == tokenize.STRING and IN_STRINGS.search(token.string):
-            found.append(f"{token.start[0]}: {token.string}")
-    return found
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nothing_imports_a_folder_by_its_own_name(path: Path) -> None:
-    if path != Path(__file__).resolve():
-        assert not bare_imports(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", ["Makefile", "dvc.yaml", ".ci/run", "README.md", *(f"docs/{p.name}" for p in
-                                  sorted((ROOT / "docs").glob("*.md")))])  # fmt: skip
-def test_commands_in_texts_have_the_new_name(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    assert not re.findall(rf"-m (?:{BARE})\b|(?:from|import) (?:{BARE})[. ]", text)
+@pytest.mark.parametrize("pattern", ["Makefile", "dvc.yaml", ".ci/run", "README.md", "docs/*.md", "tests/**/*.py"])
+def test_commands_and_names_in_texts_are_of_the_package(pattern: str) -> None:
+    bare = "|".join(FOLDERS)
+    text = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob(pattern) if path != Path(__file__))
+    assert text and not re.findall(rf"-m (?:{bare})\b|(?:from|import) (?:{bare})[. ]|attr\(\"(?:{bare})\.", text)
 
 
 def test_links_lead_to_the_folders() -> None:

@@ -123,22 +123,33 @@ def refused(line: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_command_into_every_other_folder(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+def test_a_stage_takes_no_folder_of_others(kind: str, tmp_path: Path) -> None:
     """The folders of all other stages, finished and unfinished, and those that are nobody's."""
-    for other in KINDS:
-        out = tmp_path / f"{other}-folder"
-        made_by(other if other != kind else f"another {kind}", out)
-        assert "was written by `capgrade" in refused(commands(world, out)[kind], out, capsys)
-        if other not in ("captions", kind):
-            continue
-        (out / MANIFEST).unlink()
-        (out / STAGE).write_text(f"{other if other != kind else 'x'}\ncaptions.arrow\n")
-        assert "was written by `capgrade" in refused(commands(world, out)[kind], out, capsys)
-    for number, fill in enumerate(FOREIGN.values()):
-        out = tmp_path / f"foreign-{number}"
+    written = "was written by `capgrade"
+    others = {other if other != kind else f"another {kind}" for other in KINDS}
+    cases = [(lambda out, other=other: made_by(other, out), written) for other in others]
+    cases += [(lambda out, other=other: unfinished(other, out), written) for other in others]
+    cases += [(fill, "files that capgrade did not write") for fill in FOREIGN.values()]
+    for number, (fill, said) in enumerate(cases):
+        out = tmp_path / str(number)
         out.mkdir()
         fill(out)
-        assert "files that capgrade did not write" in refused(commands(world, out)[kind], out, capsys)
+        before = everything(out)
+        with pytest.raises(InputError, match=said), output_folder(out, kind):
+            pass
+        assert everything(out) == before
+
+
+def unfinished(kind: str, out: Path) -> None:
+    made_by(kind, out)
+    (out / MANIFEST).unlink()
+    (out / STAGE).write_text(f"{kind}\ncaptions.arrow\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+    made_by(f"another {kind}", tmp_path / "other")
+    assert "was written by `capgrade" in refused(commands(world, tmp_path / "other")[kind], tmp_path / "other", capsys)
     (tmp_path / "file").write_text("mine")
     assert call(*commands(world, tmp_path / "file")[kind].split()) == 2
     assert (tmp_path / "file").read_text() == "mine"

@@ -187,11 +187,11 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
 ) -> None:
     """Somebody else fills the disk after the run has seen that there is room."""
     two = ["--", "--direct_num_workers=2", "--direct_running_mode=multi_processing"] if mode == "in two" else []
-    blocks = ["--set", "relevance.block_images=2", "--measures", "rouge_l", "--out", f"{small_disk}/r", *two]
+    blocks = ["--set", "relevance.block_images=2", "--measures", "rouge_l", "--out", f"{small_disk}/r"]
     filling = small_disk / "filling"
     fill = partial(filling.write_bytes, b"x" * (2**20 - 40 * 1024))
     monkeypatch.setattr(stage, "require_space", lambda *_, **__: filling.exists() or fill())
-    assert call("relevance", "--captions", str(captions_dir), *blocks) == 2
+    assert call("relevance", "--captions", str(captions_dir), *blocks, *two) == 2
     lines = capsys.readouterr().err.splitlines()
     error = lines[-1]
     assert len(lines) == 1 or mode == "in two"
@@ -262,12 +262,12 @@ def test_a_killed_worker_ends_the_run(captions_dir: Path, tmp_path: Path) -> Non
     if process.returncode:  # else it was done before
         assert process.returncode == 2
         assert f"{case.out}: a worker process was killed" in last and "run again, it goes on" in last
-    subprocess.run(case.command(case.out, two=False), check=True, capture_output=True)
+    subprocess.run(case.command(case.out), check=True, capture_output=True)
     assert not verify(case.out).problems
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
-    tally = kill_often(tmp_path, moments=3, seed=3, images=30, two=0)
+    tally = kill_often(tmp_path, moments=3, seed=3, images=30)
     assert tally.moments == 3
     assert tally.finished >= 2
     assert tally.wrong == []

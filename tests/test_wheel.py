@@ -36,11 +36,10 @@ SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 
 ONE = ["--captions", "captions", "--measures", "rouge_l"]
 LINES = [
     ["captions", *(word for value in SCENES for word in ("--set", value)), "--out", "captions"],
-    ["relevance", *ONE, "--split", "test", "--out", "relevance"],
     ["shards", *ONE, "--split", "train", "--set", "shards.top=2", "--set", "shards.uniform=2", "--out", "shards"],
-    shlex.split("publish --captions captions --shards shards --relevance relevance --license cc0-1.0 --out dataset"),
+    shlex.split("publish --captions captions --shards shards --license cc0-1.0 --out dataset"),
     shlex.split(
-        "evaluate --captions captions --split test --stand-in 0 --relevance relevance --out evaluation/first "
+        "evaluate --captions captions --split test --stand-in 0 --out evaluation/first "
         "--set evaluate.samples=5 --set evaluate.metric=[recall@1]"
     ),
     shlex.split("report --data . --out report.html"),

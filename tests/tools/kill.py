@@ -2,20 +2,18 @@
 
     python -m tests.tools.kill --moments 50 --seed 0
 
-`capgrade relevance` and `capgrade shards` run on a small generated corpus, in this process's children; one in four runs
-works on two processes, where a worker or the whole run is killed. After each kill: every finished part has its digest,
-every file that is not called a temporary one is whole, a manifest stands only on whole files. While a run goes on:
-parts finished before keep their inode and time. At the end: every byte as of a run left alone.
+`capgrade relevance` and `capgrade shards` run on a small generated corpus, in this process's children. After each kill:
+every finished part has its digest, every file that is not called a temporary one is whole, a manifest stands only on
+whole files. While a run goes on: parts finished before keep their inode and time. At the end: every byte as of a run
+left alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +28,7 @@ from capgrade.schemas.files import MANIFEST, WORK, digest, open_arrow
 WORDS = [f"word{k}" for k in range(20)]
 BLOCKS = {"relevance": 8, "shards": 4}  # images per block, so that a run has many parts
 TWO = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+KILLS = 8  # of one run, at most; then it is left to end
 LONGEST = 60.0  # seconds that a run may take; one that hangs is counted and killed
 Stamps = dict[Path, tuple[int, int]]
 
@@ -38,15 +37,11 @@ Stamps = dict[Path, tuple[int, int]]
 class Tally:
     """What happened, and what should not have."""
 
-    kills: dict[str, int] = field(default_factory=lambda: {"run": 0, "worker": 0})
+    moments: int = 0
     finished: int = 0
     kept: int = 0  # parts that a resumed run found finished
     temporaries: int = 0  # partial files left by a kill, all under temporary names
     wrong: list[str] = field(default_factory=list)
-
-    @property
-    def moments(self) -> int:
-        return sum(self.kills.values())
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Case:
     captions: Path
     folder: Path
 
-    def command(self, out: Path, two: bool) -> list[str]:
+    def command(self, out: Path, two: bool = False) -> list[str]:
         block = f"{self.stage}.block_images={BLOCKS[self.stage]}"
         arguments = ["--captions", str(self.captions), "--measures", "cider,rouge_l", "--set", block]
         run = [sys.executable, "-m", "capgrade.pipelines.cli", self.stage, *arguments, "--out", str(out)]
@@ -66,6 +61,9 @@ class Case:
     @property
     def out(self) -> Path:
         return self.folder / "out"
+
+    def receipts(self) -> list[Path]:
+        return sorted((self.out / WORK / "parts").glob("*.json"))
 
 
 def corpus(folder: Path, images: int, seed: int) -> Path:
@@ -81,51 +79,39 @@ def corpus(folder: Path, images: int, seed: int) -> Path:
     return folder / "captions"
 
 
-def kill_often(folder: Path, moments: int, seed: int, images: int = 60, two: float = 0.25) -> Tally:
+def kill_often(folder: Path, moments: int, seed: int, images: int = 60) -> Tally:
     """Kill runs of both stages until `moments` have been killed, and let each one end after about eight kills."""
     draw, tally = random.Random(seed), Tally()
     captions = corpus(folder, images, seed)
     for k, stage in enumerate(BLOCKS):
         case = Case(stage, captions, folder / stage)
         start = time.perf_counter()
-        _run(case, folder / stage / "whole")
-        took = time.perf_counter() - start
-        target = moments * (k + 1) // len(BLOCKS)
+        subprocess.run(case.command(folder / stage / "whole"), check=True, capture_output=True)
+        took, target = time.perf_counter() - start, moments * (k + 1) // len(BLOCKS)
         while tally.moments < target:
-            for _ in range(min(8, target - tally.moments)):
-                if _disturbed(case, draw, took, tally, draw.random() < two):
-                    break
-            else:
-                _watched(case, tally, None, draw)
+            most = tally.moments + min(KILLS, target - tally.moments)
+            while tally.moments < most and not _ended(case, draw, tally, took):
+                pass
+            if not (case.out / MANIFEST).is_file():
+                _ended(case, draw, tally, None)
             _compare(case, tally)
             shutil.rmtree(case.out, ignore_errors=True)
     return tally
 
 
-def _run(case: Case, out: Path) -> None:
-    subprocess.run(case.command(out, two=False), check=True, capture_output=True)
-
-
-def _disturbed(case: Case, draw: random.Random, took: float, tally: Tally, two: bool) -> bool:
-    """One run, killed at a moment of its duration, or a moment after some part was finished. Did it end before?"""
-    parts = len(list((case.out / WORK / "parts").glob("*.json")))
-    moment: tuple[str, float] = ("seconds", draw.uniform(0, 1.1 * took))
-    if draw.random() < 0.6:  # most of a short run is its start
-        moment = ("parts", parts + draw.randint(1, 4))
-    return _watched(case, tally, moment, draw, two)
-
-
-def _watched(
-    case: Case, tally: Tally, moment: tuple[str, float] | None, draw: random.Random, two: bool = False
-) -> bool:
-    """Run until `moment` or to the end, looking at the parts that were finished before. Has it ended by itself?"""
-    before = _stamps(case.out)
+def _ended(case: Case, draw: random.Random, tally: Tally, took: float | None) -> bool:
+    """Run and kill at a moment of `took` seconds, most often after a part was finished; None: run to the end.
+    Parts that were finished before are looked at meanwhile. Has it ended by itself?"""
+    before = _stamps(case)
     tally.kept += len(before)
-    process = subprocess.Popen(
-        case.command(case.out, two), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
+    parts, seconds = float("inf"), float("inf")
+    if took is not None and draw.random() < 0.6:  # most of a short run is its start
+        parts = len(case.receipts()) + draw.randint(1, 4)
+    elif took is not None:
+        seconds = draw.uniform(0, 1.1 * took)
+    process = subprocess.Popen(case.command(case.out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     start = time.perf_counter()
-    while process.poll() is None and not _reached(moment, case, time.perf_counter() - start):
+    while process.poll() is None and time.perf_counter() - start < seconds and len(case.receipts()) < parts:
         _unchanged(before, tally)
         time.sleep(0.005)
         if time.perf_counter() - start > LONGEST:
@@ -133,45 +119,16 @@ def _watched(
             break
     time.sleep(draw.uniform(0, 0.03))
     if process.poll() is None:
-        _kill(process, tally, two, draw)
-        _inspect(case.out, tally)
+        process.kill()
+        process.communicate()
+        tally.moments += 1
+        _inspect(case, tally)
         return False
     error = process.communicate()[1].decode()
     if process.returncode:
         tally.wrong.append(f"{case.stage} ended with {process.returncode}: {error.strip().splitlines()[-1:]}")
     tally.finished += process.returncode == 0
     return process.returncode == 0
-
-
-def _reached(moment: tuple[str, float] | None, case: Case, seconds: float) -> bool:
-    if moment is None:
-        return False
-    unit, limit = moment
-    return seconds >= limit if unit == "seconds" else len(list((case.out / WORK / "parts").glob("*.json"))) >= limit
-
-
-def _kill(process: subprocess.Popen[bytes], tally: Tally, two: bool, draw: random.Random) -> None:
-    """A worker, where there is one and the draw says so, or all processes of the run."""
-    workers = [pid for pid in descendants(process.pid) if is_worker(pid)] if two else []
-    if workers and draw.random() < 0.5:
-        _signal(draw.choice(workers))
-        tally.kills["worker"] += 1
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            tally.wrong.append("a run that did not end after its worker was killed")
-    else:
-        tally.kills["run"] += 1
-    for pid in (*descendants(process.pid), process.pid):
-        _signal(pid)
-    process.communicate()
-
-
-def _signal(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def is_worker(pid: int) -> bool:
@@ -195,10 +152,10 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _stamps(out: Path) -> Stamps:
+def _stamps(case: Case) -> Stamps:
     """Inode and time of what is finished: parts with a receipt that is right, and the receipt."""
     found: Stamps = {}
-    for receipt in sorted((out / WORK / "parts").glob("*.json")):
+    for receipt in case.receipts():
         parts = _parts(receipt)
         if all(_has(path, sha) for path, sha in parts.items()):
             found |= {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (receipt, *parts)}
@@ -227,10 +184,11 @@ def _unchanged(before: Stamps, tally: Tally) -> None:
             before[path] = (now.st_ino, now.st_mtime_ns)
 
 
-def _inspect(out: Path, tally: Tally) -> None:
+def _inspect(case: Case, tally: Tally) -> None:
     """What a kill left behind."""
+    out = case.out
     tally.temporaries += len(list(out.rglob(".*.tmp")))
-    for receipt in (out / WORK / "parts").glob("*.json"):
+    for receipt in case.receipts():
         for path, sha in _parts(receipt).items():
             if not _has(path, sha):
                 tally.wrong.append(f"{receipt.name} stands on another {path.name}")
@@ -245,8 +203,6 @@ def _inspect(out: Path, tally: Tally) -> None:
 
 def _compare(case: Case, tally: Tally) -> None:
     """The end of a disturbed run beside one left alone, byte by byte."""
-    if not (case.out / MANIFEST).is_file():
-        _watched(case, tally, None, random.Random(0))
     whole, out = (
         {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         for folder in (case.folder / "whole", case.out)
@@ -261,11 +217,10 @@ def main() -> None:
     parser.add_argument("--moments", type=int, default=50, help="kills in all")
     parser.add_argument("--seed", type=int, default=0, help="corpus and moments follow from it")
     parser.add_argument("--images", type=int, default=60, help="images of the corpus")
-    parser.add_argument("--two", type=float, default=0.25, help="share of runs on two processes")
     options = parser.parse_args()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        tally = kill_often(Path(folder), options.moments, options.seed, options.images, options.two)
+        tally = kill_often(Path(folder), options.moments, options.seed, options.images)
     print(json.dumps({**asdict(tally), "seconds": round(time.perf_counter() - start)}, indent=2))
     sys.exit(1 if tally.wrong else 0)
 
