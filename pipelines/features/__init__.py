@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
 from capgrade.pipelines.features.scan import read_h5, read_scan, write_scan
 from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
 from capgrade.schemas.regions import Regions
-
-
-class FeatureWriter(Protocol):
-    """Images to a path; returns the rows or files written. Further choices of a format are keyword arguments."""
-
-    def __call__(self, path: Path, images: Iterable[Regions], /) -> int: ...
-
 
 READERS: dict[str, Callable[[Path], Iterator[Regions]]] = {
     "tsv": read_tsv,
@@ -26,4 +18,5 @@ READERS: dict[str, Callable[[Path], Iterator[Regions]]] = {
     "h5": read_h5,
     "lxmert": read_lxmert,
 }
-WRITERS: dict[str, FeatureWriter] = {"tsv": write_tsv, "scan": write_scan, "npz": write_npz}
+# Images to a path; returned are the rows or files written.
+WRITERS: dict[str, Callable[[Path, Iterable[Regions]], int]] = {"tsv": write_tsv, "scan": write_scan, "npz": write_npz}

@@ -70,11 +70,11 @@ def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterato
 
 def _all_inputs(sources: Sequence[Path]) -> dict[str, str]:
     """`_inputs` of each; files of one name in several folders are told apart by the folder."""
-    found: dict[str, str] = {}
+    inputs: dict[str, str] = {}
     for source in sources:
         for name, sha in _inputs(source).items():
-            found[f"{source.resolve().parent.name}/{name}" if name in found else name] = sha
-    return found
+            inputs[f"{source.resolve().parent.name}/{name}" if name in inputs else name] = sha
+    return inputs
 
 
 def _inputs(source: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.regions import Regions
 
 AGAIN = "download or make the file again"
 _RAISED = (
@@ -35,7 +36,7 @@ def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
         raise InputError(f"cannot be read ({text})", file=path, row=row, remedy=AGAIN) from None
 
 
-def listed(names: Iterable[object]) -> str:
+def quoted(names: Iterable[object]) -> str:
     """What a file has, quoted: a damaged one may have names that are not printable, or not text."""
     return ", ".join(map(repr, names)) or "none"
 
@@ -59,15 +60,14 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
     """The files of a folder in order of name. InputError when there is no such folder or none in it."""
     if not folder.is_dir():
         raise InputError("no such folder", file=folder, remedy="check the path")
-    found = sorted(folder.glob(pattern))
-    if not found:
+    paths = sorted(folder.glob(pattern))
+    if not paths:
         raise InputError(f"no {pattern} in this folder", file=folder, remedy="give the folder that holds them")
-    return found
+    return paths
 
 
-def file_names(ids: Iterable[str]) -> None:
-    """InputError for an image id that cannot be a file name."""
-    for image_id in ids:
-        if "/" in image_id or "\\" in image_id or image_id.startswith("."):
-            problem = f"image id {image_id!r} cannot be a file name"
-            raise InputError(problem, remedy="export as tsv, which takes any id")
+def require_boxes(regions: Regions) -> None:
+    """InputError for regions without boxes or image size, which a layout needs."""
+    if regions.boxes is None or regions.width is None or regions.height is None:
+        problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
+        raise InputError(problem, remedy="export as scan, which needs neither")

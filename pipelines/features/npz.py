@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import AGAIN, box_array, feature_array, file_names, files_in, listed, refused
+from capgrade.pipelines.features.damage import AGAIN, box_array, feature_array, files_in, quoted, refused, require_boxes
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -35,20 +35,31 @@ def read_npz(folder: Path) -> Iterator[Regions]:
         yield _npz_regions(path)
 
 
-def write_npz(folder: Path, images: Iterable[Regions], *, transposed: bool = False) -> int:
-    """Write the files that `read_npz` reads, x as [n, d] or, `transposed`, [d, n]; returns their number.
+def write_npz(folder: Path, images: Iterable[Regions]) -> int:
+    """Write the files that `read_npz` reads, x as [n, d]; returns their number.
 
     There is no `info`: classes, attributes and confidences are plain arrays named as its entries are, which other
     readers of this layout pass over. InputError for an image without boxes or size.
     """
     count = 0
     for regions in images:
-        arrays = _arrays(regions.check(), transposed)
-        file_names([regions.image_id])
+        require_boxes(regions.check())
+        _require_file_name(regions.image_id)
+        lists = {key: getattr(regions, name) for key, (name, _) in LISTS.items()}
+        arrays = {
+            "x": regions.features, "bbox": regions.boxes, "num_bbox": np.array(len(regions)),
+            "image_h": np.array(regions.height), "image_w": np.array(regions.width),
+            **{key: values for key, values in lists.items() if values is not None},
+        }  # fmt: skip
         with atomic(folder / f"{regions.image_id}.npz") as temporary, temporary.open("wb") as f:
             np.savez_compressed(f, allow_pickle=False, **arrays)
         count += 1
     return count
+
+
+def _require_file_name(image_id: str) -> None:
+    if "/" in image_id or "\\" in image_id or image_id.startswith("."):
+        raise InputError(f"image id {image_id!r} cannot be a file name", remedy="export as tsv, which takes any id")
 
 
 def read_teran(folder: Path) -> Iterator[Regions]:
@@ -70,8 +81,8 @@ def read_teran(folder: Path) -> Iterator[Regions]:
         box_path = boxes / f"{path.stem}.npy"
         with refused(box_path), box_path.open("rb") as f:
             box = np.lib.format.read_array(f, allow_pickle=False)
-        found = Regions(path.stem, None, None, box_array(box, "the array", box_path), x)
-        yield found.check(file=box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path)
+        regions = Regions(path.stem, None, None, box_array(box, "the array", box_path), x)
+        yield regions.check(file=box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path)
 
 
 def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
@@ -83,7 +94,7 @@ def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> 
         if size > MOST_BYTES:
             raise ValueError(f"{size} bytes when unpacked")
         if missing:
-            problem = f"no key {missing[0]!r}: it has {listed(npz)}"
+            problem = f"no key {missing[0]!r}: it has {quoted(npz)}"
             raise InputError(problem, file=path, remedy=f"this layout needs {', '.join(keys)}; check --format")
         arrays = {key: npz[key] for key in (*keys, *optional) if key in npz}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
@@ -123,18 +134,3 @@ def _exact(array: np.ndarray, dtype: type, key: str, path: Path) -> np.ndarray:
         if np.array_equal(same, array):
             return same
     raise InputError(f"{key} of type {array.dtype} is not {np.dtype(dtype)}", file=path, remedy=AGAIN)
-
-
-def _arrays(regions: Regions, transposed: bool) -> dict[str, np.ndarray]:
-    if regions.boxes is None or regions.width is None or regions.height is None:
-        problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
-        raise InputError(problem, remedy="export as scan, which needs neither")
-    lists = {key: getattr(regions, name) for key, (name, _) in LISTS.items() if getattr(regions, name) is not None}
-    return {
-        "x": np.ascontiguousarray(regions.features.T) if transposed else regions.features,
-        "bbox": regions.boxes,
-        "num_bbox": np.array(len(regions)),
-        "image_h": np.array(regions.height),
-        "image_w": np.array(regions.width),
-        **lists,
-    }

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import AGAIN, feature_array, listed, refused
+from capgrade.pipelines.features.damage import AGAIN, feature_array, quoted, refused
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -36,15 +36,13 @@ def read_scan(path: Path) -> Iterator[Regions]:
     yield from read_rows(rows, ids_path, path)
 
 
-def write_scan(path: Path, images: Iterable[Regions], *, repeat: int = 1) -> int:
-    """Write `{split}_ims.npy` and `{split}_ids.txt`, each image `repeat` times (5 for SCAN's dev and test).
+def write_scan(path: Path, images: Iterable[Regions]) -> int:
+    """Write `{split}_ims.npy` and `{split}_ids.txt`; returns the rows.
 
-    Returns the rows. float16 becomes float32, the same numbers. InputError when images differ in their number of
+    float16 becomes float32, the same numbers. InputError when images differ in their number of
     regions: this layout has one for all.
     """
     ids_path = ids_file(path, SUFFIX)
-    if repeat not in (1, REPEAT):
-        raise InputError(f"repeat {repeat}", remedy=f"choose 1 or {REPEAT}")
     rows = 0
     shape: tuple[int, ...] | None = None
     with (
@@ -61,9 +59,9 @@ def write_scan(path: Path, images: Iterable[Regions], *, repeat: int = 1) -> int
             if x.shape != shape:
                 problem = f"image {regions.image_id!r} has {x.shape} features, {shape} before"
                 raise InputError(problem, remedy="extract a fixed number of boxes, or export as tsv or npz")
-            f.write(x.tobytes() * repeat)
-            ids.write(f"{regions.image_id}\n".encode() * repeat)
-            rows += repeat
+            f.write(x.tobytes())
+            ids.write(f"{regions.image_id}\n".encode())
+            rows += 1
         if shape is None:
             raise InputError("no image to write", file=path, remedy="check the input")
         f.seek(0)
@@ -177,13 +175,13 @@ def read_h5(path: Path) -> Iterator[Regions]:
     with file:
         with refused(path):
             names = list(file)
-            found = file.get(DATASET) if isinstance(file.get(DATASET, getlink=True), h5py.HardLink) else None
-            elsewhere = isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)
+            dataset = file.get(DATASET) if isinstance(file.get(DATASET, getlink=True), h5py.HardLink) else None
+            elsewhere = isinstance(dataset, h5py.Dataset) and (dataset.external or dataset.is_virtual)
         if elsewhere:
             raise InputError(f"{DATASET!r} takes its numbers from other files", file=path, remedy="copy them into it")
-        if not isinstance(found, h5py.Dataset):
-            problem = f"no dataset {DATASET!r}: it has {listed(names)}"
+        if not isinstance(dataset, h5py.Dataset):
+            problem = f"no dataset {DATASET!r}: it has {quoted(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
-        if found.chunks and math.prod(found.chunks) * found.dtype.itemsize > MOST_BYTES:
-            raise InputError(f"chunks of shape {found.chunks}", file=path, remedy="write it again in smaller chunks")
-        yield from read_rows(found, ids_path, path)
+        if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > MOST_BYTES:
+            raise InputError(f"chunks of shape {dataset.chunks}", file=path, remedy="write it again in smaller chunks")
+        yield from read_rows(dataset, ids_path, path)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import refused
+from capgrade.pipelines.features.damage import refused, require_boxes
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -54,9 +54,8 @@ def write_tsv(path: Path, images: Iterable[Regions]) -> int:
 
 
 def _row(regions: Regions) -> bytes:
-    if regions.boxes is None or regions.width is None or regions.height is None:
-        problem = f"image {regions.image_id!r} has no boxes or no size, and this layout needs both"
-        raise InputError(problem, remedy="export as scan, which needs neither")
+    require_boxes(regions)
+    assert regions.boxes is not None
     if regions.image_id.startswith('"'):
         problem = f"image id {regions.image_id!r} begins with a quote, which csv readers take for their own"
         raise InputError(problem, remedy="export as npz or scan")
@@ -109,7 +108,8 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int) -> Regions
         image_id = values[0].decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=AGAIN) from None
-    width, height, n = (_whole(fields, name, path, row) for name in _sizes(names))
+    prefix = "image" if names is TSV else "img"
+    width, height, n = (_whole(fields, name, path, row) for name in (f"{prefix}_w", f"{prefix}_h", "num_boxes"))
     extra: dict[str, np.ndarray] = {}
     if names is LXMERT:
         extra = {
@@ -121,10 +121,6 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int) -> Regions
     boxes = _array(fields, "boxes", "<f4", n, 4, path, row)
     features = _array(fields, "features", "<f4", n, None, path, row)
     return Regions(image_id, width, height, boxes, features, **extra).check(file=path, row=row)
-
-
-def _sizes(names: tuple[str, ...]) -> tuple[str, str, str]:
-    return ("image_w", "image_h", "num_boxes") if names is TSV else ("img_w", "img_h", "num_boxes")
 
 
 def _whole(fields: dict[str, bytes], name: str, path: Path, row: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.features import READERS, WRITERS
-from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
+from capgrade.pipelines.features.npz import read_npz, read_teran
 from capgrade.schemas.errors import InputError
 
 from .made import assert_same, made
@@ -47,12 +47,6 @@ def test_milvlg_both_ways_round(tmp_path: Path) -> None:
         assert (found.features == X).all() and found.features.flags.c_contiguous
         assert (found.boxes == BOXES).all() and (found.width, found.height) == (640, 360)
         assert found.classes is None
-
-
-def test_a_square_x_is_one_row_a_region(tmp_path: Path) -> None:
-    x = np.arange(4, dtype=np.float32).reshape(2, 2)
-    milvlg(tmp_path / "a.npz", x=x)
-    assert (next(read_npz(tmp_path)).features == x).all()
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
@@ -97,10 +91,6 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     milvlg(path, x=np.random.default_rng(0).random((2, 500), np.float32))
     whole = path.read_bytes()
-    for cut in range(0, len(whole), 97):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(InputError, match="a.npz: cannot be read"):
-            list(read_npz(tmp_path))
     middle = whole.index(b"x.npy") + 500  # inside the compressed features: the checksum tells
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
     with pytest.raises(InputError, match="a.npz: cannot be read"):
@@ -168,29 +158,19 @@ def test_written_files_are_read_by_plain_numpy(tmp_path: Path) -> None:
     with np.load(tmp_path / "a.npz", allow_pickle=False) as z:
         assert (z["x"] == image.features).all() and (z["bbox"] == image.boxes).all()
         assert (int(z["num_bbox"]), int(z["image_h"]), int(z["image_w"])) == (3, 480, 640)
-    assert write_npz(tmp_path, [image], transposed=True) == 1
-    assert np.load(tmp_path / "a.npz")["x"].shape == (7, 3)
     with pytest.raises(InputError, match="cannot be a file name"):
-        write_npz(tmp_path, [made("../a")])
+        WRITERS["npz"](tmp_path, [made("../a")])
     with pytest.raises(InputError, match="no boxes or no size"):
-        write_npz(tmp_path, [replace(image, boxes=None)])
-
-
-def test_rows_of_square_features_are_regions(tmp_path: Path) -> None:
-    image = made("a", n=5, d=5)
-    write_npz(tmp_path, [image])
-    (found,) = read_npz(tmp_path)
-    assert (found.features == image.features).all() and (image.features != image.features.T).any()
+        WRITERS["npz"](tmp_path, [replace(image, boxes=None)])
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 6), st.booleans(), st.booleans(), st.sampled_from(["float16", "float32"]))
-def test_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, n: int, d: int, plain: bool, transposed: bool, dtype: str
-) -> None:
+@given(st.integers(1, 5), st.integers(1, 6), st.booleans(), st.sampled_from(["float16", "float32"]))
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, n: int, d: int, plain: bool, dtype: str) -> None:
+    """Square features too are a row a region."""
     image = made("a", n, d, plain=plain)
     image = replace(image, features=image.features.astype(dtype))
     folder = tmp_path_factory.mktemp("npz")
-    write_npz(folder, [image], transposed=transposed and n != d)
+    WRITERS["npz"](folder, [image])
     (found,) = read_npz(folder)
     assert_same(found, image)
