@@ -1,4 +1,4 @@
-"""A corpus of captions of any size with the statistics of real ones, to time stages on; it is not for training.
+"""Any number of captions with the statistics of --captions, to time stages on; not for training.
 
 A generated image takes the caption set of a real one as its template. Each of its captions starts as one of the
 template's and is a walk through the real captions: after every word it goes on in the caption it is in or, with a
@@ -9,15 +9,17 @@ the corpus grows, as real vocabularies do. Everything follows from the seed; an 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder, refuse_file, starting
 
@@ -144,12 +146,20 @@ def _suffix(variant: int) -> str:
     return f"x{text}" if text else ""
 
 
-def corpus(
-    source: Captions, images: int, out: Path, seed: int, vectors: bool, per_image: int = PER_IMAGE
-) -> dict[str, Any]:
+def bench(asked: Asked) -> Rows:
+    """Make the corpus that the parameters ask for: images, captions, and where they are."""
+    own = asked.own
+    if own.images is None:
+        raise InputError("how many images?", remedy="give --set bench.images=N")
+    real = read_captions(asked.captions, own.split)
+    corpus(real, own.images, asked.out, own.seed, own.vectors, own.per_image)
+    return {"corpus": {"images": own.images, "captions": own.per_image * own.images, "out": str(asked.out)}}
+
+
+def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool, per_image: int = PER_IMAGE) -> None:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
-    embeddings, vectors.npy; returns the manifest."""
-    batch = _batch(source, images, seed, per_image)
+    embeddings, vectors.npy."""
+    table = _table(source, images, seed, per_image)
     if vectors:
         refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
     params = {
@@ -158,30 +168,24 @@ def corpus(
     inputs = {"source": source.digest, "split": source.split}
     stage = "bench corpus"  # never in the place of captions of another source
     with output_folder(out, stage):
-        rows = {FILE: write_arrow(out / FILE, batch.schema, [batch])}
-        facts = {"images": images, "splits": {SPLIT: batch.num_rows}, "stage": stage}
-        manifest = write_manifest(out, "captions", params=params, inputs=inputs, rows=rows, **facts)
+        rows = {FILE: write_arrow(out / FILE, table.schema, table.to_batches())}
+        facts = {"images": images, "splits": {SPLIT: table.num_rows}, "stage": stage}
+        write_manifest(out, "captions", params=params, inputs=inputs, rows=rows, **facts)
     if vectors:
         with atomic(out / "vectors.npy") as temporary, temporary.open("wb") as file:
             np.save(file, stand_ins(read_captions(out)))
-    return manifest
 
 
-def _batch(source: Captions, images: int, seed: int, per_image: int) -> pa.RecordBatch:
+def _table(source: Captions, images: int, seed: int, per_image: int) -> pa.Table:
     """A captions table."""
     tokens, texts = generate(source, images, seed, per_image)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
     columns = [
-        pa.array(np.repeat(ids, per_image).tolist()),
-        pa.array([f"{image}#{k}" for image in ids for k in range(per_image)]),
-        pa.array([SPLIT] * len(texts)),
-        pa.array(texts),
-        tokens,
-        pa.nulls(len(texts), pa.string()),
-    ]
-    schema = with_metadata(SCHEMA, metadata)
-    return pa.record_batch([c.cast(f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+        np.repeat(ids, per_image).tolist(), [f"{image}#{k}" for image in ids for k in range(per_image)],
+        [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
+    ]  # fmt: skip
+    return pa.table(columns, schema=with_metadata(SCHEMA, metadata))
 
 
 def stand_ins(captions: Captions) -> np.ndarray:

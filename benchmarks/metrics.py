@@ -1,4 +1,4 @@
-"""The metrics beside their peers, in one process: seconds, ratio and the largest difference.
+"""The metrics beside their peers on MS-COCO 5K, in one process: seconds, ratio and the largest difference.
 
 Peers are timed on as many queries as fit a few seconds and the time scaled to all: `peer_queries` says how many.
 """
@@ -8,73 +8,94 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
-from capgrade.benchmarks.timing import ROUNDS, timed
+from capgrade.benchmarks.harness import ROUNDS, Asked, Rows, best, once
 from capgrade.metrics import Positives, human_lists, kendall_tau, ndcg
 from capgrade.metrics.evaluation import RECALL
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.console import console
 from capgrade.schemas.memory import peak_mb
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
 from capgrade.trainer.evaluation.task import Task
 
 PEER_SECONDS = 4.0
+QUERIES = 1000  # images, of ndcg and kendall
 
 
-def peer_per_query(work: Callable[[int], float], queries: int) -> tuple[float, Array]:
-    """Seconds a query of a peer that takes one query at a time, the best of three rounds, and its values."""
+def bench(asked: Asked) -> Rows:
+    """`ndcg` and `kendall` of 1,000 image queries, `eccv` and `total` of all; captions must be MS-COCO 5K."""
+    table = read_captions(asked.captions, asked.own.split)
+    similarity, labels = matrices(table)
+    human = {name: human_lists(name, table.image_ids, table.caption_ids) for name in ("eccv", "cxc")}
+    total = whole_set(Task(similarity, table.owner, labels, human))  # first: its peak memory is the process's
+    head = slice(0, QUERIES)
+    return {
+        "ndcg": ndcg_row(similarity[head], np.maximum(labels["sbert"][head], 0)),
+        "kendall": kendall_row(similarity[head], labels["sbert"][head]),
+        "eccv": eccv_row(similarity, table),
+        "total": total,
+    }
+
+
+def ndcg_row(similarity: Array, relevance: Array) -> dict[str, Any]:
+    """NDCG@25 of image queries beside sklearn.metrics.ndcg_score, which averages ties as we do."""
+    from sklearn.metrics import ndcg_score
+
+    def theirs(q: int) -> float:
+        return float(ndcg_score(relevance[q : q + 1], similarity[q : q + 1], k=25))
+
+    return _beside_one_by_one("sklearn", lambda: ndcg(similarity, relevance, k=25), theirs)
+
+
+def kendall_row(similarity: Array, relevance: Array) -> dict[str, Any]:
+    """tau-b of image queries over the gallery beside scipy.stats.kendalltau."""
+    from scipy.stats import kendalltau
+
+    def theirs(q: int) -> float:
+        return float(np.nan_to_num(kendalltau(similarity[q], relevance[q]).statistic))
+
+    return _beside_one_by_one("scipy", lambda: kendall_tau(similarity, relevance, variant="b"), theirs)
+
+
+def _beside_one_by_one(peer: str, ours: Callable[[], Array], theirs: Callable[[int], float]) -> dict[str, Any]:
+    """A peer that takes one query at a time: the best rate of three rounds."""
+    seconds, mine = best(ours)
     values: list[float] = []
     rates = []
     for share in range(1, ROUNDS + 1):
         first, start = len(values), time.perf_counter()
-        while len(values) < queries * share // ROUNDS and time.perf_counter() - start < PEER_SECONDS / ROUNDS:
-            values.append(work(len(values)))
+        while len(values) < len(mine) * share // ROUNDS and time.perf_counter() - start < PEER_SECONDS / ROUNDS:
+            values.append(theirs(len(values)))
         rates.append((time.perf_counter() - start) / (len(values) - first))
-    return min(rates), np.array(values)
+    difference = float(np.abs(mine[: len(values)] - values).max())
+    return _row(peer, seconds, min(rates) * len(mine), len(mine), len(values), difference)
 
 
-def compared(
-    peer: str, ours: float, theirs: float, queries: int, peer_queries: int, difference: float
+def _row(
+    peer: str, seconds: float, theirs: float, queries: int, peer_queries: int, difference: float
 ) -> dict[str, Any]:
-    """One line of the benchmark."""
     return {
-        "seconds": ours,
-        "queries": queries,
-        "peer": peer,
-        "peer_seconds": theirs,
-        "peer_queries": peer_queries,
-        "ratio": theirs / ours,
-        "max_abs_diff": difference,
-    }
+        "seconds": seconds, "queries": queries, "peer": peer, "peer_seconds": theirs, "peer_queries": peer_queries,
+        "ratio": theirs / seconds, "max_abs_diff": difference,
+    }  # fmt: skip
 
 
-def bench_ndcg(similarity: Array, relevance: Array) -> dict[str, Any]:
-    """NDCG@25 of image queries beside sklearn.metrics.ndcg_score, which averages ties as we do."""
-    from sklearn.metrics import ndcg_score
-
-    seconds, ours = timed(lambda: ndcg(similarity, relevance, k=25))
-    each, theirs = peer_per_query(
-        lambda q: float(ndcg_score(relevance[q : q + 1], similarity[q : q + 1], k=25)), len(similarity)
-    )
-    difference = float(np.abs(ours[: len(theirs)] - theirs).max())
-    return compared("sklearn", seconds, each * len(similarity), len(similarity), len(theirs), difference)
-
-
-def bench_kendall(similarity: Array, relevance: Array) -> dict[str, Any]:
-    """tau-b of image queries over the gallery beside scipy.stats.kendalltau."""
-    from scipy.stats import kendalltau
-
-    seconds, ours = timed(lambda: kendall_tau(similarity, relevance, variant="b"))
-    each, theirs = peer_per_query(lambda q: float(kendalltau(similarity[q], relevance[q]).statistic), len(similarity))
-    difference = float(np.abs(ours[: len(theirs)] - np.nan_to_num(theirs)).max())
-    return compared("scipy", seconds, each * len(similarity), len(similarity), len(theirs), difference)
+def eccv_row(similarity: Array, captions: Captions) -> dict[str, Any]:
+    """ECCV Caption, CxC, COCO 5K and 1K recalls beside the package; its time without making its ranked lists."""
+    ids = captions.image_ids, captions.caption_ids
+    human = {name: human_lists(name, *ids) for name in ("eccv", "cxc")}
+    seconds, ours = best(lambda: eccv_ours(similarity, human, captions.owner))
+    images, texts = (np.array([int(item) for item in each]) for each in ids)
+    ranked, lists = once(lambda: (_best_first(similarity, images, texts), _best_first(similarity.T, texts, images)))
+    theirs, values = eccv_theirs(*lists)
+    difference = float(max(abs(values[name] - ours[name]) for name in values))
+    queries = len(similarity) * 6
+    row = _row("eccv_caption", seconds, theirs, queries, queries, difference)
+    return {**row, "peer_ranking_seconds": ranked.seconds}
 
 
 def eccv_ours(similarity: Array, human: dict[str, tuple[Positives, Positives]], owner: Array) -> dict[str, float]:
@@ -83,60 +104,40 @@ def eccv_ours(similarity: Array, human: dict[str, tuple[Positives, Positives]], 
     given: dict[str, Any] = {"owner": owner, "ties": "reference", "samples": 0}
     whole = of_arrays(similarity, metrics=names, positives=human, **given)
     folds = of_arrays(similarity, metrics=RECALL, fold=1000, **given)
-    found = {f"{way}/{name}": value for way, one in whole.scored.items() for name, value in one.mean.items()}
-    return found | {f"{way}/1k {name}": v for way, one in folds.scored.items() for name, v in one.mean.items()}
+    return {
+        f"{way}/{prefix}{name}": value
+        for prefix, evaluation in (("", whole), ("1k ", folds))
+        for way, one in evaluation.scored.items()
+        for name, value in one.mean.items()
+    }
 
 
-def ranked_lists(scores: Array, queries: Array, candidates: Array) -> dict[int, list[int]]:
+def _best_first(scores: Array, queries: Array, candidates: Array) -> dict[int, list[int]]:
     """What eccv_caption takes: the ids of all candidates, best first, of every query id."""
     orders = (np.argsort(row, kind="stable")[::-1] for row in scores)
     return {int(query): candidates[order].tolist() for query, order in zip(queries, orders, strict=True)}
 
 
-def eccv_theirs(similarity: Array, images: Array, captions: Array) -> tuple[float, float, dict[str, float]]:
-    """Seconds to make the ranked id lists, seconds of eccv_caption on them, and its numbers by our names."""
+def eccv_theirs(i2t: dict[int, list[int]], t2i: dict[int, list[int]]) -> tuple[float, dict[str, float]]:
+    """Seconds of eccv_caption on ranked id lists, and its numbers by our names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from eccv_caption import Metrics
 
-    start = time.perf_counter()
-    i2t, t2i = ranked_lists(similarity, images, captions), ranked_lists(similarity.T, captions, images)
-    ranked = time.perf_counter() - start
     targets = ("coco_1k_recalls", "coco_5k_recalls", "cxc_recalls", "eccv_r1", "eccv_map_at_r", "eccv_rprecision")
-    start = time.perf_counter()
-    found = Metrics().compute_all_metrics(i2t, t2i, target_metrics=targets, Ks=(1, 5, 10), verbose=False)
-    seconds = time.perf_counter() - start
+    given: dict[str, Any] = {"target_metrics": targets, "Ks": (1, 5, 10), "verbose": False}
+    took, metrics = once(lambda: Metrics().compute_all_metrics(i2t, t2i, **given))
     names = {"eccv_map_at_r": "map@r", "eccv_rprecision": "r_precision", "eccv_r1": "eccv_recall@1"}
     for k in (1, 5, 10):
         names |= {f"coco_1k_r{k}": f"1k recall@{k}", f"coco_5k_r{k}": f"recall@{k}", f"cxc_r{k}": f"cxc_recall@{k}"}
-    return ranked, seconds, {f"{way}/{names[key]}": v for key, both in found.items() for way, v in both.items()}
+    return took.seconds, {f"{way}/{names[key]}": v for key, both in metrics.items() for way, v in both.items()}
 
 
-def bench_eccv(similarity: Array, captions: Captions) -> dict[str, Any]:
-    """ECCV Caption, CxC, COCO 5K and 1K recalls beside the package; its time without making its ranked lists."""
-    ids = captions.image_ids, captions.caption_ids
-    human = {name: human_lists(name, *ids) for name in ("eccv", "cxc")}
-    seconds, ours = timed(lambda: eccv_ours(similarity, human, captions.owner))
-    numbers = [np.array([int(item) for item in each]) for each in ids]
-    ranked, theirs, values = eccv_theirs(similarity, *numbers)
-    difference = float(max(abs(values[name] - ours[name]) for name in values))
-    line = compared("eccv_caption", seconds, theirs, len(similarity) * 6, len(similarity) * 6, difference)
-    return {**line, "peer_ranking_seconds": ranked}
-
-
-def bench_total(task: Task) -> dict[str, Any]:
-    """The whole set: both directions, three relevance matrices, 5K and five folds of 1K, intervals left out."""
-    folds = (len(task.similarity) // 5,)
-    start = time.perf_counter()
-    found = evaluate(task, Settings(folds=folds, samples=0))
-    seconds = time.perf_counter() - start
-    count = sum(len(scored.metrics) for item in found for scored in item.scored.values())
-    peak = peak_mb()
-    return {
-        "seconds": seconds,
-        "peak_rss_mb": peak,
-        "numbers": count,
-    }
+def whole_set(task: Task) -> dict[str, Any]:
+    """Both directions, three relevance matrices, 5K and five folds of 1K, intervals left out."""
+    took, evaluated = once(lambda: evaluate(task, Settings(folds=(len(task.similarity) // 5,), samples=0)))
+    count = sum(len(scored.metrics) for item in evaluated for scored in item.scored.values())
+    return {"seconds": took.seconds, "numbers": count, "peak_rss_mb": peak_mb()}
 
 
 def matrices(captions: Captions) -> tuple[Array, dict[str, Array]]:
@@ -152,34 +153,3 @@ def matrices(captions: Captions) -> tuple[Array, dict[str, Array]]:
     sbert = means.astype(np.float32) @ vectors.T
     labels = {"sbert": sbert, "sparse": np.maximum(sbert - np.float32(0.3), 0), "rounded": np.round(sbert, 2)}
     return images @ vectors.T, labels
-
-
-def bench(captions: Path, split: str | None = None) -> dict[str, Any]:
-    """`ndcg` and `kendall` of 1,000 image queries, `eccv` and `total` of all; captions must be MS-COCO 5K."""
-    table = read_captions(captions, split)
-    similarity, labels = matrices(table)
-    head = slice(0, 1000)
-    human = {name: human_lists(name, table.image_ids, table.caption_ids) for name in ("eccv", "cxc")}
-    total = bench_total(Task(similarity, table.owner, labels, human))  # first: its peak memory is the process's
-    return {
-        "threads": numba.get_num_threads(),
-        "ndcg": bench_ndcg(similarity[head], np.maximum(labels["sbert"][head], 0)),
-        "kendall": bench_kendall(similarity[head], labels["sbert"][head]),
-        "eccv": bench_eccv(similarity, table),
-        "total": total,
-    }
-
-
-def show(found: dict[str, Any]) -> None:
-    """One readable table of `bench`."""
-    from rich.table import Table
-
-    on = console()
-    lines = Table("metric", "seconds", "peer", "peer seconds", "ratio", "largest difference", title="beside peers")
-    for name in ("ndcg", "kendall", "eccv"):
-        line = found[name]
-        cells = (f"{line['seconds']:.3f}", line["peer"], f"{line['peer_seconds']:.2f}", f"{line['ratio']:.1f}")
-        lines.add_row(name, *cells, f"{line['max_abs_diff']:.1e}")
-    on.print(lines)
-    for name in ("total", "threads"):
-        on.print(name, found[name])

@@ -1,6 +1,6 @@
-"""`capgrade bench shards`: the whole stage in a process of its own, beside the float32 product of the same pairs alone.
+"""The whole stage in a process of its own, beside the float32 product of the same pairs alone.
 
-Seconds are from the start of the process to the manifest. With `vectors`, stand-ins of `capgrade bench corpus` take
+Seconds are from the start of the process to the manifest. With `embeddings`, stand-ins of `capgrade bench corpus` take
 the place of sentence embeddings; real ones are made before the clock starts.
 """
 
@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from capgrade.benchmarks.brute_force import check
+from capgrade.benchmarks.harness import Asked, Rows, product_seconds
 from capgrade.pipelines.measures.embeddings import (
     CHUNK,
     CUT,
@@ -35,37 +35,31 @@ from capgrade.schemas.memory import peak_mb
 from capgrade.schemas.shards import read_shards
 
 LOOK = 0.02  # seconds between looks at the memory of the stage
-DIM = 384  # of the product, as of all-MiniLM-L6-v2
-ROWS = 1280  # references that the product takes at a time
-PRODUCT_ROWS = 12_800  # references that are multiplied at most; the rest is counted in proportion
 
 
-def bench(
-    captions_dir: Path, names: Sequence[str], split: str | None, vectors: Path | None, checked: int, sets: Sequence[str]
-) -> dict[str, Any]:
-    """images, captions, pairs, seconds, processor_seconds, peak_mb, product_seconds, ratio (of seconds to those of the
-    product), kept_pairs, output_bytes, checked_images and max_abs_diff. InputError where the stage fails, where the
-    vectors are of other captions, and for the first of `checked` random images that keeps other captions than brute
-    force."""
-    captions = read_captions(captions_dir, split)
-    with tempfile.TemporaryDirectory() as scratch, _embedded(captions.texts, names, vectors, Path(scratch)):
+def bench(asked: Asked) -> Rows:
+    """images, captions, pairs, seconds, processor_seconds, peak_mb, product_seconds, times_the_product, kept_pairs,
+    output_bytes, checked_images and max_abs_diff. InputError where the stage fails, where the vectors are of other
+    captions, and for the first of the compared images that keeps other captions than brute force."""
+    captions = read_captions(asked.captions, asked.own.split)
+    params_file = ["--params", str(asked.params_file)] if asked.params_file else []
+    with tempfile.TemporaryDirectory() as scratch, _embedded(captions.texts, asked, Path(scratch)):
         out = Path(scratch) / "shards"
-        options = ["--captions", str(captions_dir), "--split", captions.split, "--measures", ",".join(names)]
-        took = run("shards", [*options, "--out", str(out), *(word for one in sets for word in ("--set", one))])
+        given = ["--captions", str(asked.captions), "--split", captions.split, "--measures", ",".join(asked.measures)]
+        sets = [word for one in asked.sets for word in ("--set", one)]
+        took = run("shards", [*given, "--out", str(out), *params_file, *sets])
         shards = read_shards(out)
-        checks = check(captions, shards, checked)
-    product = product_seconds(captions.n_captions)
+        checks = check(captions, shards, asked.own.compared)
+    pairs, product = captions.n_images * captions.n_captions, product_seconds(captions.n_captions)
     return {
-        "images": captions.n_images,
-        "captions": captions.n_captions,
-        "pairs": captions.n_images * captions.n_captions,
-        **took,
-        "product_seconds": product,
-        "ratio": took["seconds"] / product,
-        "kept_pairs": shards.manifest["pairs"],
-        "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()),
-        **checks,
-    }
+        "shards": {
+            "images": captions.n_images, "captions": captions.n_captions, "pairs": pairs, **took,
+            "ns_per_pair": 1e9 * took["seconds"] / pairs,
+            "product_seconds": product, "times_the_product": took["seconds"] / product,
+            "kept_pairs": shards.manifest["pairs"],
+            "output_bytes": sum(entry["bytes"] for entry in shards.manifest["files"].values()), **checks,
+        }
+    }  # fmt: skip
 
 
 def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
@@ -88,34 +82,22 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def product_seconds(n_captions: int) -> float:
-    """Seconds of numpy's float32 product of as many unit vectors with themselves, block by block."""
-    random = np.random.default_rng(0)
-    vectors = random.standard_normal((n_captions, DIM), np.float32)
-    multiplied = min(n_captions, PRODUCT_ROWS)
-    vectors[:ROWS] @ vectors.T
-    start = time.perf_counter()
-    for at in range(0, multiplied, ROWS):
-        vectors[at : min(at + ROWS, multiplied)] @ vectors.T
-    return (time.perf_counter() - start) * n_captions / multiplied
-
-
 @contextmanager
-def _embedded(texts: list[str], names: Sequence[str], vectors: Path | None, scratch: Path) -> Iterator[None]:
+def _embedded(texts: list[str], asked: Asked, scratch: Path) -> Iterator[None]:
     """Meanwhile the embeddings of these texts are in the cache that the stage reads."""
-    if vectors is None:
-        if "sbert" in names:
+    if asked.own.embeddings is None:
+        if "sbert" in asked.measures:
             embed(texts, EMBEDDED)
         yield
         return
-    table = np.load(vectors, mmap_mode="r", allow_pickle=False)
-    if len(table) != len(texts):
-        problem = f"{len(table)} vectors for {len(texts)} captions"
-        raise InputError(problem, file=vectors, remedy="make both with capgrade bench corpus")
+    vectors = np.load(asked.own.embeddings, mmap_mode="r", allow_pickle=False)
+    if len(vectors) != len(texts):
+        problem = f"{len(vectors)} vectors for {len(texts)} captions"
+        raise InputError(problem, file=asked.own.embeddings, remedy="make both with capgrade bench corpus")
     before = os.environ.get("CAPGRADE_CACHE")
     os.environ["CAPGRADE_CACHE"] = str(scratch / "cache")
     try:
-        _store(texts, table)
+        _store(texts, vectors)
         yield
     finally:
         os.environ.pop("CAPGRADE_CACHE")
@@ -133,18 +115,3 @@ def _store(texts: list[str], vectors: np.ndarray) -> None:
         rows = np.array([row[text] for text in unique[at : at + CHUNK]])
         np.save(folder / f"{k:05d}.npy", np.asarray(vectors[rows], np.float32))
     (folder / CUT).touch()
-
-
-def show(result: dict[str, Any]) -> str:
-    """The result in words."""
-    pairs = result["pairs"]
-    return "\n".join(
-        [
-            f"{result['images']:,} images x {result['captions']:,} captions, {pairs / 1e9:,.3g} billion pairs",
-            f"{result['seconds']:,.1f} s, {1e9 * result['seconds'] / pairs:,.1f} ns per pair; "
-            f"{result['processor_seconds']:,.1f} s of processor time; {result['peak_mb']:,.0f} MB at most",
-            f"{result['ratio']:.2f} times the float32 product alone, which takes {result['product_seconds']:,.1f} s",
-            f"{result['kept_pairs']:,} pairs kept, {result['output_bytes'] / 1e6:,.0f} MB written",
-            f"{result['checked_images']:,} images as by brute force, values within {result['max_abs_diff']:.1e}",
-        ]
-    )

@@ -1,4 +1,4 @@
-"""`capgrade bench start`: what an import costs, and what the first run of a stage compiles."""
+"""What importing the stages takes, and what their first run compiles; give few captions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
-from typing import Any
 
+from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.benchmarks.shards import run
 
 STAGES = ("relevance", "shards")
@@ -22,30 +21,23 @@ print(json.dumps({{"seconds": seconds, "modules": sum(name.startswith("capgrade.
 """
 
 
-def bench(captions_dir: Path, split: str | None) -> dict[str, dict[str, Any]]:
+def bench(asked: Asked) -> Rows:
     """Of each stage: import_seconds, modules (of this project), first_seconds of a run that finds no compiled kernels,
-    seconds of the next run, and compile_seconds, their difference."""
+    seconds of the next run, compile_seconds, their difference, and the memory of both."""
     result = {}
+    given = ["--captions", str(asked.captions), "--measures", MEASURES]
+    given += ["--split", asked.own.split] if asked.own.split else []
     for stage in STAGES:
         command = [sys.executable, "-c", IMPORT.format(stage=stage)]
         imported = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        options = ["--captions", str(captions_dir), "--measures", MEASURES, *(["--split", split] if split else [])]
         with tempfile.TemporaryDirectory() as scratch:
             first, second = (
-                run(stage, [*options, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=f"{scratch}/kernels")["seconds"]
-                for k in range(2)
+                run(stage, [*given, "--out", f"{scratch}/{k}"], NUMBA_CACHE_DIR=f"{scratch}/kernels") for k in range(2)
             )
         result[stage] = {
-            "import_seconds": imported["seconds"], "modules": imported["modules"], "first_seconds": first,
-            "seconds": second, "compile_seconds": first - second,
+            "import_seconds": imported["seconds"], "modules": imported["modules"],
+            "first_seconds": first["seconds"], "seconds": second["seconds"],
+            "compile_seconds": first["seconds"] - second["seconds"],
+            "first_peak_mb": first["peak_mb"], "peak_mb": second["peak_mb"],
         }  # fmt: skip
     return result
-
-
-def show(result: dict[str, dict[str, Any]]) -> str:
-    """A line for each stage."""
-    return "\n".join(
-        f"{stage}: imports {row['modules']} modules in {row['import_seconds']:.1f} s; the first run takes "
-        f"{row['first_seconds']:.1f} s, the next {row['seconds']:.1f} s: {row['compile_seconds']:.1f} s of compilation"
-        for stage, row in result.items()
-    )

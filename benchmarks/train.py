@@ -13,16 +13,14 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from capgrade.benchmarks.caption_loop import saf_loop, scan_loop, sgr_loop
-from capgrade.benchmarks.plain_encoders import cvse_plain, vse_infinity_plain, vsrn_plain
-from capgrade.benchmarks.timing import Round, in_turn, timed
+from capgrade.benchmarks.harness import Asked, Round, Rows, best, in_turn
+from capgrade.benchmarks.plain_models import cvse_plain, saf_loop, scan_loop, sgr_loop, vse_infinity_plain, vsrn_plain
 from capgrade.losses import LOSSES, Terms
 from capgrade.losses.base import ScoredBatch
-from capgrade.schemas.console import console
+from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
 from capgrade.trainer.models.squared_difference import STEP_NUMBERS
@@ -34,26 +32,32 @@ MODELS: dict[str, dict[str, Any]] = {
     "single_stream": {},
 }  # fmt: skip
 MATRIX = 2048  # side of the product that measures the arithmetic
-RATIOS = (("peer_pairs_per_s", 1), ("ratio", 2), ("processor_ratio", 2))
 Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a model, and its own loss
 
 
-def bench(batch: int, models: list[str], losses: bool = True) -> dict[str, Any]:
-    """One line per model and, under `losses`, one per loss; `gflop_per_s` is what large matrix products reach here, the
-    best of several tries between the models."""
+def bench(asked: Asked) -> Rows:
+    """A row for each model and, unless models are named, for each loss. `product` has what large matrix products reach
+    here, the best of several tries between the models, and the blocks of SAF and SGR, chosen by the size of the cache.
+    """
+    chosen = list(asked.own.models or MODELS)
+    if unknown := sorted(set(chosen) - MODELS.keys()):
+        raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
     torch.manual_seed(0)
+    batch = asked.own.batch
     images, words = random_batch(batch)
-    found: dict[str, Any] = {"batch": batch, "threads": torch.get_num_threads(), "gflop_per_s": product_rate()}
-    found["block_mib"] = 4 * STEP_NUMBERS["cpu"] / 2**20  # of SAF and SGR
-    for name in models:
-        found[name] = of_model(name, images, words)
-        found["gflop_per_s"] = max(found["gflop_per_s"], product_rate())
-    for name in models:
-        step_rate = found[name]["gflop"] * found[name]["pairs_per_s"] / batch
-        found[name]["share_of_limit"] = step_rate / found["gflop_per_s"]
-    if losses:
-        found["losses"] = {name: of_loss(name, batch) for name in LOSSES if LOSSES[name].needs in (None, "relevance")}
-    return found
+    rows: Rows = {}
+    rates = [product_rate()]
+    for name in chosen:
+        rows[name] = of_model(name, images, words)
+        rates.append(product_rate())
+    for row in rows.values():
+        row["share_of_product"] = row["gflop"] * row["pairs_per_s"] / batch / max(rates)
+    if asked.own.models is None:
+        timed = [name for name in LOSSES if LOSSES[name].needs in (None, "relevance")]
+        rows |= {f"loss {name}": of_loss(name, batch) for name in timed}
+    block_mib = 4 * STEP_NUMBERS["cpu"] / 2**20
+    rows["product"] = {"gflop_per_s": max(rates), "threads": torch.get_num_threads(), "block_mib": block_mib}
+    return rows
 
 
 def random_batch(batch: int) -> tuple[Images, Texts]:
@@ -74,24 +78,25 @@ def of_model(name: str, images: Images, words: Texts) -> dict[str, Any]:
     ways = [as_trained, PEERS[name][1]] if name in PEERS else [as_trained]
     works = [partial(step, model, images, words, way) for way in ways]
     counter = FlopCounterMode(display=False)
-    rounds, scores = in_turn(works, [*works[:-1], partial(counted, counter, works[-1])])
-    batch, ours = len(words.tokens), rounds[0]
-    line = {
-        "pairs_per_s": batch / median(r.seconds for r in ours), "gflop": counter.get_total_flops() / 1e9,
-        "processor_s": median(r.processor for r in ours), "rounds": len(ours), "spread": spread(ours),
+    (ours, *peers), scores = in_turn(works, [*works[:-1], partial(counted, counter, works[-1])])
+    batch, seconds, processor = len(words.tokens), *middle(ours)
+    row: dict[str, Any] = {
+        "pairs_per_s": batch / seconds, "gflop": counter.get_total_flops() / 1e9, "processor_s": processor,
+        "rounds": len(ours), "spread": spread(ours),
     }  # fmt: skip
-    if name not in PEERS:
-        return line
-    peer = rounds[1]
-    return {
-        **line,
-        "peer": PEERS[name][0],
-        "peer_pairs_per_s": batch / median(r.seconds for r in peer),
-        "peer_spread": spread(peer),
-        "ratio": median(r.seconds for r in peer) / median(r.seconds for r in ours),
-        "processor_ratio": median(r.processor for r in peer) / median(r.processor for r in ours),
-        "max_abs_diff": float((scores[0] - scores[1]).abs().max()),
-    }
+    for peer in peers:
+        theirs, busy = middle(peer)
+        row |= {
+            "peer": PEERS[name][0], "peer_pairs_per_s": batch / theirs, "peer_spread": spread(peer),
+            "ratio": theirs / seconds, "processor_ratio": busy / processor,
+            "max_abs_diff": float((scores[0] - scores[1]).abs().max()),
+        }  # fmt: skip
+    return row
+
+
+def middle(rounds: Sequence[Round]) -> tuple[float, float]:
+    """Medians of the seconds by the clock and of the processor."""
+    return median(r.seconds for r in rounds), median(r.processor for r in rounds)
 
 
 def counted(counter: FlopCounterMode, work: Callable[[], Tensor]) -> Tensor:
@@ -107,10 +112,10 @@ def step(model: RetrievalModel, images: Images, words: Texts, scores: Scores) ->
     """Forward and backward; the scores and the model's own loss."""
     torch.manual_seed(0)  # the text encoder's dropout
     model.zero_grad(set_to_none=True)
-    found, more = scores(model, images, words)
-    own = torch.eye(len(found), dtype=torch.bool, device=found.device)
-    (Terms([{"name": "triplet"}])(ScoredBatch(found, own)) + more).backward()
-    return torch.cat([found.detach().flatten(), torch.as_tensor(more, device=found.device).detach().reshape(1)])
+    matrix, more = scores(model, images, words)
+    own = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    (Terms([{"name": "triplet"}])(ScoredBatch(matrix, own)) + more).backward()
+    return torch.cat([matrix.detach().flatten(), torch.as_tensor(more, device=matrix.device).detach().reshape(1)])
 
 
 def as_trained(model: RetrievalModel, images: Images, words: Texts) -> tuple[Tensor, Tensor | float]:
@@ -154,39 +159,12 @@ def of_loss(name: str, batch: int) -> dict[str, float]:
         value.backward()
         return value.detach()
 
-    seconds, _ = timed(both)
+    seconds, _ = best(both)
     return {"ms": 1e3 * seconds, "pairs_per_s": batch / seconds}
 
 
 def product_rate() -> float:
     """GFLOP/s of a large float32 matrix product."""
     a, b = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
-    seconds, _ = timed(lambda: a @ b)
+    seconds, _ = best(lambda: a @ b)
     return 2 * MATRIX**3 / seconds / 1e9
-
-
-def show(found: dict[str, Any]) -> None:
-    """The same on the terminal."""
-    title = (
-        f"Training steps, B = {found['batch']}, {found['threads']} threads, blocks of {found['block_mib']:g} MiB, "
-        f"products {found['gflop_per_s']:.0f} GFLOP/s"
-    )
-    table = Table(title=title)
-    right = ("pairs/s", "share of the products' speed", "peer's", "ratio", "by processor time", "rounds", "spread")
-    for column in ("model", "peer", *right, "largest difference"):
-        table.add_column(column, justify="left" if column in ("model", "peer") else "right")
-    for name in (n for n in MODELS if n in found):
-        line = found[name]
-        speed = [f"{line['pairs_per_s']:.1f}", f"{line['share_of_limit']:.0%}"]
-        rounds, spreads, peer = str(line["rounds"]), f"{line['spread']:.2f}", ["", "", ""]
-        if "peer" in line:
-            peer = [f"{line[key]:.{digits}f}" for key, digits in RATIOS]
-            spreads += f", {line['peer_spread']:.2f}"
-        difference = f"{line['max_abs_diff']:.0e}" if "peer" in line else ""
-        table.add_row(name, line.get("peer", ""), *speed, *peer, rounds, spreads, difference)
-    console().print(table)
-    if "losses" in found:
-        losses = Table("loss", "ms")
-        for name, line in found["losses"].items():
-            losses.add_row(name, f"{line['ms']:.2f}")
-        console().print(losses)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from capgrade.pipelines.detectors.catalogue import make_detector, precision_for,
 from capgrade.pipelines.detectors.selection import Detections, Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.pictures.decode import Decoded, Prepared, decoded, plan
+from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
@@ -33,11 +32,10 @@ from capgrade.schemas.files import digest, write_json, write_manifest
 from capgrade.schemas.output import claim_all
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
-from capgrade.schemas.regions import KIND, Dtype, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
 from capgrade.schemas.space import require_space
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
-WRITES_BEHIND = 4  # batches and shards that may wait for the thread that writes
 SHOWN = 20  # pictures named in one message
 
 log = logging.getLogger(__name__)
@@ -130,9 +128,14 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     schema = region_schema(detector.n_features, params.dtype, made_with)
     cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
-    shards = [shard_name(k) for k in range(cut.n_shards)]
-    size = len(pictures) * _image_bytes(params, detector.n_features)
-    with together(process) as wait, _unfinished(out, key, shards, size, process, wait):
+    with together(process) as wait, work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
+        shards = [shard_name(k) for k in range(cut.n_shards)]
+        if process.rank == 0:
+            done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
+            size = len(pictures) * _image_bytes(params, detector.n_features)
+            require_space(out, max(size, done), done=done)
+        claim_all(out, shards)
+        wait()  # nobody goes on before the folder is ready
         detect_all(cut, detector, params, process)
         wait()
         return finish(cut, detector, params, made_with, inputs) if process.rank == 0 else None
@@ -148,23 +151,9 @@ def _image_bytes(params: RegionsParams, n_features: int) -> int:
     return params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
 
 
-@contextmanager
-def _unfinished(
-    out: Path, key: Any, shards: list[str], size: int, process: Process, wait: Callable[[], None]
-) -> Iterator[None]:
-    """The work folder, opened by the first process for these shards before any other process goes on; `out` has no
-    manifest meanwhile. InputError when the disk has no room for `size` bytes of shards."""
-    with work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
-        if process.rank == 0:
-            done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
-            require_space(out, max(size, done), done=done)
-        claim_all(out, shards)
-        wait()
-        yield
-
-
 def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:
-    """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread."""
+    """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread while the
+    next is detected."""
     todo = [k for k in range(process.rank, cut.n_shards, process.world) if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
     if not total:
@@ -172,68 +161,59 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
     pinned = device_of(params.device, process.local).type == "cuda"
     ready = decoded(cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
-    shard, waiting = _Shard(cut), deque[Future[None]]()
+    seen: dict[int, Seen] = {}  # of the shard that is being detected
+    writing: Future[None] | None = None  # the shard before it
     with progress(f"regions by {detector.name}", total, unit="images") as advance, ThreadPoolExecutor(1) as writer:
         for each in ready:
-            found = [detector.detect(one.images, one.scales, one.sizes) for one in each.prepared]
-            waiting.append(writer.submit(shard.add, each, found))
+            seen |= {number: Seen(problem=problem) for number, problem in each.problems.items()}
+            for one in each.prepared:
+                detections = detector.detect(one.images, one.scales, one.sizes)
+                seen |= zip(one.numbers, map(Seen, one.digests, detections), strict=True)
             if each.batch.last:
-                waiting.append(writer.submit(shard.write, each.batch.shard, params.dtype))
-                shard = _Shard(cut)
-            while len(waiting) > WRITES_BEHIND:
-                waiting.popleft().result()
+                if writing:
+                    writing.result()
+                writing = writer.submit(write, cut, each.batch.shard, seen)
+                seen = {}
             advance(len(each.batch.numbers))
-        for task in waiting:
-            task.result()
+        if writing:
+            writing.result()
 
 
-class _Shard:
-    """The images of one shard as they come, by their numbers in the list."""
+@dataclass(frozen=True)
+class Seen:
+    """What came of a picture: the SHA-256 of its bytes and what was detected, or why it could not be read."""
 
-    def __init__(self, cut: PictureShards) -> None:
-        self.cut = cut
-        self.found: dict[int, Regions] = {}
-        self.digests: dict[int, str] = {}
-        self.problems: dict[int, str] = {}
-
-    def add(self, each: Decoded, found: Sequence[Sequence[Detections]]) -> None:
-        """What was detected in the pictures of a batch."""
-        self.problems |= each.problems
-        for prepared, some in zip(each.prepared, found, strict=True):
-            self.digests |= zip(prepared.numbers, prepared.digests, strict=True)
-            self._keep(prepared, some)
-
-    def _keep(self, prepared: Prepared, found: Sequence[Detections]) -> None:
-        for number, detections in zip(prepared.numbers, found, strict=True):
-            try:
-                self.found[number] = as_regions(self.cut.pictures[number].image_id, detections)
-            except InputError as error:
-                self.problems[number] = error.problem
-
-    def write(self, shard: int, dtype: Dtype) -> None:
-        cut, numbers = self.cut, self.cut.numbers(shard)
-        if len(self.found) + len(self.problems) != len(numbers):  # an error in `add` has been raised meanwhile
-            raise RuntimeError(f"shard {shard} lacks pictures")
-        rounding = Rounding()
-        images = [self.found[number] for number in numbers if number in self.found]
-        stamp = cut.stamp(shard)
-        rows = write_shard(cut.file(shard), images, cut.schema, rounding)
-        left_out = [
-            LeftOut(cut.pictures[n].image_id, cut.pictures[n].name, self.problems[n]) for n in sorted(self.problems)
-        ]
-        read = _sha256(self.digests.get(number, "unreadable") for number in numbers)
-        receipt = Receipt(stamp, read, digest(cut.file(shard)), rows, sum(map(len, images)), rounding, left_out)
-        write_json(cut.receipt_file(shard), asdict(receipt))
+    digest: str = "unreadable"
+    detections: Detections | None = None
+    problem: str = ""
 
 
-def as_regions(image_id: str, found: Detections) -> Regions:
+def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
+    """A shard, then its receipt."""
+    images, left_out, rounding = [], [], Rounding()
+    stamp = cut.stamp(shard)
+    for number in cut.numbers(shard):
+        picture, one = cut.pictures[number], seen[number]
+        try:
+            if one.detections is None:
+                raise InputError(one.problem)
+            images.append(as_regions(picture.image_id, one.detections))
+        except InputError as error:
+            left_out.append(LeftOut(picture.image_id, picture.name, error.problem))
+    rows = write_shard(cut.file(shard), images, cut.schema, rounding)
+    read = _sha256(seen[number].digest for number in cut.numbers(shard))
+    receipt = Receipt(stamp, read, digest(cut.file(shard)), rows, sum(map(len, images)), rounding, left_out)
+    write_json(cut.receipt_file(shard), asdict(receipt))
+
+
+def as_regions(image_id: str, detections: Detections) -> Regions:
     """What a detector found as it is stored. InputError if it found nothing, or impossible values."""
-    if not len(found):
-        raise InputError("no region found")
-    attributes = None if found.attributes is None else found.attributes.astype(np.int32)
+    if not len(detections):
+        raise InputError("no region detections")
+    attributes = None if detections.attributes is None else detections.attributes.astype(np.int32)
     return Regions(
-        image_id, found.width, found.height, found.boxes, found.features,
-        found.classes.astype(np.int32), found.class_scores, attributes, found.attribute_scores,
+        image_id, detections.width, detections.height, detections.boxes, detections.features,
+        detections.classes.astype(np.int32), detections.class_scores, attributes, detections.attribute_scores,
     ).check()  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp
 from capgrade.pipelines.detectors.ops import iou, nms
-from capgrade.pipelines.detectors.preprocess import preprocess
 from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
 from capgrade.pipelines.detectors.selection import DescribedProposals
 from capgrade.schemas.errors import InputError
@@ -108,7 +107,7 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
     right = np.zeros(4)
     for k in range(len(data)):
         rgb = data.picture(k)
-        image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
+        image, scale = model.config.prepare(rgb)
         features = model.backbone(image[None].to(model.anchors.device))
         proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
         for box, score, label in zip(*detections(model.describe(features, proposals)[0], image), strict=True):

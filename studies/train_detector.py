@@ -23,7 +23,6 @@ from torch.nn import functional
 from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
 from capgrade.pipelines.detectors.ops import iou
-from capgrade.pipelines.detectors.preprocess import preprocess
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
 from capgrade.schemas.devices import device_of
@@ -139,7 +138,7 @@ def batches(
 def _shown(data: Annotated, k: int) -> tuple[Tensor, float, Truth]:
     """A picture as the network sees it, every second one mirrored."""
     config = small_config(1, 1)
-    image, scale = preprocess(data.picture(k), short=config.short_side, long=config.long_side)
+    image, scale = config.prepare(data.picture(k))
     truth = data.truth(k, scale)
     if torch.rand(()) < 0.5:
         return image, scale, truth

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.pooling import POOLERS
+from capgrade.pipelines.detectors.pooling import roi_pool
 
 BLOCKS = (2, 3, 3, 2)
 CHANNELS = {1: (8, 8, 8), 2: (8, 8, 16), 3: (16, 8, 32), 4: (32, 16, 64), 5: (64, 32, 128)}  # in, middle, out
@@ -150,7 +150,7 @@ class Network:
 
     def head(self, features, rois, layout):
         """Of rois (R, 5): features, probabilities of objects and of background, moves of objects, attributes, none."""
-        x = self.stage(POOLERS["ROIPool"](features.float(), rois, 14, 1 / 16).double(), 5).mean(dim=(2, 3))
+        x = self.stage(roi_pool(features.float(), rois, 14, 1 / 16)(slice(None)).double(), 5).mean(dim=(2, 3))
         airsplay = layout == "airsplay"
         names = (
             ("cls_embedding", "fc_attr", "attr_score") if airsplay else ("cls_embed", "attr_linear1", "attr_linear2")

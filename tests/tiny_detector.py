@@ -11,9 +11,7 @@ import numpy as np
 import torch
 
 from capgrade.pipelines.detectors import catalogue
-from capgrade.pipelines.detectors.batched import BottomUpDetector
-from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.rpn import ProposalRule
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule, select_regions
 from capgrade.schemas.params import RegionsParams
@@ -42,7 +40,7 @@ def tiny_model(config: BottomUpConfig = TINY) -> BottomUp:
 @torch.inference_mode()
 def detect(model: BottomUp, rgb: np.ndarray, rule: RegionRule) -> Detections:
     """One uint8 (H, W, 3) RGB picture -> its regions."""
-    image, scale = preprocess(rgb, short=model.config.short_side, long=model.config.long_side)
+    image, scale = model.config.prepare(rgb)
     return select_regions([model(image[None], [scale])[0]], [scale], [(rgb.shape[1], rgb.shape[0])], rule)[0]
 
 

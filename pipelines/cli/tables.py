@@ -45,29 +45,6 @@ def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], lis
     return heads, [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
 
 
-def bench_table(result: dict[str, Any]) -> None:
-    """Speed of each measure beside its peer's."""
-    columns = ("measure", "capgrade", "peer", "peer's", "ratio", "largest difference")
-    rows = [
-        [name, f"{row['pairs_per_s']:,.0f}", row["peer"], f"{row['peer_pairs_per_s']:,.0f}", f"{row['ratio']:,.2f}",
-         f"{row['max_abs_diff']:.1e}"]
-        for name, row in result.items()
-    ]  # fmt: skip
-    print_table("Image-caption pairs per second", columns, rows, texts=(0, 2))
-
-
-def bench_score_table(result: Mapping[str, Mapping[str, Any]]) -> None:
-    """Seconds of each measure beside pycocoevalcap's."""
-    columns = ("measure", "capgrade", "pycocoevalcap", "ratio", "its JVM apart", "ratio", "largest difference")
-    rows = [
-        [name, f"{row['seconds']:.3f}", f"{row['peer_seconds']:.3f}", f"{row['ratio']:,.1f}",
-         f"{row['peer_seconds_started']:.3f}", f"{row['ratio_started']:,.1f}",
-         f"{row['max_abs_diff']:.1e}" if "max_abs_diff" in row else ""]
-        for name, row in result.items()
-    ]  # fmt: skip
-    print_table("Seconds for the same captions, and the largest difference of any value", columns, rows)
-
-
 def matches_table(text: str, matches: Sequence[Match]) -> None:
     """A caption over the images it is relevant to."""
     columns = ("image", *matches[0].relevance, "one of the image's own captions")

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.pooling import prepared
-from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE
-from capgrade.pipelines.detectors.resnet import ResNetC4, make_res5, scaled
+from capgrade.pipelines.detectors.pooling import POOLERS
+from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, CaffePrepare
+from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_res5, scaled
 from capgrade.pipelines.detectors.rpn import (
     ProposalRule,
     RPNHead,
     conventions_of,
     make_anchors,
-    make_exact_anchors,
     place_anchors,
     select_proposals,
 )
-from capgrade.pipelines.detectors.selection import DescribedProposals
-from capgrade.schemas.devices import autocast
+from capgrade.pipelines.detectors.selection import DescribedProposals, Detector, RegionRule
+from capgrade.schemas.devices import Precision, autocast, precision_of
 
 STRIDE = 16
 
@@ -59,6 +59,16 @@ class BottomUpConfig:
     def n_features(self) -> int:
         """Numbers of a region feature: 2,048 at full width."""
         return scaled(2048, self.width)
+
+    @property
+    def prepare(self) -> CaffePrepare:
+        """What makes a picture an input of the model."""
+        return CaffePrepare(self.short_side, self.long_side)
+
+    def anchors(self) -> Tensor:
+        """float32 (A, 4), about one cell."""
+        conventions = conventions_of(self.conventions)
+        return torch.from_numpy(make_anchors(conventions, self.anchor_base, self.anchor_scales, self.anchor_ratios))
 
 
 class RegionHead(nn.Module):
@@ -108,11 +118,9 @@ class BottomUp(nn.Module):
         super().__init__()
         self.config = config = config or BottomUpConfig()
         self.conventions = conventions_of(config.conventions)
-        make = make_exact_anchors if self.conventions.exact_anchors else make_anchors
-        anchors = make(config.anchor_base, config.anchor_scales, config.anchor_ratios)
-        self.register_buffer("anchors", torch.from_numpy(anchors), persistent=False)
+        self.register_buffer("anchors", config.anchors(), persistent=False)
         self.backbone = ResNetC4(config.blocks[:3], config.width, padded_pool=self.conventions.padded_pool)
-        self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(anchors))
+        self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(self.anchors))
         self.head = RegionHead(config)
 
     def forward(self, images: Tensor, scales: Sequence[float], *, deltas: bool = True) -> list[DescribedProposals]:
@@ -135,7 +143,7 @@ class BottomUp(nn.Module):
         """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
         if not len(rois):
             return rois.new_zeros(0, self.config.n_features)
-        pool = prepared(self.config.pooler, features, rois, self.config.pooled, 1 / STRIDE)
+        pool = POOLERS[self.config.pooler](features, rois, self.config.pooled, 1 / STRIDE)
         starts, step = range(0, len(rois), self.config.rois_at_once), self.config.rois_at_once
         return torch.cat([self.head.features(pool(slice(at, at + step))) for at in starts])
 
@@ -148,20 +156,72 @@ class BottomUp(nn.Module):
         """
         counts = [len(boxes) for boxes, _ in proposals]
         numbered = [functional.pad(boxes, (1, 0), value=i) for i, (boxes, _) in enumerate(proposals)]
-        found = self.roi_features(features, torch.cat(numbered))
-        columns = {"features": found}
+        vectors = self.roi_features(features, torch.cat(numbered))
+        columns = {"features": vectors}
         with autocast("float32", features.device):
-            logits = self.head.cls_score(found)
+            logits = self.head.cls_score(vectors)
             columns["classes"] = logits.softmax(dim=1)
             if deltas:
-                columns["deltas"] = self.head.bbox_pred(found)
+                columns["deltas"] = self.head.bbox_pred(vectors)
             if self.config.n_attributes:
-                columns["attributes"] = self.head.attribute_logits(found, logits.argmax(dim=1)).softmax(dim=1)
+                columns["attributes"] = self.head.attribute_logits(vectors, logits.argmax(dim=1)).softmax(dim=1)
         rows = zip(*(column.split(counts) for column in columns.values()), strict=True)
         return [
             DescribedProposals(boxes, **dict(zip(columns, row, strict=True)))
             for (boxes, _), row in zip(proposals, rows, strict=True)
         ]
+
+
+class BottomUpDetector(Detector):
+    """`BottomUp` as a detector; the model is moved to `device` and kept.
+
+    precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give scores and boxes
+    work in float32. Features are float32.
+    proposals: fewer or more than the model was made with, which changes which regions there are to choose from,
+    and no feature of those that stay. compile: the backbone and res5 by torch.compile.
+    """
+
+    def __init__(
+        self,
+        model: BottomUp,
+        rule: RegionRule,
+        *,
+        name: str = "bottom_up",
+        classes: Sequence[str] | None = None,
+        attributes: Sequence[str] | None = None,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+        channels_last: bool = False,
+        compile: bool = False,
+        proposals: int | None = None,
+    ) -> None:
+        self.name, self.classes, self.attributes, self.rule = name, classes, attributes, rule
+        self.device, self.precision = torch.device(device), precision
+        self.format = torch.channels_last if channels_last else torch.contiguous_format
+        if proposals is not None:
+            wanted = dataclasses.replace(model.config.proposals, after_nms=proposals)
+            model.config = dataclasses.replace(model.config, proposals=wanted)
+        fold_norms(model)
+        self.model = model.eval().to(self.device).to(memory_format=self.format)  # type: ignore[call-overload]
+        self.n_features = model.config.n_features
+        self.prepare = model.config.prepare
+        if compile:
+            model.backbone.compile(dynamic=True)
+            model.head.res5.compile(dynamic=True)
+
+    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
+        with self.arithmetic():
+            return self.model(self.on_device(images), scales, deltas=self.rule.regresses)
+
+    def on_device(self, images: Tensor) -> Tensor:
+        """Prepared pictures where the model is, in the order that it works in."""
+        return images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The precision of what the model computes while the block runs."""
+        with precision_of(self.precision, self.device), autocast(self.precision, self.device):
+            yield
 
 
 CONFIGS = {

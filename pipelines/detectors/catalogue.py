@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from capgrade.pipelines.detectors.batched import BottomUpDetector
-from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.detectron import config_files
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
@@ -45,25 +44,30 @@ def weight_files(params: RegionsParams) -> dict[str, Path]:
     if params.detector == "scenes":
         return {"weights": SCENES}
     given = {"weights": params.weights, "config": params.config}
-    found = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
-    bases = config_files(found["config"])[1:] if "config" in found else []
-    return found | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
-
-
-def _scenes(params: RegionsParams, device: torch.device) -> Detector:
-    if params.weights:
-        remedy = "give --detector bottom_up with these weights"
-        raise InputError("detector scenes has weights of its own", file=params.weights, remedy=remedy)
-    return _loaded(SCENES, "scenes", params, device)
+    files = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
+    bases = config_files(files["config"])[1:] if "config" in files else []
+    return files | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
 
 
 def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
-    if params.weights is None:
+    """The model of a checkpoint or with random weights; scenes is the small one that comes with the package."""
+    scenes, given = params.detector == "scenes", params.weights
+    if scenes and given:
+        remedy = "give --detector bottom_up with these weights"
+        raise InputError("detector scenes has weights of its own", file=given, remedy=remedy)
+    if not scenes and given is None:
         remedy = "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
         raise InputError("detector bottom_up has no weights", remedy=remedy)
-    if params.weights == RANDOM:
-        return _detector(random_model(params.seed), f"bottom_up, random weights, seed {params.seed}", params, device)
-    return _loaded(Path(params.weights), "bottom_up", params, device)
+    name, facts = params.detector, dict[str, Any]()
+    if given == RANDOM:
+        model, name = random_model(params.seed), f"{name}, random weights, seed {params.seed}"
+    else:
+        model, facts = load_bottom_up(Path(given) if given else SCENES)
+    return BottomUpDetector(
+        model, rule_of(params), name=name, classes=facts.get("classes"), attributes=facts.get("attributes"),
+        device=device, precision=precision_for(params, device), compile=params.compile,
+        channels_last=params.channels_last, proposals=params.proposals,
+    )  # fmt: skip
 
 
 def random_model(seed: int) -> BottomUp:
@@ -73,24 +77,11 @@ def random_model(seed: int) -> BottomUp:
         return BottomUp()
 
 
-def _loaded(path: Path, name: str, params: RegionsParams, device: torch.device) -> Detector:
-    model, facts = load_bottom_up(path)
-    names = {key: facts.get(key) for key in ("classes", "attributes")}
-    return _detector(model, name, params, device, **names)
-
-
 def precision_for(params: RegionsParams, device: torch.device) -> Precision:
     """The precision that the parameters name; without one bf16 on a GPU, else float32; detectron2's float32."""
     if params.precision is not None:
         return params.precision
     return "bf16" if device.type == "cuda" and params.detector != "detectron2" else "float32"
-
-
-def _detector(model: BottomUp, name: str, params: RegionsParams, device: torch.device, **names: Any) -> Detector:
-    return BottomUpDetector(
-        model, rule_of(params), name=name, device=device, precision=precision_for(params, device),
-        compile=params.compile, channels_last=params.channels_last, proposals=params.proposals, **names,
-    )  # fmt: skip
 
 
 def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
@@ -106,7 +97,7 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
 
 
 DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
-    "scenes": _scenes,
+    "scenes": _bottom_up,
     "bottom_up": _bottom_up,
     "detectron2": _detectron2,
 }

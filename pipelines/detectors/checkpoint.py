@@ -85,8 +85,8 @@ def read_checkpoint(
     """What `save_bottom_up` wrote as a model in eval mode, and its names. InputError for a damaged configuration."""
     try:
         config = TypeAdapter(BottomUpConfig).validate_json(facts["config"])
-        found = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
-        names = TypeAdapter(dict[str, list[str]]).validate_python(found)
+        stored = {key: json.loads(facts[key]) for key in ("classes", "attributes") if key in facts}
+        names = TypeAdapter(dict[str, list[str]]).validate_python(stored)
         if not all(1 <= count <= MOST_BLOCKS for count in config.blocks):
             raise ValueError(f"stages of {config.blocks} blocks")
         if config.pooler not in POOLERS:
@@ -120,8 +120,8 @@ def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, T
     """InputError that names tensors which are missing, left over, of another shape, not numbers, or not finite."""
     _refuse("missing", sorted(shapes.keys() - tensors.keys()), path)
     _refuse("not of this model", sorted(tensors.keys() - shapes.keys()), path)
-    found = {name: tuple(tensors[name].shape) for name in shapes}
-    wrong = [f"{name} is {found[name]}, not {shape}" for name, shape in shapes.items() if found[name] != shape]
+    given = {name: tuple(tensors[name].shape) for name in shapes}
+    wrong = [f"{name} is {given[name]}, not {shape}" for name, shape in shapes.items() if given[name] != shape]
     _refuse("misshapen", wrong, path)
     _refuse("not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()], path)
     _refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()], path)

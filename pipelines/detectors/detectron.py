@@ -15,7 +15,7 @@ import yaml
 from torch import Tensor
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.selection import DescribedProposals, Detections, Prepare, RegionRule, select_regions
+from capgrade.pipelines.detectors.selection import DescribedProposals, Detector, RegionRule
 from capgrade.pipelines.detectors.weights import read_content
 from capgrade.schemas.errors import InputError
 
@@ -70,15 +70,15 @@ def config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a detectron2 config ({' '.join(str(error).split())})", file=path, remedy=ZOO) from error
     named = content.get("_BASE_", []) if isinstance(content, dict) else []
-    found = [path]
+    files = [path]
     for name in [named] if isinstance(named, str) else _names(named, path):
         base = path.parent / Path(name).expanduser()
         if not base.is_file():
             raise InputError(f"starts from {name}, which is no file", file=path, remedy="put its base beside it")
         if base.resolve() in (up := (*above, path.resolve())):
             raise InputError("starts from itself", file=path, remedy="take _BASE_ out of one of its files")
-        found += config_files(base, up)
-    return found
+        files += config_files(base, up)
+    return files
 
 
 def _names(named: Any, path: Path) -> list[str]:
@@ -91,18 +91,18 @@ def read_weights(path: Path) -> dict[str, Any]:
     """A checkpoint as detectron2's checkpointer hands it to a model: "model" has numpy arrays or tensors by name, those
     of Caffe2 with the mark that they are to be renamed. InputError for a file of anything else; none of it is run."""
     content = read_content(path)
-    found = dict(content) if isinstance(content, Mapping) else {}
-    if "blobs" in found:
-        found = {"model": found["blobs"], "__author__": "Caffe2", "matching_heuristics": True}
-    elif "model" not in found:
-        found = {"model": found}
-    if not isinstance(found["model"], Mapping) or not found["model"]:
+    checkpoint = dict(content) if isinstance(content, Mapping) else {}
+    if "blobs" in checkpoint:
+        checkpoint = {"model": checkpoint["blobs"], "__author__": "Caffe2", "matching_heuristics": True}
+    elif "model" not in checkpoint:
+        checkpoint = {"model": checkpoint}
+    if not isinstance(checkpoint["model"], Mapping) or not checkpoint["model"]:
         raise InputError("no weights by name in this file", file=path, remedy=REMEDY)
-    state = {str(name): value for name, value in found["model"].items() if not str(name).endswith("_momentum")}
+    state = {str(name): value for name, value in checkpoint["model"].items() if not str(name).endswith("_momentum")}
     for name, value in state.items():
         if not isinstance(value, np.ndarray | torch.Tensor):
             raise InputError(f"{name} is no array but {type(value).__name__}", file=path, remedy=REMEDY)
-    return {**found, "model": OrderedDict(state)}
+    return {**checkpoint, "model": OrderedDict(state)}
 
 
 def load_model(cfg: Any) -> Any:
@@ -146,8 +146,8 @@ class DetectronPrepare:
         return torch.from_numpy(shown.astype(np.float32)), shown.shape[1] / rgb.shape[0]
 
 
-class DetectronDetector:
-    """A `Detector` over a Faster or Mask R-CNN of detectron2 with one box head: C4, DC5 or FPN; float32.
+class DetectronDetector(Detector):
+    """A Faster or Mask R-CNN of detectron2 with one box head: C4, DC5 or FPN; float32.
 
     A region is a proposal with the vector its box head predicts from: res5 averaged (C4), the last fully connected
     layer (others). There are no attributes. Raises InputError for what detectron2 cannot build or load whole.
@@ -172,19 +172,9 @@ class DetectronDetector:
         self.n_features = _n_features(self.model.roi_heads)
         self.classes = _class_names(self.config)
         sides = self.config.INPUT
-        self.prepare: Prepare = DetectronPrepare(sides.MIN_SIZE_TEST, sides.MAX_SIZE_TEST, sides.FORMAT)
+        self.prepare = DetectronPrepare(sides.MIN_SIZE_TEST, sides.MAX_SIZE_TEST, sides.FORMAT)
 
-    @torch.inference_mode()
-    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
-        """Raises InputError when the device's memory does not hold the batch."""
-        try:
-            return select_regions(self.regions(images), scales, sizes, self.rule)
-        except torch.OutOfMemoryError as error:
-            problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
-            raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
-
-    def regions(self, images: Tensor) -> list[DescribedProposals]:
-        """What the model says of every proposal, before the rule."""
+    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
         batch = self.model.preprocess_image([{"image": image} for image in images])
         features = self.model.backbone(batch.tensor)
         proposals = self.model.proposal_generator(batch, features, None)[0]

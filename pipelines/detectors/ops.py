@@ -5,10 +5,7 @@ Boxes are float (..., N, 4), x1 y1 x2 y2. No op loops over boxes or pictures in 
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -64,12 +61,8 @@ def nms(
     Boxes of different `groups` (N,) never suppress each other. With `limit` the first so many are kept,
     and the rest is not looked at. Scores must not be NaN.
     Source: peteanderson80/bottom-up-attention, lib/nms/cpu_nms.pyx, whose order of equal scores is arbitrary;
-    without `one_pixel` and `at_threshold` torchvision's nms, which takes over unless it would do more than asked.
+    without `one_pixel` and `at_threshold` torchvision's nms.
     """
-    plain = not one_pixel and not at_threshold and groups is None
-    whole = limit is None or boxes.is_cuda  # torchvision knows no limit, which on a CPU costs ten times the work
-    if plain and whole and (operator := theirs("nms", boxes)):
-        return operator(boxes, scores, threshold)[:limit]
     batch = None if groups is None else groups[None]
     kept, count = nms_batch(
         boxes[None], scores[None], threshold, groups=batch, limit=limit, one_pixel=one_pixel, at_threshold=at_threshold
@@ -101,10 +94,10 @@ def nms_batch(
 
     def hit(first: Tensor, second: Tensor) -> Tensor:
         a, b = (boxes.gather(1, index[:, :, None].expand(-1, -1, 4)) for index in (first, second))
-        found = overlaps(a, b, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
+        hits = overlaps(a, b, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
         if groups is None:
-            return found
-        return found & (groups.gather(1, first)[:, :, None] == groups.gather(1, second)[:, None])
+            return hits
+        return hits & (groups.gather(1, first)[:, :, None] == groups.gather(1, second)[:, None])
 
     for block in order.split(NMS_BLOCK, dim=1):
         alive = there.gather(1, block)
@@ -172,35 +165,3 @@ def _greedy_pairs(i: Tensor, j: Tensor, scores: Tensor) -> Tensor:
         return removers.index_add_(0, j, (keep[i] & higher).int()) == 0
 
     return _settled(step, torch.ones_like(scores, dtype=torch.bool))
-
-
-OURS_ON_CPU = {"roi_pool"}  # twice as fast there; docs/regions.md has the times
-
-
-@functools.cache
-def torchvision_ops(device: str = "cpu") -> ModuleType | None:
-    """torchvision.ops when its kernels run on the kind of device, else None: a torchvision built for another torch does
-    not import, one built without CUDA has no kernels there.
-
-    detectron2 brings no operators of its own for these: detectron2.layers calls torchvision's.
-    """
-    try:
-        ops = importlib.import_module("torchvision.ops")
-        ops.nms(torch.zeros(1, 4, device=device), torch.zeros(1, device=device), 0.5)
-    except (ImportError, AttributeError, RuntimeError, OSError, AssertionError):  # torch without CUDA asserts
-        return None
-    return ops
-
-
-def theirs(operator: str, x: Tensor) -> Callable | None:
-    """torchvision's operator for values like x, or None where ours is used. Its kernels know float32 everywhere."""
-    if x.dtype != torch.float32 or not _better(operator, x.device.type):
-        return None
-    ops = torchvision_ops(x.device.type)
-    if ops is None:
-        return None
-    return getattr(ops, operator)
-
-
-def _better(operator: str, device: str) -> bool:
-    return device == "cuda" or (device == "cpu" and operator not in OURS_ON_CPU)

@@ -1,44 +1,29 @@
-"""ROIPool and ROIAlign in plain torch, on any device; torchvision's where it is there and not slower.
+"""ROIPool and ROIAlign in plain torch, on any device.
 
-rois are float (R, 5): image number, then x1 y1 x2 y2. No op loops over boxes in Python.
+rois are float (R, 5): image number, then x1 y1 x2 y2. Pooled features are (R, C, size, size), channels last.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.ops import theirs
-
 POOL_CELLS_AT_ONCE = 1 << 20  # floats of ROIPool's output on a CPU: 4 MB
-ALIGN_TAPS_AT_ONCE = 1 << 19  # cells read by ROIAlign: 8 MB of places and weights
+Pool = Callable[[slice], Tensor]  # pools some of the rois
 
 
-def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Tensor:
-    """Max over each of size x size bins of each roi: (B, C, H, W), (R, 5) -> (R, C, size, size), channels last.
+def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
+    """Max over each of size x size bins of each roi of features (B, C, H, W).
 
     Corners are rounded to cells (halves away from zero), both ends belong to the roi, bin p covers
     floor(p l / size) .. ceil((p + 1) l / size) in float32; an empty bin is 0.
-    Any window is the maximum of four windows of power-of-two sides, so a bin costs four row look-ups.
-    Source: caffe/src/caffe/layers/roi_pooling_layer.cpp, bottom-up-attention. Differentiable in `features`.
+    Any window is the maximum of four windows of power-of-two sides, so a bin costs four row look-ups. The maxima of
+    windows are made once for all rois. Source: caffe/src/caffe/layers/roi_pooling_layer.cpp, bottom-up-attention.
+    Differentiable in `features`.
     """
-    if operator := theirs("roi_pool", features):
-        return operator(features, rois, size, scale)
-    return _from_table(features, rois, size, scale)(slice(None))
-
-
-def prepared(pooler: str, features: Tensor, rois: Tensor, size: int, scale: float) -> Callable[[slice], Tensor]:
-    """What pools some of the rois by a name of POOLERS; the maxima of windows are made once for all of them."""
-    if pooler == "ROIPool" and theirs("roi_pool", features) is None:
-        return _from_table(features, rois, size, scale)
-    return lambda some: POOLERS[pooler](features, rois[some], size, scale)
-
-
-def _from_table(features: Tensor, rois: Tensor, size: int, scale: float) -> Callable[[slice], Tensor]:
     B, C, H, W = features.shape
     corners = _round_half_away(rois[:, 1:].float() * scale)
     y1, y2 = _bins(corners[:, 1], corners[:, 3], size, H)
@@ -114,59 +99,31 @@ def _with_next(x: Tensor, dim: int, shift: int) -> Tensor:
     return torch.cat([torch.maximum(x.narrow(dim, 0, shifted.shape[dim]), shifted), x.narrow(dim, 0, shift)], dim=dim)
 
 
-def roi_align(
-    features: Tensor, rois: Tensor, size: int, scale: float, *, sampling_ratio: int = 0, aligned: bool = True
-) -> Tensor:
-    """Mean of bilinear samples in each bin of each roi: (B, C, H, W), (R, 5) -> (R, C, size, size), channels last.
+def roi_align(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
+    """Mean of bilinear samples in each bin of each roi of features (B, C, H, W): detectron2's ROIAlignV2.
 
-    `aligned` takes half a cell off the corners (detectron2's ROIAlignV2); without it rois are at least 1 cell.
-    sampling_ratio 0: ceil(side / size) samples a bin and axis. Samples are separable in y and x, so a bin is the
-    sum of the cells under it, each read once with the product of its two weights.
-    Source: ROIAlign_cpu.cpp, facebookresearch/detectron2, now torchvision's roi_align. Differentiable in `features`.
+    Half a cell is taken off the corners; a bin has ceil(side / size) samples an axis. Samples are separable in y and x,
+    so pooling is a product with the weights of rows, then with those of columns.
+    Source: ROIAlign_cpu.cpp, facebookresearch/detectron2. Differentiable in `features`.
     """
-    if operator := theirs("roi_align", features):
-        return operator(features, rois, size, scale, sampling_ratio, aligned)
-    B, C, H, W = features.shape
-    corners = rois[:, 1:].float() * scale - (0.5 if aligned else 0.0)
-    y, wy = _band(_sample_weights(corners[:, 1], corners[:, 3], size, H, sampling_ratio, aligned))
-    x, wx = _band(_sample_weights(corners[:, 0], corners[:, 2], size, W, sampling_ratio, aligned))
-    rows = (rois[:, 0].long()[:, None, None] * H + y) * W  # (R, size, Ky)
-    at_once = max(1, ALIGN_TAPS_AT_ONCE // max(1, size * size * wy.shape[2] * wx.shape[2]))
-    table = features.permute(0, 2, 3, 1).reshape(B * H * W, C)
-    parts = zip(*(t.split(at_once) for t in (rows, wy, x, wx)), strict=True)
-    return torch.cat([_weighted(table, *part) for part in parts]).permute(0, 3, 1, 2)
+    corners = rois[:, 1:].float() * scale - 0.5
+    y = _sample_weights(corners[:, 1], corners[:, 3], size, features.shape[2]).to(features.dtype)
+    x = _sample_weights(corners[:, 0], corners[:, 2], size, features.shape[3]).to(features.dtype)
+
+    def pool(some: slice) -> Tensor:
+        out = features.new_zeros(len(rois[some]), features.shape[1], size, size)
+        for image, plane in enumerate(features):
+            mine = rois[some, 0] == image
+            out[mine] = torch.einsum("rph,chw,rqw->rcpq", y[some][mine], plane, x[some][mine])
+        return out.contiguous(memory_format=torch.channels_last)
+
+    return pool
 
 
-def _band(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Cells from a bin's first to its last and their weights: (R, size, length) -> int64, float32 (R, size, K)."""
-    length, used = weights.shape[2], (weights > 0).int()
-    first = used.argmax(dim=2, keepdim=True)
-    last = length - 1 - used.flip(2).argmax(dim=2, keepdim=True)
-    widest = int((last - first).max()) + 1 if weights.numel() else 0
-    cells = first + torch.arange(widest, device=weights.device)
-    inside = cells < length
-    cells = cells.clamp(max=length - 1)
-    return cells, weights.gather(2, cells) * inside
-
-
-def _weighted(table: Tensor, rows: Tensor, wy: Tensor, columns: Tensor, wx: Tensor) -> Tensor:
-    """Sum of the cells of each bin: table (N, C), twice (R, size, K) and weights -> (R, size, size, C)."""
-    R, size, _ = rows.shape
-    weights = wy[:, :, None, :, None] * wx[:, None, :, None, :]  # (R, size, size, Ky, Kx)
-    cells = rows[:, :, None, :, None] + columns[:, None, :, None, :]
-    used = weights > 0
-    ends = used.flatten(3).sum(dim=3).flatten().cumsum(0)
-    taps = weights[used].to(table.dtype)
-    starts = functional.pad(ends, (1, 0))[:-1]
-    sums = functional.embedding_bag(cells[used], table, starts, mode="sum", per_sample_weights=taps)
-    return sums.reshape(R, size, size, table.shape[1])
-
-
-def _sample_weights(start: Tensor, end: Tensor, size: int, length: int, ratio: int, aligned: bool) -> Tensor:
+def _sample_weights(start: Tensor, end: Tensor, size: int, length: int) -> Tensor:
     """Weight of each cell in the mean of each bin's samples along one axis: float32 (R, size, length)."""
-    side = end - start if aligned else (end - start).clamp(min=1)
-    step = side / size
-    count = step.ceil().clamp(min=0) if ratio == 0 else torch.full_like(step, ratio)
+    step = (end - start) / size
+    count = step.ceil().clamp(min=0)
     number = torch.arange(int(count.max()) if count.numel() else 0, device=start.device)
     inner = (number + 0.5) * (step / count.clamp(min=1))[:, None]  # (R, G)
     bin_start = start[:, None] + torch.arange(size, device=start.device) * step[:, None]  # (R, size)
@@ -177,8 +134,4 @@ def _sample_weights(start: Tensor, end: Tensor, size: int, length: int, ratio: i
     return (hat * used[..., None]).sum(dim=2) / count.clamp(min=1)[:, None, None]
 
 
-POOLERS: dict[str, Callable[[Tensor, Tensor, int, float], Tensor]] = {
-    "ROIPool": roi_pool,
-    "ROIAlign": functools.partial(roi_align, aligned=False),
-    "ROIAlignV2": roi_align,
-}  # by the names of detectron2's POOLER_TYPE
+POOLERS = {"ROIPool": roi_pool, "ROIAlignV2": roi_align}  # by the names of detectron2's POOLER_TYPE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,15 +25,20 @@ def resize_scale(height: int, width: int, *, short: int = SHORT_SIDE, long: int 
     return scale
 
 
+def resized(height: int, width: int, scale: float) -> tuple[int, int]:
+    """Height and width after a resize. Halves go to even, as cvRound does."""
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
 def resize(image: Tensor, scale: float) -> Tensor:
     """Bilinear without antialiasing: float32 (C, H, W) -> (C, round(H scale), round(W scale)).
 
     Equals cv2.resize(image, None, fx=scale, fy=scale, interpolation=INTER_LINEAR): output pixel d reads
     (d + 0.5) / scale - 0.5, found in float64, cut to the image. torch's `interpolate` with the output size
     divides by round(H scale) / H instead of scale, which shifts the far border by up to 0.5 / scale pixels,
-    and with the factor it rounds the size down. Halves in sizes go to even, as cvRound does.
+    and with the factor it rounds the size down.
     """
-    height, width = (max(1, round(n * scale)) for n in image.shape[-2:])
+    height, width = resized(image.shape[-2], image.shape[-1], scale)
     left, right, share = _taps(width, image.shape[-1], scale, image.device)
     image = torch.lerp(image[..., left], image[..., right], share)
     top, bottom, share = _taps(height, image.shape[-2], scale, image.device)
@@ -46,14 +53,24 @@ def _taps(size: int, source: int, scale: float, device: torch.device) -> tuple[T
     return first, (first + 1).clamp(max=source - 1), (at - first).float()
 
 
-def preprocess(rgb: np.ndarray, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> tuple[Tensor, float]:
+@dataclasses.dataclass(frozen=True)
+class CaffePrepare:
     """uint8 (H, W, 3) RGB -> float32 (3, h, w) BGR less PIXEL_MEANS, resized; and the scale h / H.
 
     The mean is subtracted before the resize, there is no division by a deviation and no padding.
     """
-    if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
-        raise InputError(f"a picture must be uint8 (height, width, 3), not {rgb.dtype} {rgb.shape}")
-    bgr = torch.from_numpy(np.ascontiguousarray(rgb[:, :, ::-1].transpose(2, 0, 1))).float()
-    bgr -= torch.tensor(PIXEL_MEANS)[:, None, None]
-    scale = resize_scale(*rgb.shape[:2], short=short, long=long)
-    return resize(bgr, scale), scale
+
+    short: int = SHORT_SIDE
+    long: int = LONG_SIDE
+
+    def __call__(self, rgb: np.ndarray) -> tuple[Tensor, float]:
+        if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
+            raise InputError(f"a picture must be uint8 (height, width, 3), not {rgb.dtype} {rgb.shape}")
+        bgr = torch.from_numpy(np.ascontiguousarray(rgb[:, :, ::-1].transpose(2, 0, 1))).float()
+        bgr -= torch.tensor(PIXEL_MEANS)[:, None, None]
+        scale = resize_scale(*rgb.shape[:2], short=self.short, long=self.long)
+        return resize(bgr, scale), scale
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Height and width of the prepared picture."""
+        return resized(height, width, resize_scale(height, width, short=self.short, long=self.long))

@@ -25,7 +25,7 @@ class Conventions:
     """
 
     open_boxes: bool = False  # a side is x2 - x1 and boxes end at (width, height); else x2 - x1 + 1, (width - 1, ...)
-    exact_anchors: bool = False  # not rounded, about the cell's corner, size by size; else by `make_anchors`
+    exact_anchors: bool = False  # not rounded, about the cell's corner, size by size; else legacy ones
     best_first: bool = False  # the best by logit, then without small boxes; else without them, the best by probability
     padded_pool: bool = False  # after conv1: pad 1 and the size rounded down; else no pad and rounded up
 
@@ -67,7 +67,14 @@ class ProposalRule:
     at_threshold: bool = True
 
 
-def make_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
+def make_anchors(
+    conventions: Conventions, base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
+) -> np.ndarray:
+    """The anchors of a cell, float32 (ratios x scales, 4), as the conventions make them."""
+    return (_exact_anchors if conventions.exact_anchors else _rounded_anchors)(base, scales, ratios)
+
+
+def _rounded_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
     """Legacy anchors about the cell 0..base-1: float32 (ratios x scales, 4), ratio by ratio.
 
     Sides are +1 (a box holds both borders) and the sides of each ratio (height / width) are rounded before the
@@ -80,7 +87,7 @@ def make_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
-def make_exact_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
+def _exact_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
     """detectron2's anchors about (0, 0): float32 (scales x ratios, 4), scale by scale; areas are (base * scale)^2.
 
     Source: generate_cell_anchors, detectron2/modeling/anchor_generator.py.
@@ -179,7 +186,7 @@ def select_proposals(
     anchors = anchors.expand(len(scores), -1, -1)
     if conventions.best_first:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : rule.before_nms]
-        scores, deltas, anchors = (_rows(x, best) for x in (scores, deltas, anchors))
+        scores, deltas, anchors = (take(x, best) for x in (scores, deltas, anchors))
     one_pixel = not conventions.open_boxes
     boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), one_pixel=one_pixel)
     boxes = clip_boxes(boxes, *image, one_pixel=one_pixel).view_as(anchors)
@@ -187,16 +194,16 @@ def select_proposals(
     there = _large(boxes, least, one_pixel)
     if not conventions.best_first:
         order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        scores, boxes, there = (_rows(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
+        scores, boxes, there = (take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
     kept, count = nms_batch(
         boxes, scores, rule.nms_threshold, there=there, limit=rule.after_nms, one_pixel=one_pixel,
         at_threshold=rule.at_threshold,
     )  # fmt: skip
-    found = zip(_rows(boxes, kept), _rows(scores, kept), count.tolist(), strict=True)
-    return [(box[:n], score[:n]) for box, score, n in found]
+    pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
+    return [(box[:n], score[:n]) for box, score, n in pictures]
 
 
-def _rows(x: Tensor, index: Tensor) -> Tensor:
+def take(x: Tensor, index: Tensor) -> Tensor:
     """The rows of each picture that its indices name: (B, N, ...), (B, K) -> (B, K, ...)."""
     return x[torch.arange(len(x), device=x.device)[:, None], index]
 

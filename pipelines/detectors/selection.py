@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
-from capgrade.pipelines.detectors.rpn import decode_boxes
+from capgrade.pipelines.detectors.rpn import decode_boxes, take
+from capgrade.schemas.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +95,10 @@ class SelectionRule:
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
         scores = surviving_score(boxes, batch.classes, self, batch.there)
         rows, count = select(scores, self, batch.there)
-        picture = torch.arange(len(rows), device=rows.device)[:, None]
-        return boxes[picture, rows], scores[picture, rows], rows, count
+        return take(boxes, rows), take(scores, rows), rows, count
 
 
-def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: Tensor | None = None) -> Tensor:
+def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: Tensor) -> Tensor:
     """max_conf: best score of each region over the classes in which it survives suppression: (B, R, 4), (B, R, C+1) ->
     (B, R).
 
@@ -108,14 +109,13 @@ def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: 
     return foreground.masked_fill(~keep, 0).amax(dim=2)
 
 
-def select(scores: Tensor, rule: SelectionRule, there: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def select(scores: Tensor, rule: SelectionRule, there: Tensor) -> tuple[Tensor, Tensor]:
     """Rows kept of each picture, int64 (B, K), and how many count (B,), of `surviving_score` values (B, R).
 
     Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best min_boxes or max_boxes by
     falling score, equal ones by row (the upstream order of equal scores is arbitrary). So with 36/36 the rows are
     sorted unless exactly 36 pass.
     """
-    there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
     passing = (scores >= rule.confidence) & there
     number = passing.sum(1)
     within = (number >= rule.min_boxes) & (number <= rule.max_boxes)
@@ -126,49 +126,50 @@ def select(scores: Tensor, rule: SelectionRule, there: Tensor | None = None) -> 
 
 
 def select_regions(
-    found: Sequence[DescribedProposals], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: RegionRule
+    proposals: Sequence[DescribedProposals], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: RegionRule
 ) -> list[Detections]:
     """The rule on the regions of B pictures; scales are network pixels per picture pixel, sizes (width, height).
 
     Two copies bring everything back from the device, whatever B.
     """
-    batch = padded(found)
-    boxes, scores, rows, count = rule.choose(batch, scales, sizes)
+    boxes, scores, rows, count = rule.choose(padded(proposals), scales, sizes)
     if not rows.shape[1]:
-        return [_nothing(regions, size) for regions, size in zip(found, sizes, strict=True)]
-    starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in found])])
+        return [_nothing(regions, size) for regions, size in zip(proposals, sizes, strict=True)]
+    starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in proposals])])
     kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
     kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
-    classes, class_scores = _best(torch.cat([regions.classes for regions in found])[kept])
-    numbers = [count[:, None].expand_as(rows), classes]
-    values = [boxes, scores[..., None], class_scores[..., None]]
-    if all(regions.attributes is not None for regions in found):
-        attributes, attribute_scores = _best(torch.cat([r.attributes for r in found if r.attributes is not None])[kept])
-        numbers, values = [*numbers, attributes], [*values, attribute_scores[..., None]]
-    values.append(torch.cat([regions.features for regions in found])[kept])
-    return _detections(torch.stack(numbers).cpu().numpy(), torch.cat(values, dim=2).float().cpu().numpy(), sizes)
+
+    def of_kept(name: str) -> Tensor:
+        return torch.cat([getattr(regions, name) for regions in proposals])[kept]
+
+    best = [_best(of_kept("classes"))]
+    if all(regions.attributes is not None for regions in proposals):
+        best.append(_best(of_kept("attributes")))
+    numbers = torch.stack([count[:, None].expand_as(rows), *(number for number, _ in best)]).cpu().numpy()
+    values = [boxes, scores[..., None], *(score[..., None] for _, score in best), of_kept("features")]
+    return _detections(numbers, torch.cat(values, dim=2).float().cpu().numpy(), sizes)
 
 
-def padded(found: Sequence[DescribedProposals]) -> Padded:
+def padded(proposals: Sequence[DescribedProposals]) -> Padded:
     """Regions of several pictures in one batch, with `there` False where a picture has fewer."""
-    boxes, classes = (pad_sequence([getattr(r, name) for r in found], True) for name in ("boxes", "classes"))
-    moves = [regions.deltas for regions in found if regions.deltas is not None]
-    deltas = pad_sequence(moves, True) if len(moves) == len(found) else None
-    counts = torch.tensor([len(regions.boxes) for regions in found], device=boxes.device)
+    boxes, classes = (pad_sequence([getattr(r, name) for r in proposals], True) for name in ("boxes", "classes"))
+    moves = [regions.deltas for regions in proposals if regions.deltas is not None]
+    deltas = pad_sequence(moves, True) if len(moves) == len(proposals) else None
+    counts = torch.tensor([len(regions.boxes) for regions in proposals], device=boxes.device)
     return Padded(boxes, classes, deltas, torch.arange(boxes.shape[1], device=boxes.device) < counts[:, None])
 
 
 def _detections(numbers: np.ndarray, values: np.ndarray, sizes: Sequence[tuple[int, int]]) -> list[Detections]:
-    """numbers [count, classes, attributes] x (B, K), values (B, K, 4 + 1 + 1 + 1 + D) as `select_regions` lays them."""
-    named = len(numbers) == 3
-    out = []
+    """numbers [count, classes, attributes] x (B, K), values (B, K, 4 + 1 + 1 + 1 + D) as `select_regions` lays them;
+    both without attributes where the model has none."""
+    out, end = [], 4 + len(numbers)
     for b, size in enumerate(sizes):
-        n = int(numbers[0, b, 0])
-        whole = values[b, :n]
-        scores, class_scores, *attribute_scores = (whole[:, k].copy() for k in range(4, 7 if named else 6))
-        boxes, features = whole[:, :4].copy(), whole[:, 7 if named else 6 :].copy()
-        attributes = (numbers[2, b, :n].copy(), attribute_scores[0]) if named else (None, None)
-        out.append(Detections(*size, boxes, features, scores, numbers[1, b, :n].copy(), class_scores, *attributes))
+        n = numbers[0, b, 0]
+        classes, *attributes = (column[b, :n].copy() for column in numbers[1:])
+        scores, class_scores, *attribute_scores = values[b, :n, 4:end].T.copy()
+        boxes, features = values[b, :n, :4].copy(), values[b, :n, end:].copy()
+        named = (*(attributes or [None]), *(attribute_scores or [None]))
+        out.append(Detections(*size, boxes, features, scores, classes, class_scores, *named))
     return out
 
 
@@ -183,10 +184,6 @@ def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Number of the likeliest but for column 0, from 0, and its probability: (..., C + 1) -> (...), (...)."""
     score, number = probabilities[..., 1:].max(dim=-1)
     return number, score
-
-
-if TYPE_CHECKING:
-    from capgrade.pipelines.detectors.selection import Chosen, Padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,26 +203,23 @@ class AirsplayRule:
         scores, classes = batch.classes[..., 1:].max(dim=2)
         boxes = _regressed(batch, classes + 1, scales, sizes)
         rows, count = self.kept(boxes, scores, batch.there)
-        picture = torch.arange(len(rows), device=rows.device)[:, None]
-        good = (boxes[..., 2:] > boxes[..., :2]).all(dim=2)[picture, rows]
+        good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
         rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))  # those with an area first
-        return boxes[picture, rows], scores[picture, rows], rows, good.sum(1)
+        return take(boxes, rows), take(scores, rows), rows, good.sum(1)
 
     def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
-        rows = count = None
-        for threshold in np.arange(0.3, 1.0, 0.1):
-            found, number = nms_batch(
+        rows = count = scores.new_zeros(len(scores), dtype=torch.long)
+        for k, threshold in enumerate(np.arange(0.3, 1.0, 0.1)):
+            looser, number = nms_batch(
                 boxes, scores, float(threshold), there=there, limit=self.count, one_pixel=False, at_threshold=False
             )
-            if rows is None or count is None:
-                rows, count = found, number
             enough = count >= self.count
-            rows, count = torch.where(enough[:, None], rows, found), torch.where(enough, count, number)
+            rows = looser if k == 0 else torch.where(enough[:, None], rows, looser)
+            count = torch.where(enough, count, number)
             if bool((count >= self.count).all()):
                 break
-        assert rows is not None and count is not None
         return rows, count
 
 
@@ -246,19 +240,31 @@ def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: S
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 
-class Detector(Protocol):
+class Detector(ABC):
     """A model with its weights, its selection rule and its device.
 
     `prepare` takes a uint8 (H, W, 3) RGB picture and gives float32 (3, h, w) and the scale h / H; it is picklable
-    and holds no weights, so that worker processes can run it. `detect` takes pictures of one prepared size,
-    (B, 3, h, w) on the CPU, their scales and their original (width, height), and gives their regions in order.
+    and holds no weights, so that worker processes can run it.
     """
 
     name: str  # goes into the manifest
+    rule: RegionRule
+    device: torch.device
     n_features: int
     classes: Sequence[str] | None  # names of the class numbers, where the weights came with them
     attributes: Sequence[str] | None
     prepare: Prepare
 
+    @abstractmethod
+    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
+        """What the model says of every proposal, before the rule."""
+
+    @torch.inference_mode()
     def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
-        """As the class says: one `Detections` per picture."""
+        """One `Detections` for each picture of one prepared size: (B, 3, h, w) on the CPU, with their scales and
+        original (width, height). InputError when the device's memory does not hold the batch."""
+        try:
+            return select_regions(self.regions(images, scales), scales, sizes, self.rule)
+        except torch.OutOfMemoryError as error:
+            problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
+            raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error

@@ -29,7 +29,6 @@ from capgrade.pipelines.detectors.checkpoint import (
     save_bottom_up,
     shapes_of,
 )
-from capgrade.pipelines.detectors.rpn import CONVENTIONS, make_anchors, make_exact_anchors
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.pickles import read_pickle, read_torch
@@ -86,14 +85,14 @@ class WeightLayout:
 
     def shapes(self, ours: Shapes) -> dict[str, tuple[int, ...]]:
         """What a file of this layout holds, for a model of these shapes."""
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for name, shape in ours.items():
             layer, kind = name.rsplit(".", 1)
             if kind == "scale":
-                found |= {norm: (1,) if i == 4 else shape for i, norm in enumerate(self.norms(layer))}
+                shapes |= {norm: (1,) if i == 4 else shape for i, norm in enumerate(self.norms(layer))}
             elif kind != "shift":
-                found[self.tensor(name)] = self._shape(layer, shape) if self.background_last else shape
-        return found
+                shapes[self.tensor(name)] = self._shape(layer, shape) if self.background_last else shape
+        return shapes
 
     def _shape(self, layer: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         rows = {"rpn.objectness_logits": shape[0] // 2, "head.bbox_pred": shape[0] - 4}
@@ -101,17 +100,17 @@ class WeightLayout:
 
     def translated(self, tensors: Tensors, shapes: Shapes, order: Tensor | None) -> dict[str, Tensor]:
         """Our state dict, from tensors that have been checked; `order` has their number of each of our anchors."""
-        found: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         for name in shapes:
             layer, kind = name.rsplit(".", 1)
             if kind == "scale":
                 norms = [tensors[norm].double() for norm in self.norms(layer)]
-                found[name], found[f"{layer}.shift"] = (x.float() for x in folded(*norms))
+                state[name], state[f"{layer}.shift"] = (x.float() for x in folded(*norms))
             elif kind != "shift":
                 tensor = tensors[self.tensor(name)].float()
                 tensor = background_first(layer, tensor) if self.background_last else tensor
-                found[name] = in_order(layer, tensor, order) if order is not None else tensor
-        return found
+                state[name] = in_order(layer, tensor, order) if order is not None else tensor
+        return state
 
 
 def folded(mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, factor: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -217,12 +216,12 @@ def _state(content: Any, path: Path) -> dict[str, Tensor]:
     state = content.get("model", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not state:
         raise InputError("no tensors by name in this file", file=path, remedy=REMEDY)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in state.items():
         many = isinstance(value, list | tuple)
-        found |= {f"{name}.{i}": _tensor(x, name, path) for i, x in enumerate(value)} if many else {}
-        found |= {} if many else {str(name): _tensor(value, name, path)}
-    return {name: tensor for name, tensor in found.items() if not BESIDE.fullmatch(name)}
+        named = {f"{name}.{i}": blob for i, blob in enumerate(value)} if many else {str(name): value}
+        tensors |= {key: _tensor(x, name, path) for key, x in named.items()}
+    return {name: tensor for name, tensor in tensors.items() if not BESIDE.fullmatch(name)}
 
 
 def _tensor(value: Any, name: str, path: Path) -> Tensor:
@@ -278,9 +277,7 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
 
 def _named(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the file has any tensor of an attribute head; airsplay's faster_rcnn_from_caffe.pkl has none."""
-    names = [layout.tensor(f"{layer}.weight") for layer in ATTRIBUTE_LAYERS]
-    names += [layout.tensor(f"{layer}.bias") for layer in ATTRIBUTE_LAYERS]
-    return any(name in tensors for name in names)
+    return any(layout.tensor(f"{layer}.{kind}") in tensors for layer in ATTRIBUTE_LAYERS for kind in layout.kinds)
 
 
 def _blocks(layout: WeightLayout, tensors: Mapping[str, Tensor], stage: str) -> int:
@@ -298,12 +295,12 @@ def with_anchors(config: BottomUpConfig, theirs: Tensor, path: Path) -> tuple[Bo
     for conventions in (config.conventions, ROUNDED.get(config.conventions)):
         if conventions is None:
             continue
-        make = make_exact_anchors if CONVENTIONS[conventions].exact_anchors else make_anchors
-        ours = torch.from_numpy(make(config.anchor_base, config.anchor_scales, config.anchor_ratios)).double()
+        config_of_these = dataclasses.replace(config, conventions=conventions)
+        ours = config_of_these.anchors().double()
         if theirs.shape == ours.shape:
             gaps = (ours[:, None] - theirs.double()).abs().amax(dim=2)
             if (gaps.amin(dim=1) < SAME_ANCHOR).all():
-                return dataclasses.replace(config, conventions=conventions), gaps.argmin(dim=1)
+                return config_of_these, gaps.argmin(dim=1)
     raise InputError(f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s", file=path, remedy=REMEDY)
 
 

@@ -103,20 +103,6 @@ def _prepared_size(picture: Picture, prepare: Prepare) -> tuple[int, int] | None
     return original if original is None or predict is None else predict(*original)
 
 
-class _Planned:
-    """A plan as the sampler of a DataLoader: asked for the next batch when a worker is free."""
-
-    def __init__(self, batches: Iterable[PictureBatch]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[PictureBatch]:
-        return iter(self.batches)
-
-
-def _as_it_is(decoded: Decoded) -> Decoded:
-    return decoded
-
-
 def decoded(
     pictures: Sequence[Picture],
     batches: Iterable[PictureBatch],
@@ -132,8 +118,8 @@ def decoded(
     """
     processes = {"multiprocessing_context": "spawn", "prefetch_factor": AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
-        Decoder(pictures, prepare), batch_size=None, sampler=_Planned(batches), num_workers=workers, pin_memory=pinned,
-        collate_fn=_as_it_is, **processes,  # type: ignore[arg-type]
+        Decoder(pictures, prepare), batch_size=None, sampler=batches, num_workers=workers, pin_memory=pinned,
+        **processes,  # type: ignore[arg-type]
     )  # fmt: skip
     try:
         yield from loader

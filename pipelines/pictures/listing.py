@@ -45,7 +45,7 @@ class Picture:
         return Path(self.file).name if self.row is None else f"{Path(self.file).name} row [{self.row}]"
 
     @property
-    def alone(self) -> bool:
+    def is_file(self) -> bool:
         """Whether the file is the picture and nothing else."""
         return self.row is None and self.member is None
 
@@ -67,7 +67,7 @@ class Picture:
     def size(self) -> tuple[int, int] | None:
         """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
         try:
-            with open_picture(Path(self.file) if self.alone else self.read()) as image:
+            with open_picture(Path(self.file) if self.is_file else self.read()) as image:
                 sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
                 return (image.height, image.width) if sideways else image.size
         except Exception:  # whatever is wrong is said when it is decoded
@@ -124,15 +124,15 @@ def read_pictures(source: Path) -> list[Picture]:
     Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
     """
     if source.is_dir():
-        found = _of_table(source / TABLE) if (source / TABLE).is_file() else _of_folder(source)
+        pictures = _of_table(source / TABLE) if (source / TABLE).is_file() else _of_folder(source)
     elif source.suffix.lower() == ".zip" and source.is_file():
-        found = _of_zip(source)
+        pictures = _of_zip(source)
     else:
-        found = _of_list(source)
-    if not found:
+        pictures = _of_list(source)
+    if not pictures:
         raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
-    _check_ids(found)
-    return found
+    _check_ids(pictures)
+    return pictures
 
 
 def _of_folder(folder: Path) -> list[Picture]:
@@ -166,10 +166,10 @@ def _of_list(path: Path) -> list[Picture]:
     except UnicodeDecodeError as error:
         remedy = "give a folder of pictures, a zip, or a text file of lines image_id<TAB>path"
         raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
-    return [_listed(line, path, row) for row, line in enumerate(lines, start=1)]
+    return [_of_line(line, path, row) for row, line in enumerate(lines, start=1)]
 
 
-def _listed(line: str, path: Path, row: int) -> Picture:
+def _of_line(line: str, path: Path, row: int) -> Picture:
     image_id, tab, name = line.partition("\t")
     if not (image_id and tab and name) or "\t" in name:
         raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")

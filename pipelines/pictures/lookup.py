@@ -74,7 +74,7 @@ class PictureLookup:
         if self.template is not None:
             return self.address(image_id)
         picture = self.pictures[image_id]
-        return quote(Path(os.path.relpath(picture.file, beside)).as_posix()) if picture.alone else None
+        return quote(Path(os.path.relpath(picture.file, beside)).as_posix()) if picture.is_file else None
 
     def address(self, image_id: str) -> str:
         """The template's, for this image."""
@@ -142,12 +142,12 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
             raise InputError("these captions name no image files", file=str(source), remedy="write {id} for the id")
         return PictureLookup(str(source), names, template=str(source))
     known = {picture.image_id: picture for picture in read_pictures(Path(source))}
-    found = {image_id: picture for image_id, file in names.items() if (picture := _known(known, image_id, file))}
-    if not found:
+    pictures = {image_id: picture for image_id, file in names.items() if (picture := _known(known, image_id, file))}
+    if not pictures:
         remedy = "give the pictures of these captions, named by image id or image_file"
         problem = f"a picture of none of the {len(names)} images of split '{captions.split}'"
         raise InputError(problem, file=source, remedy=remedy)
-    return PictureLookup(str(source), names, found)
+    return PictureLookup(str(source), names, pictures)
 
 
 def image_files(captions: Captions) -> dict[str, str | None]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capgrade.benchmarks.corpus import _suffix, corpus, stand_ins
-from capgrade.benchmarks.shards import bench
+from capgrade.benchmarks.shards import run
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
@@ -22,23 +22,27 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Captions:
     return read_captions(write_captions_folder(folder, [caption_table(random_sets(40, seed=5, least=2))]))
 
 
-@pytest.mark.parametrize("images", [7, 40, 123])
-def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp_path: Path, images: int) -> None:
+def bench(captions: Path, *more: str, measures: str = "rouge_l", status: int = 0) -> None:
+    """`capgrade bench shards`, which ends as expected."""
+    given = ["--captions", str(captions), "--measures", measures, "--set", "bench.compared=20"]
+    sets = [word for one in (*more, "shards.windows.among=0.1") for word in ("--set", one)]
+    assert call("bench", "shards", *given, *sets, "--json") == status
+
+
+@pytest.mark.parametrize(("images", "per_image"), [(7, 5), (123, 5), (30, 1)])
+def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(
+    real: Captions, tmp_path: Path, images: int, per_image: int
+) -> None:
     for name in ("one", "two"):
-        corpus(real, images, tmp_path / name, seed=3, vectors=True)
+        corpus(real, images, tmp_path / name, seed=3, vectors=True, per_image=per_image)
     made = read_captions(tmp_path / "one")
-    assert (made.n_images, made.n_captions, made.split) == (images, 5 * images, "train")
+    assert (made.n_images, made.n_captions, made.split) == (images, per_image * images, "train")
+    assert (np.diff(made.ref_ptr) == per_image).all()
     assert all(text.split() == words for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True))
     for file in ("captions.arrow", "vectors.npy"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-    corpus(real, images, tmp_path / "other", seed=4, vectors=False)
+    corpus(real, images, tmp_path / "other", seed=4, vectors=False, per_image=per_image)
     assert read_captions(tmp_path / "other").texts != made.texts
-
-
-def test_a_corpus_of_one_caption_per_image(real: Captions, tmp_path: Path) -> None:
-    corpus(real, 30, tmp_path / "one", seed=3, vectors=False, per_image=1)
-    made = read_captions(tmp_path / "one")
-    assert (made.n_images, made.n_captions) == (30, 30) and np.array_equal(np.diff(made.ref_ptr), np.ones(30))
 
 
 def test_variants_have_names_of_their_own() -> None:
@@ -63,37 +67,20 @@ def test_bench_shards_with_stand_in_vectors(
 ) -> None:
     corpus(real, 80, tmp_path / "c", seed=0, vectors=True)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
-    command = [
-        "bench",
-        "shards",
-        "--captions",
-        str(tmp_path / "c"),
-        "--measures",
-        "cider,sbert",
-        "--set",
-        "bench.compared=20",
-    ]
-    command += ["--set", f"bench.embeddings={tmp_path}/c/vectors.npy", "--set", "shards.windows.among=0.1"]
     capsys.readouterr()
-    assert call(*command) == 0
-    said = capsys.readouterr().out
-    assert "80 images x 400 captions" in said and "64 images as by brute force" in said
-    assert "2.0 s, 62,500.0 ns per pair; 3.0 s of processor time; 60 MB at most" in said
+    bench(tmp_path / "c", f"bench.embeddings={tmp_path}/c/vectors.npy", measures="rouge_l,sbert")
+    said = capsys.readouterr().out  # the stage's line comes first
+    row = json.loads(said[said.index("{") :])["shards"]
+    assert (row["pairs"], row["checked_images"], row["ns_per_pair"]) == (80 * 400, 64, 62_500)
+    assert row["times_the_product"] == pytest.approx(2 / row["product_seconds"]) and row["max_abs_diff"] < 1e-5
 
 
-def test_the_stage_in_a_process_of_its_own(real: Captions, tmp_path: Path) -> None:
-    corpus(real, 20, tmp_path / "c", seed=0, vectors=False)
-    found = bench(tmp_path / "c", ("rouge_l",), None, None, 5, ["shards.windows.among=0.1"])
-    assert found["pairs"] == 20 * 100 and found["checked_images"] == 20 and found["max_abs_diff"] < 1e-5
-    assert 0.1 < found["seconds"] < 600 and found["processor_seconds"] > 0.1 and 50 < found["peak_mb"] < 10_000
-    assert found["ratio"] == pytest.approx(found["seconds"] / found["product_seconds"])
-
-
-def test_a_stage_that_fails_is_an_error(real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus(real, 20, tmp_path / "c", seed=0, vectors=False)
+def test_what_a_command_takes_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = run("--help", [])
+    assert 0.1 < took["seconds"] < 60 and took["processor_seconds"] > 0.05 and 10 < took["peak_mb"] < 10_000
     monkeypatch.setattr("sys.executable", "false")  # a program that fails, sooner than Python does
     with pytest.raises(InputError, match="capgrade shards ended with status 1"):
-        bench(tmp_path / "c", ("rouge_l",), None, None, 5, [])
+        run("shards", [])
 
 
 def test_bench_start_compares_the_first_run_with_the_next(
@@ -105,7 +92,7 @@ def test_bench_start_compares_the_first_run_with_the_next(
     def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
         folder = environment["NUMBA_CACHE_DIR"]
         runs.append((command, folder))
-        return {"seconds": 9.0 if runs.count((command, folder)) == 1 else 2.0}
+        return {"seconds": 9.0 if runs.count((command, folder)) == 1 else 2.0, "peak_mb": 60.0}
 
     monkeypatch.setattr("capgrade.benchmarks.start.run", run)
     assert call("bench", "start", "--captions", "c", "--json") == 0
@@ -114,8 +101,10 @@ def test_bench_start_compares_the_first_run_with_the_next(
     assert all(row["compile_seconds"] == 7 and row["modules"] > 5 for row in found.values())
 
 
-def test_vectors_of_another_corpus_are_refused(real: Captions, tmp_path: Path) -> None:
+def test_vectors_of_another_corpus_are_refused(
+    real: Captions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     corpus(real, 20, tmp_path / "c", seed=0, vectors=False)
     np.save(tmp_path / "v.npy", np.zeros((7, 4), np.float32))
-    with pytest.raises(InputError, match="7 vectors for 100 captions"):
-        bench(tmp_path / "c", ("sbert",), None, tmp_path / "v.npy", 5, [])
+    bench(tmp_path / "c", f"bench.embeddings={tmp_path}/v.npy", measures="sbert", status=2)
+    assert "7 vectors for 100 captions" in capsys.readouterr().err

@@ -1,10 +1,8 @@
-"""`capgrade bench tops` prints what it promises, and sees tops that are not those of all pairs."""
+"""`capgrade bench tops` gives what it promises, and sees tops that are not those of all pairs."""
 
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,42 +11,23 @@ from capgrade.benchmarks import tops
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 
-@pytest.fixture(scope="module")
-def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("tops") / "captions"
-    write_captions_folder(folder, [caption_table(random_sets(80, seed=2))])
-    return folder
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    write_captions_folder(tmp_path / "captions", [caption_table(random_sets(80, seed=2))])
+    return ["bench", "tops", "--captions", str(tmp_path / "captions"), "--set", "bench.top=4", "--json"]
 
 
-def test_json(captions_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--set", "bench.top=4", "--json")
-        == 0
-    )
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"meteor"}
-    meteor = found["meteor"]
-    assert {"seconds", "all_pairs_seconds", "ratio", "pairs_touched", "same"} <= set(meteor)
-    assert meteor["same"] is True
+def test_the_search_beside_all_pairs(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*command) == 0
+    meteor = json.loads(capsys.readouterr().out)["meteor"]
     assert meteor["ratio"] == pytest.approx(meteor["all_pairs_seconds"] / meteor["seconds"])
     assert meteor["thread_ratio"] == pytest.approx(meteor["all_pairs_thread_seconds"] / meteor["thread_seconds"])
-    assert 0 < meteor["pairs_touched"] <= meteor["pairs"]
+    assert 0 < meteor["pairs_touched"] <= meteor["pairs"] and meteor["same"]
 
 
-def test_seconds_of_other_threads_count() -> None:
-    def spin() -> None:
-        end = time.thread_time() + 0.05
-        while time.thread_time() < end:
-            pass
-
-    def way() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            threads.submit(spin).result()
-
-    assert tops.on_one_thread(way)[0] >= 0.05
-
-
-def test_tops_that_differ_are_an_error(captions_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tops_that_differ_are_an_error(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     full = tops.every_pair
 
     def other(*args):
@@ -56,4 +35,5 @@ def test_tops_that_differ_are_an_error(captions_dir: Path, monkeypatch: pytest.M
         return found._replace(rows=found.rows[:, ::-1])
 
     monkeypatch.setattr(tops, "every_pair", other)
-    assert call("bench", "tops", "--captions", str(captions_dir), "--measures", "meteor", "--set", "bench.top=4") == 2
+    assert call(*command) == 2
+    assert "the tops of meteor are not those of all pairs" in capsys.readouterr().err

@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
 from capgrade.benchmarks import train as bench
+from tests.conftest import call
 
 
 @pytest.fixture
@@ -29,17 +32,16 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "MODELS", sizes)
 
 
-def test_peers_compute_the_same(tiny, capsys, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    found = bench.bench(6, list(bench.MODELS))
+def test_peers_compute_the_same(tiny, capsys):
+    assert call("bench", "train", "--set", "bench.batch=6", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
     for name in bench.MODELS.keys() - bench.PEERS.keys():
-        assert "peer" not in found[name] and found[name]["pairs_per_s"] > 0 and found[name]["processor_s"] > 0
+        assert "peer" not in rows[name] and rows[name]["pairs_per_s"] > 0 and rows[name]["processor_s"] > 0
     for name in bench.PEERS:
-        line = found[name]
-        assert line["max_abs_diff"] < 1e-4, name
-        assert line["ratio"] > 0 and line["processor_ratio"] > 0 and line["gflop"] > 0
-        assert 1 <= line["rounds"] <= 5 and line["spread"] >= 1 and line["peer_spread"] >= 1
-    assert {"sam", "daa", "kendall_windows"} <= found["losses"].keys()
-    bench.show(found)
-    said = capsys.readouterr().out
-    assert "all pairs at once" in said and "…" not in said  # a pipe is as wide as the table
+        row = rows[name]
+        assert row["max_abs_diff"] < 1e-4, name
+        assert row["ratio"] > 0 and row["processor_ratio"] > 0 and row["gflop"] > 0
+        assert 1 <= row["rounds"] <= 5 and row["spread"] >= 1 and row["peer_spread"] >= 1
+    assert {"loss sam", "loss daa", "loss kendall_windows", "product"} <= rows.keys()
+    assert call("bench", "train", "--set", "bench.models=[x]") == 2
+    assert "no model 'x' to time" in capsys.readouterr().err

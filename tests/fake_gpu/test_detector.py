@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.pipelines.detectors.batched import BottomUpDetector
-from capgrade.pipelines.detectors.bottom_up import BottomUp
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams

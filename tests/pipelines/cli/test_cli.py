@@ -92,6 +92,7 @@ def test_results_as_json(world: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert {"pearson", "spearman", "kendall", "kendall_c", "intervals"} <= result["cider"].keys()
     assert result["cider"]["pearson"].keys() == {"all", "non_original"}
     result = printed(capsys, "bench", "relevance", *captions, *two, "--set", "bench.pairs=50", "--json")
+    assert result.pop("all")["times_the_product"] > 0
     for row in result.values():
         assert {"pairs_per_s", "peer", "peer_pairs_per_s", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-5

@@ -1,98 +1,64 @@
-"""The whole detector: the published parameter shapes, and a tiny one run from picture to detections."""
+"""The whole detector: its configurations, and a tiny one from pictures to detections by batch, precision, rule."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.bottom_up import CONFIGS, BottomUp, BottomUpConfig, BottomUpDetector
+from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.selection import Detections
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
 from tests import tiny_detector
 from tests.tiny_detector import SELECTIONS, detect, tiny_model
 
 TINY = dataclasses.replace(tiny_detector.TINY, proposals=ProposalRule(1000, 60), short_side=192, long_side=320)
 
-# Everything outside the convolutions of the ResNet, from test.prototxt.
-PUBLISHED = {
-    "rpn.conv.weight": (512, 1024, 3, 3),
-    "rpn.conv.bias": (512,),
-    "rpn.objectness_logits.weight": (24, 512, 1, 1),
-    "rpn.objectness_logits.bias": (24,),
-    "rpn.anchor_deltas.weight": (48, 512, 1, 1),
-    "rpn.anchor_deltas.bias": (48,),
-    "head.cls_score.weight": (1601, 2048),
-    "head.cls_score.bias": (1601,),
-    "head.bbox_pred.weight": (6404, 2048),
-    "head.bbox_pred.bias": (6404,),
-    "head.cls_embed.weight": (1601, 256),
-    "head.attr_linear1.weight": (512, 2304),
-    "head.attr_linear1.bias": (512,),
-    "head.attr_linear2.weight": (401, 512),
-    "head.attr_linear2.bias": (401,),
-}
+RULE = SelectionRule(5, 8)
+SMALL: dict[str, Any] = {"width": 1 / 32, "blocks": (1, 1, 1, 1), "rpn_channels": 8, "n_classes": 3, "n_attributes": 2}
 
 
-def published_convolutions() -> dict[str, tuple[int, ...]]:
-    """Kernels of ResNet-101, stage by stage."""
-    shapes = {"backbone.stem.conv1": (64, 3, 7, 7)}
-    inputs = 64
-    for stage, blocks, middle in ((2, 3, 64), (3, 4, 128), (4, 23, 256), (5, 3, 512)):
-        for b in range(blocks):
-            prefix = f"{'head' if stage == 5 else 'backbone'}.res{stage}.{b}"
-            if b == 0:
-                shapes[f"{prefix}.shortcut"] = (4 * middle, inputs, 1, 1)
-            shapes[f"{prefix}.conv1"] = (middle, inputs, 1, 1)
-            shapes[f"{prefix}.conv2"] = (middle, middle, 3, 3)
-            shapes[f"{prefix}.conv3"] = (4 * middle, middle, 1, 1)
-            inputs = 4 * middle
-    return shapes
-
-
-def test_published_parameters() -> None:
+def test_named_configs() -> None:
     with torch.device("meta"):
-        model = BottomUp()
-    expected: dict[str, tuple[int, ...]] = dict(PUBLISHED)
-    for name, shape in published_convolutions().items():
-        expected |= {f"{name}.weight": shape, f"{name}.scale": shape[:1], f"{name}.shift": shape[:1]}
-    assert {name: tuple(value.shape) for name, value in model.state_dict().items()} == expected
-    strided = [name for name, m in model.named_modules() if isinstance(m, ConvNorm) and m.stride == 2]
+        models = {name: BottomUp(config) for name, config in CONFIGS.items()}
+    published, airsplay, ours = (models[name].state_dict() for name in ("caffe", "airsplay", "detectron2"))
+    assert {k: v.shape for k, v in published.items()} == {k: v.shape for k, v in airsplay.items()}
+    assert ours["rpn.conv.weight"].shape == (1024, 1024, 3, 3) and ours["rpn.anchor_deltas.bias"].shape == (60,)
+    first = models["detectron2"].head.res5[0]
+    assert isinstance(first.conv1, ConvNorm) and isinstance(first.conv2, ConvNorm)
+    assert first.conv1.stride == 2 and first.conv2.dilation == 1
+    strided = [name for name, m in models["caffe"].named_modules() if isinstance(m, ConvNorm) and m.stride == 2]
     stages = ("backbone.res3.0", "backbone.res4.0")
     assert strided == ["backbone.stem.conv1", *(f"{s}.{part}" for s in stages for part in ("shortcut", "conv1"))]
+    assert models["detectron2"].backbone.stem.padded_pool and not models["airsplay"].backbone.stem.padded_pool
+    with pytest.raises(InputError, match="caffe, airsplay, detectron2"):
+        BottomUp(BottomUpConfig(conventions="caffe2"))
 
 
-def picture(height: int = 90, width: int = 120, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-
-
-def check(found: Detections, rgb: np.ndarray, low: int, high: int) -> None:
-    n = len(found)
-    assert low <= n <= high
-    assert found.boxes.shape == (n, 4) and found.features.shape == (n, TINY.n_features)
-    height, width = rgb.shape[:2]
-    assert (found.width, found.height) == (width, height)
-    assert (found.boxes >= 0).all() and (found.boxes[:, 2:] <= [width, height]).all()
-    assert (found.boxes[:, 2:] > found.boxes[:, :2]).all()
-    assert np.isfinite(found.features).all() and (found.features >= 0).all() and found.features.max() > 0
-    assert found.classes.min() >= 0 and found.classes.max() < TINY.n_classes
-    assert found.attributes is not None
-    assert found.attributes.min() >= 0 and found.attributes.max() < TINY.n_attributes
-    assert (found.scores <= found.class_scores).all() and found.class_scores.max() <= 1
-
-
-@pytest.mark.parametrize(("name", "low", "high"), [("adaptive", 10, 60), ("fixed36", 36, 36)])
-def test_picture_to_detections(name: str, low: int, high: int) -> None:
-    rgb = picture()
-    check(detect(tiny_model(TINY), rgb, SELECTIONS[name]), rgb, low, high)
+def test_logits_order_what_probabilities_tie() -> None:
+    """From about 17 on a float32 sigmoid is 1: detectron2 sorts logits."""
+    for name, differ in (("caffe", False), ("airsplay", True), ("detectron2", True)):
+        torch.manual_seed(0)
+        model = BottomUp(BottomUpConfig(conventions=name, **SMALL)).eval()
+        with torch.no_grad():
+            torch.nn.init.normal_(model.rpn.objectness_logits.weight, std=1)
+            A = len(model.anchors)
+            model.rpn.objectness_logits.weight[:A] = 0  # no background: softmax over (0, logit)
+            model.rpn.objectness_logits.bias[A:] = 60
+            _, scores = model.propose(model.backbone(torch.randn(1, 3, 160, 160) * 60), (160, 160), [1.0])[0]
+        assert len(scores) > 3 and (scores.unique().numel() > 1) == differ, name
 
 
 def test_few_rois_at_once_change_nothing() -> None:
-    image = preprocess(picture(), short=192, long=320)[0][None]
+    image = TINY.prepare(pictures(1)[0])[0][None]
     with torch.inference_mode():
         whole = tiny_model(TINY)(image, [2.0])[0]
         parts = tiny_model(dataclasses.replace(TINY, rois_at_once=7))(image, [2.0])[0]
@@ -102,7 +68,7 @@ def test_few_rois_at_once_change_nothing() -> None:
 
 def test_attributes_see_the_best_class_background_included() -> None:
     model = tiny_model(TINY)
-    image = preprocess(picture(), short=192, long=320)[0][None]
+    image = TINY.prepare(pictures(1)[0])[0][None]
     with torch.no_grad():
         logits = model.head.cls_score(model(image, [2.0])[0].features)
         model.head.cls_score.bias[0] = (logits[:, 1:].amax(dim=1) - logits[:, 0]).median()  # background wins half
@@ -116,7 +82,144 @@ def test_attributes_see_the_best_class_background_included() -> None:
             torch.testing.assert_close(regions.attributes[row], logits.softmax(dim=0), rtol=1e-4, atol=1e-5)
 
 
+def pictures(count: int = 3) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [random.integers(0, 256, (96, 128, 3), np.uint8) for _ in range(count)]
+
+
+def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections]:
+    prepared, scales = zip(*map(detector.prepare, images), strict=True)
+    return detector.detect(torch.stack(prepared), scales, [(image.shape[1], image.shape[0]) for image in images])
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("adaptive", 10, 60), ("fixed36", 36, 36)])
+def test_picture_to_detections(name: str, low: int, high: int) -> None:
+    found = detect(tiny_model(TINY), pictures(1)[0], SELECTIONS[name])
+    n = len(found)
+    assert low <= n <= high and (found.width, found.height) == (128, 96)
+    assert found.boxes.shape == (n, 4) and found.features.shape == (n, TINY.n_features)
+    assert (found.boxes >= 0).all() and (found.boxes[:, 2:] <= [128, 96]).all()
+    assert (found.boxes[:, 2:] > found.boxes[:, :2]).all()
+    assert np.isfinite(found.features).all() and (found.features >= 0).all() and found.features.max() > 0
+    assert found.classes.min() >= 0 and found.classes.max() < TINY.n_classes and found.attributes is not None
+    assert found.attributes.min() >= 0 and found.attributes.max() < TINY.n_attributes
+    assert (found.scores <= found.class_scores).all() and found.class_scores.max() <= 1
+
+
 def test_no_proposals() -> None:
     config = dataclasses.replace(TINY, proposals=ProposalRule(min_side=1000))
-    found = detect(tiny_model(config), picture(), SELECTIONS["fixed36"])
+    found = detect(tiny_model(config), pictures(1)[0], SELECTIONS["fixed36"])
     assert len(found) == 0 and found.features.shape == (0, TINY.n_features)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_batch_is_its_pictures(channels_last: bool) -> None:
+    detector = BottomUpDetector(tiny_model(), RULE, channels_last=channels_last)
+    images = pictures()
+    for found, image in zip(run(detector, images), images, strict=True):
+        alone = detect(tiny_model(), image, RULE)
+        assert (found.classes == alone.classes).all() and (found.attributes == alone.attributes).all()
+        np.testing.assert_allclose(found.boxes, alone.boxes, atol=1e-3)
+        np.testing.assert_allclose(found.features, alone.features, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def prepared() -> tuple[Tensor, list[float]]:
+    image, scale = tiny_detector.TINY.prepare(pictures(1)[0])
+    return image[None], [scale]
+
+
+def test_bfloat16_is_near_float32_on_the_same_boxes(prepared: tuple[Tensor, list[float]]) -> None:
+    """bfloat16 has 8 bits: the features of given boxes differ by about 1 %; each keeps its direction."""
+    images, scales = prepared
+    model = tiny_model()
+    with torch.inference_mode():
+        maps = model.backbone(images)
+        proposals = model.propose(maps, (images.shape[2], images.shape[3]), scales)
+        expected = model.describe(maps, proposals)[0].features
+        with torch.autocast("cpu", torch.bfloat16):
+            found = model.describe(model.backbone(images), proposals)[0].features
+    assert found.dtype == torch.float32 and not torch.equal(found, expected)
+    assert (found - expected).norm() / expected.norm() < 0.03
+    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
+
+
+def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(prepared: tuple[Tensor, list[float]]) -> None:
+    """A class score of 8 bits ties with its neighbours, and a box of 8 bits moves by pixels."""
+    images, scales = prepared
+    detector = BottomUpDetector(tiny_model(), AirsplayRule(6), precision="bf16")
+    with torch.inference_mode():
+        head, (found,) = detector.model.head, detector.regions(images, scales)
+        assert found.deltas is not None and found.attributes is not None and found.features.dtype == torch.float32
+        torch.testing.assert_close(found.classes, head.cls_score(found.features).softmax(dim=1), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(found.deltas, head.bbox_pred(found.features), rtol=1e-5, atol=1e-7)
+        with detector.arithmetic():
+            features = detector.model.backbone(images)
+            logits, deltas = detector.model.rpn.logits(features)
+    assert features.dtype == torch.bfloat16 and logits.dtype == deltas.dtype == torch.float32
+    assert not torch.equal(logits, logits.bfloat16().float()) and not torch.equal(deltas, deltas.bfloat16().float())
+
+
+@pytest.mark.parametrize(("rule", "regressed"), [(RULE, False), (AirsplayRule(6), True)])
+def test_boxes_are_regressed_for_a_rule_that_takes_them(rule: RegionRule, regressed: bool) -> None:
+    detector, calls = BottomUpDetector(tiny_model(), rule), []
+    detector.model.head.bbox_pred.register_forward_hook(lambda *_: calls.append(1))
+    assert len(run(detector, pictures())) == 3
+    assert bool(calls) == regressed
+
+
+def test_fewer_proposals_are_the_first_ones(prepared: tuple[Tensor, list[float]]) -> None:
+    """Their number changes what there is to choose from, not the features."""
+    with torch.inference_mode():
+        many, few = (BottomUpDetector(tiny_model(), RULE, proposals=n).regions(*prepared)[0] for n in (20, 7))
+    assert (len(many.boxes), len(few.boxes)) == (20, 7)
+    torch.testing.assert_close(few.boxes, many.boxes[:7])
+    torch.testing.assert_close(few.features, many.features[:7], rtol=1e-3, atol=1e-4)
+
+
+def test_out_of_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = BottomUpDetector(tiny_model(), RULE)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(detector, "regions", full)
+    with pytest.raises(InputError, match=r"cpu is out of memory with 3 pictures of \(64, 85\) -> lower regions.batch"):
+        run(detector, pictures())
+
+
+def test_random_weights_follow_their_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgrade.pipelines.detectors.catalogue.BottomUp", lambda: BottomUp(BottomUpConfig(**SMALL)))
+    torch.manual_seed(0)
+    state = torch.random.get_rng_state()
+    first, again, other = (random_model(seed).backbone.res2[0].conv1.weight for seed in (3, 3, 4))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_precisions_and_rules_by_name() -> None:
+    gpu, processor = torch.device("cuda", 0), torch.device("cpu")
+    assert precision_for(RegionsParams(), gpu) == "bf16" and precision_for(RegionsParams(), processor) == "float32"
+    assert precision_for(RegionsParams(precision="tf32"), gpu) == "tf32"
+    assert precision_for(RegionsParams(detector="detectron2"), gpu) == "float32"
+    assert rule_of(RegionsParams(boxes="10-100", confidence=0.3)) == SelectionRule(10, 100, confidence=0.3)
+    assert rule_of(RegionsParams(boxes="20", selection="airsplay")) == AirsplayRule(20)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"precision": "tf32", "device": "cpu"}, "precision is tf32 on device cpu -> use float32 or bf16, or a GPU"),
+        ({"weights": "x.pth"}, "x.pth: detector scenes has weights of its own -> give --detector bottom_up"),
+        ({"detector": "bottom_up"}, "detector bottom_up has no weights -> give --weights FILE"),
+        ({"detector": "x"}, "unknown detector 'x' -> choose from: scenes, bottom_up, detectron2"),
+        ({"detector": "detectron2", "weights": "x.pkl"}, "detector detectron2 needs a config and a checkpoint -> give"),
+        (
+            {"detector": "detectron2", "weights": "x.pkl", "config": "x.yaml", "precision": "bf16"},
+            "detector detectron2 runs in float32, not compiled",
+        ),
+    ],
+)
+def test_what_a_detector_needs(given: dict[str, str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make_detector(RegionsParams(**given))

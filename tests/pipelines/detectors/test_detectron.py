@@ -198,7 +198,7 @@ def picture(height: int = 90, width: int = 120) -> np.ndarray:
 @pytest.mark.parametrize("rule", sorted(SELECTIONS))
 def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: str) -> None:
     there()
-    detector = DetectronDetector(*make_files(tmp_path, kind), SELECTIONS[rule])
+    detector = DetectronDetector(*make_files(tmp_path, kind), SELECTIONS[rule], proposals=50)
     assert detector.n_features == features and detector.classes is None
     image, scale = pickle.loads(pickle.dumps(detector.prepare))(picture())
     assert image.shape == (3, 128, 171) and scale == 128 / 90
@@ -206,13 +206,7 @@ def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: s
     assert len(first) > 5 and first.attributes is None and first.features.shape == (len(first), features)
     assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
     assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)
-
-
-def test_fewer_proposals(tmp_path: Path) -> None:
-    there()
-    detector = DetectronDetector(*make_files(tmp_path, "C4"), SELECTIONS["adaptive"], proposals=7)
-    image, _ = detector.prepare(picture())
-    assert len(detector.regions(image[None])[0].boxes) == 7
+    assert len(detector.regions(image[None], [scale])[0].boxes) == 50
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Overlaps and suppression against slow references, loop by loop as the upstream code has them."""
+"""Overlaps and suppression against a slow reference, loop by loop as the upstream code has it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.detectors import ops
 
+Boxes = tuple[np.ndarray, np.ndarray]  # and their scores
+
 
 def slow_iou(a: np.ndarray, b: np.ndarray, extra: int) -> np.float32:
     w = max(np.float32(0), min(a[2], b[2]) - max(a[0], b[0]) + extra)
@@ -19,7 +21,9 @@ def slow_iou(a: np.ndarray, b: np.ndarray, extra: int) -> np.float32:
         return w * h / (area + other - w * h)
 
 
-def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, one_pixel: bool, at: bool) -> list[int]:
+def slow_nms(
+    boxes: np.ndarray, scores: np.ndarray, threshold: float, one_pixel: bool = True, at: bool = True
+) -> list[int]:
     kept: list[int] = []
     for i in sorted(range(len(boxes)), key=lambda i: (-scores[i], i)):
         values = [float(slow_iou(boxes[k], boxes[i], int(one_pixel))) for k in kept]
@@ -29,7 +33,7 @@ def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, one_pixel:
 
 
 @st.composite
-def box_sets(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+def box_sets(draw: st.DrawFn) -> Boxes:
     """Small integer boxes and scores of few values: many ties, many IoUs exactly at a threshold."""
     n = draw(st.integers(0, 40))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -40,56 +44,35 @@ def box_sets(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    box_sets(),
-    st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([3, 512]),
-)
+    case=box_sets(), threshold=st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]), one_pixel=st.booleans(),
+    at=st.booleans(), n_groups=st.integers(1, 3), block=st.sampled_from([3, 512]),
+)  # fmt: skip
 def test_nms_equals_the_loop(
-    case: tuple[np.ndarray, np.ndarray], threshold: float, one_pixel: bool, at: bool, block: int
+    case: Boxes, threshold: float, one_pixel: bool, at: bool, n_groups: int, block: int
 ) -> None:
+    """Boxes of different groups do not touch each other."""
     boxes, scores = case
+    groups = np.arange(len(boxes)) % n_groups
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
         found = ops.nms(
-            torch.from_numpy(boxes), torch.from_numpy(scores), threshold, one_pixel=one_pixel, at_threshold=at
-        )
-    assert found.tolist() == slow_nms(boxes, scores, threshold, one_pixel, at)
-
-
-@settings(max_examples=30, deadline=None)
-@given(box_sets(), st.integers(1, 5), st.booleans(), st.sampled_from([1, 1 << 24]))
-def test_nms_per_class_equals_one_nms_a_class(
-    case: tuple[np.ndarray, np.ndarray], classes: int, at: bool, at_once: int
-) -> None:
-    boxes = torch.from_numpy(case[0])
-    scores = torch.randint(0, 4, (len(boxes), classes), generator=torch.Generator().manual_seed(len(boxes))) / 4
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
-        found = ops.nms_per_class(boxes[None], scores[None], 0.3, at_threshold=at)[0]
-    for c in range(classes):
-        kept = ops.nms(boxes, scores[:, c], 0.3, at_threshold=at)
-        assert found[:, c].nonzero()[:, 0].tolist() == sorted(kept.tolist())
-
-
-@settings(max_examples=30, deadline=None)
-@given(box_sets())
-def test_groups_do_not_touch_each_other(case: tuple[np.ndarray, np.ndarray]) -> None:
-    boxes, scores = (torch.from_numpy(x) for x in case)
-    groups = torch.arange(len(boxes)) % 3
-    expected = []
-    for g in range(3):
-        rows = (groups == g).nonzero()[:, 0]
-        expected += rows[ops.nms(boxes[rows], scores[rows], 0.5)].tolist()
-    expected.sort(key=lambda i: (-float(scores[i]), i))
-    assert ops.nms(boxes, scores, 0.5, groups=groups).tolist() == expected
+            torch.from_numpy(boxes), torch.from_numpy(scores), threshold, groups=torch.from_numpy(groups),
+            one_pixel=one_pixel, at_threshold=at,
+        )  # fmt: skip
+    expected: list[int] = []
+    for g in range(n_groups):
+        rows = np.flatnonzero(groups == g)
+        expected += rows[slow_nms(boxes[rows], scores[rows], threshold, one_pixel, at)].tolist()
+    assert found.tolist() == sorted(expected, key=lambda i: (-scores[i], i))
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(box_sets(), min_size=1, max_size=4), st.booleans(), st.integers(1, 40), st.integers(2, 9))
-def test_a_batch_is_suppressed_as_its_pictures(
-    cases: list[tuple[np.ndarray, np.ndarray]], at: bool, limit: int, block: int
+@given(
+    cases=st.lists(box_sets(), min_size=1, max_size=4), at=st.booleans(), limit=st.integers(1, 40),
+    block=st.integers(2, 9), at_once=st.sampled_from([1, 1 << 24]),
+)  # fmt: skip
+def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
+    cases: list[Boxes], at: bool, limit: int, block: int, at_once: int
 ) -> None:
     """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
     most = max(len(boxes) for boxes, _ in cases)
@@ -102,6 +85,7 @@ def test_a_batch_is_suppressed_as_its_pictures(
     rule = {"one_pixel": at, "at_threshold": at}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
+        patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
         kept, count = ops.nms_batch(boxes, scores, 0.4, there=there, limit=limit, **rule)
         classes = torch.stack([scores, -scores], dim=2)
         survivors = ops.nms_per_class(boxes, classes, 0.4, there=there, **rule)

@@ -16,7 +16,7 @@ from torch import Tensor
 from capgrade.pipelines.detectors.bottom_up import CONFIGS, BottomUp
 from capgrade.pipelines.detectors.detectron import box_vectors, need_detectron2
 from capgrade.pipelines.detectors.ops import iou
-from capgrade.pipelines.detectors.preprocess import preprocess
+from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.detectors.resnet import ConvNorm, fold_norms
 from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
 from capgrade.schemas.errors import InputError
@@ -156,7 +156,7 @@ def test_every_stage_equals_detectron2(depth: int) -> None:
     peer = detectron_model(ours, depth)
     fold_norms(ours)
     rgb = np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)
-    image, _ = preprocess(rgb, short=160, long=240)
+    image, _ = CaffePrepare(160, 240)(rgb)
     mine, theirs = run_ours(ours, image), run_detectron(peer, image)
     rows = iou(mine.proposals, theirs.proposals).argmax(dim=1)  # regions are paired by their proposals
     assert len(rows) == len(theirs.proposals) == len(rows.unique())

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.detectors import pooling
+from capgrade.pipelines.detectors.pooling import POOLERS, roi_align, roi_pool
 
-BOTH = [True, False]
+WHOLE = slice(None)
 
 
 def slow_round(x: float) -> int:
@@ -51,16 +51,14 @@ def slow_bilinear(plane: np.ndarray, y: float, x: float) -> float:
     return top * (1 - ly) + (plane[y1, x0] * (1 - lx) + plane[y1, x1] * lx) * ly
 
 
-def slow_roi_align(
-    features: np.ndarray, rois: np.ndarray, size: int, scale: float, ratio: int, aligned: bool
-) -> np.ndarray:
-    """ROIAlign_cpu.cpp, loop by loop."""
+def slow_roi_align(features: np.ndarray, rois: np.ndarray, size: int, scale: float) -> np.ndarray:
+    """ROIAlign_cpu.cpp with `aligned`, loop by loop."""
     C = features.shape[1]
     out = np.zeros((len(rois), C, size, size))
     for n, roi in enumerate(rois.astype(np.float32)):
-        x1, y1, x2, y2 = roi[1:] * np.float32(scale) - np.float32(0.5 if aligned else 0)
-        w, h = (x2 - x1, y2 - y1) if aligned else (max(x2 - x1, np.float32(1)), max(y2 - y1, np.float32(1)))
-        gy, gx = (ratio, ratio) if ratio else (math.ceil(h / size), math.ceil(w / size))
+        x1, y1, x2, y2 = roi[1:] * np.float32(scale) - np.float32(0.5)
+        w, h = x2 - x1, y2 - y1
+        gy, gx = math.ceil(h / size), math.ceil(w / size)
         for ph in range(size):
             for pw in range(size):
                 for iy in range(gy):
@@ -75,61 +73,45 @@ def slow_roi_align(
 
 @st.composite
 def maps_and_rois(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Two images; rois beyond the map, of no area, with corners on halves of a cell; sometimes none."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    H, W = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+    H, W, n = draw(st.integers(1, 20)), draw(st.integers(1, 20)), draw(st.sampled_from([0, 6]))
     features = rng.normal(size=(2, 3, H, W)).astype(np.float32)
-    corner = rng.uniform(-20, 16 * np.array([W, H]), (6, 2))
-    side = rng.uniform(0, 1.3 * 16 * np.array([W, H]), (6, 2)) * rng.integers(0, 2, (6, 1))
+    corner = rng.uniform(-20, 16 * np.array([W, H]), (n, 2))
+    side = rng.uniform(0, 1.3 * 16 * np.array([W, H]), (n, 2)) * rng.integers(0, 2, (n, 1))
     boxes = np.concatenate([corner, corner + side], axis=1)
-    boxes[:3] = np.round(boxes[:3] / 8) * 8  # corners that fall on halves of a cell
-    return features, np.concatenate([rng.integers(0, 2, (6, 1)), boxes], axis=1).astype(np.float32)
+    boxes[:3] = np.round(boxes[:3] / 8) * 8
+    return features, np.concatenate([rng.integers(0, 2, (n, 1)), boxes], axis=1).astype(np.float32)
 
 
 @settings(max_examples=60, deadline=None)
 @given(maps_and_rois(), st.sampled_from([1, 3, 7, 14]))
 def test_roi_pool_equals_the_loop(case: tuple[np.ndarray, np.ndarray], size: int) -> None:
     features, rois = case
-    found = pooling.roi_pool(torch.from_numpy(features), torch.from_numpy(rois), size, 1 / 16)
+    found = roi_pool(torch.from_numpy(features), torch.from_numpy(rois), size, 1 / 16)(WHOLE)
     np.testing.assert_array_equal(found.numpy(), slow_roi_pool(features, rois, size, 1 / 16))
 
 
 @settings(max_examples=25, deadline=None)
-@given(maps_and_rois(), st.sampled_from([1, 2, 4]), st.sampled_from([0, 1, 2]), st.booleans())
-def test_roi_align_equals_the_loop(case: tuple[np.ndarray, np.ndarray], size: int, ratio: int, aligned: bool) -> None:
+@given(maps_and_rois(), st.sampled_from([1, 2, 4]))
+def test_roi_align_equals_the_loop(case: tuple[np.ndarray, np.ndarray], size: int) -> None:
     features, rois = case
-    found = pooling.roi_align(
-        torch.from_numpy(features), torch.from_numpy(rois), size, 1 / 16, sampling_ratio=ratio, aligned=aligned
-    )
-    expected = slow_roi_align(features, rois, size, 1 / 16, ratio, aligned)
-    np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
+    found = roi_align(torch.from_numpy(features), torch.from_numpy(rois), size, 1 / 16)(WHOLE)
+    np.testing.assert_allclose(found.numpy(), slow_roi_align(features, rois, size, 1 / 16), atol=2e-5)
 
 
-@pytest.mark.parametrize("op", [pooling.roi_pool, pooling.roi_align])
-def test_no_rois(op: object) -> None:
-    assert callable(op)
-    assert op(torch.rand(1, 3, 5, 5), torch.zeros(0, 5), 7, 1 / 16).shape == (0, 3, 7, 7)
+@pytest.mark.parametrize("name", POOLERS)
+def test_some_of_the_rois(name: str) -> None:
+    features, rois = torch.randn(2, 3, 8, 9), torch.tensor([[0.0, 5, 5, 100, 90], [1, 5, 5, 100, 90], [1, 0, 0, 9, 9]])
+    pool = POOLERS[name](features, rois, 7, 1 / 16)
+    torch.testing.assert_close(pool(slice(1, 3)), pool(WHOLE)[1:])
 
 
 def test_roi_pool_gradient_reaches_the_maxima_once() -> None:
     features = torch.randn(1, 2, 9, 9, dtype=torch.float64, requires_grad=True)
     rois = torch.tensor([[0.0, 0, 0, 128, 128]])  # 9 x 9 cells
-    pooling.roi_pool(features, rois, 3, 1 / 16).sum().backward()
+    roi_pool(features, rois, 3, 1 / 16)(WHOLE).sum().backward()
     blocks = features.detach().unfold(2, 3, 3).unfold(3, 3, 3)
     is_maximum = blocks == blocks.amax(dim=(4, 5), keepdim=True)
     assert features.grad is not None
     assert torch.equal(features.grad.unfold(2, 3, 3).unfold(3, 3, 3), is_maximum.double())
-
-
-@pytest.mark.parametrize("aligned", BOTH)
-def test_roi_align_gradient(aligned: bool) -> None:
-    features = torch.randn(1, 1, 4, 5, dtype=torch.float64, requires_grad=True)
-    rois = torch.tensor([[0.0, 3, 5, 60, 44]])
-    assert torch.autograd.gradcheck(lambda x: pooling.roi_align(x, rois, 2, 1 / 16, aligned=aligned), (features,))
-
-
-def test_one_image_does_not_see_another() -> None:
-    features = torch.randn(2, 3, 8, 9)
-    rois = torch.tensor([[0.0, 5, 5, 100, 90], [1, 5, 5, 100, 90]])
-    for op in (pooling.roi_pool, pooling.roi_align):
-        apart = torch.cat([op(features[i : i + 1], rois[:1], 7, 1 / 16) for i in range(2)])
-        torch.testing.assert_close(op(features, rois, 7, 1 / 16), apart)

@@ -9,9 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import interpolate
 
-from capgrade.pipelines.detectors.preprocess import PIXEL_MEANS, preprocess, resize, resize_scale
+from capgrade.pipelines.detectors.preprocess import PIXEL_MEANS, CaffePrepare, resize, resize_scale
 from capgrade.schemas.errors import InputError
 
 
@@ -59,30 +58,23 @@ def test_resize_equals_the_loop(height: int, width: int, scale: float) -> None:
     np.testing.assert_allclose(found, slow_resize(plane, scale), atol=1e-4)
 
 
-def test_factor_not_size_ratio() -> None:
-    """333 x 500 becomes 600 x 901, not 900.9: with the size ratio the last rows come out elsewhere."""
-    scale = resize_scale(333, 500)
-    image = torch.arange(500.0).expand(1, 4, 500)
-    found = resize(image, scale)[0, 0]
-    assert len(found) == 901
-    assert found[800].item() == pytest.approx(800.5 / scale - 0.5, abs=1e-3)
-    ratio = interpolate(image[None], size=(4, 901), mode="bilinear")[0, 0, 0]
-    assert abs(ratio[800] - found[800]).item() > 0.03
-
-
-def test_preprocess_is_bgr_less_the_mean() -> None:
+def test_prepared_is_bgr_less_the_mean() -> None:
     rgb = np.zeros((60, 80, 3), np.uint8)
     rgb[..., 0], rgb[..., 1], rgb[..., 2] = 10, 20, 30
-    image, scale = preprocess(rgb)
+    image, scale = CaffePrepare()(rgb)
     assert scale == 10.0 and image.shape == (3, 600, 800) and image.dtype == torch.float32
     for channel, value in enumerate((30, 20, 10)):
         expected = torch.full((600, 800), value - PIXEL_MEANS[channel])
         torch.testing.assert_close(image[channel], expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("shape", [(5, 5), (5, 5, 4), (0, 5, 3)])
-def test_wrong_arrays_are_refused(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 400), (640, 480), (333, 500), (1001, 999)])
+def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
+    prepare = CaffePrepare(64, 128)
+    assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((5, 5), "u1"), ((5, 5, 4), "u1"), ((0, 5, 3), "u1"), ((5, 5, 3), "f4")])
+def test_wrong_arrays_are_refused(shape: tuple[int, ...], dtype: str) -> None:
     with pytest.raises(InputError):
-        preprocess(np.zeros(shape, np.uint8))
-    with pytest.raises(InputError):
-        preprocess(np.zeros((5, 5, 3), np.float32))
+        CaffePrepare()(np.zeros(shape, dtype))

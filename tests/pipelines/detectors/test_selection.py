@@ -1,8 +1,9 @@
-"""The selection rule against generate_tsv.py written out, in each of its branches."""
+"""The selection rules against the authors' scripts written out: generate_tsv.py, and airsplay's demo."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -10,17 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.detectors.ops import nms
 from capgrade.pipelines.detectors.selection import (
+    AirsplayRule,
     DescribedProposals,
     SelectionRule,
     select,
     select_regions,
-    surviving_score,
 )
+from tests.pipelines.detectors.test_ops import slow_nms
 from tests.tiny_detector import SELECTIONS
 
 RULES = {name: rule for name, rule in SELECTIONS.items() if isinstance(rule, SelectionRule)}
+WIDTH, HEIGHT, SCALE = 333, 250, 600 / 250  # 799.2 x 600 is shown as 799 x 600
 
 
 def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
@@ -33,66 +35,47 @@ def slow_select(scores: np.ndarray, rule: SelectionRule) -> list[int]:
     return keep
 
 
-def rows_of(scores: np.ndarray, rule: SelectionRule) -> list[int]:
-    rows, count = select(torch.from_numpy(scores)[None], rule)
-    return rows[0, : int(count[0])].tolist()
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.5, 0.9]), max_size=160), st.sampled_from(sorted(RULES)))
-def test_select_equals_the_loop(values: list[float], name: str) -> None:
-    scores = np.array(values, np.float32)
-    assert rows_of(scores, RULES[name]) == slow_select(scores, RULES[name])
-
-
-@pytest.mark.parametrize(
-    ("name", "passing", "kept", "is_sorted"),
-    [
-        ("adaptive", 0, 10, True),
-        ("adaptive", 9, 10, True),
-        ("adaptive", 10, 10, False),
-        ("adaptive", 57, 57, False),
-        ("adaptive", 100, 100, False),
-        ("adaptive", 101, 100, True),
-        ("fixed36", 35, 36, True),
-        ("fixed36", 36, 36, False),
-        ("fixed36", 37, 36, True),
-    ],
-)
-def test_branches(name: str, passing: int, kept: int, is_sorted: bool) -> None:
-    """Only the branches that cut or fill are sorted; otherwise rows stay in proposal order."""
-    rng = np.random.default_rng(passing)
-    scores = np.concatenate([rng.uniform(0.2, 1, passing), rng.uniform(0, 0.19, 150 - passing)]).astype(np.float32)
+@st.composite
+def scores_of(draw: st.DrawFn) -> np.ndarray:
+    """Few and many that pass 0.2, often exactly as many as a rule's least or most."""
+    passing = draw(st.one_of(st.sampled_from([0, 9, 10, 35, 36, 37, 57, 100, 101]), st.integers(0, 160)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scores = np.concatenate([rng.integers(4, 18, passing) / 20, rng.integers(0, 4, draw(st.integers(0, 60))) / 20])
     rng.shuffle(scores)
-    rows = rows_of(scores, RULES[name])
-    assert len(rows) == kept
-    assert rows == slow_select(scores, RULES[name])
-    falling = sorted(rows, key=lambda i: -scores[i])
-    assert rows == (falling if is_sorted else sorted(rows)) and falling != sorted(rows)
+    return scores.astype(np.float32)
 
 
-def make_regions(n: int, seed: int = 0, n_classes: int = 6, n_attributes: int = 4) -> DescribedProposals:
+@settings(max_examples=120, deadline=None)
+@given(scores_of(), st.sampled_from(sorted(RULES)))
+def test_select_equals_the_loop(scores: np.ndarray, name: str) -> None:
+    there = torch.ones(1, len(scores), dtype=torch.bool)
+    rows, count = select(torch.from_numpy(scores)[None], RULES[name], there)
+    assert rows[0, : int(count[0])].tolist() == slow_select(scores, RULES[name])
+
+
+def make_regions(
+    n: int, seed: int = 0, *, spread: float = 60, least: float = 0, more: float = 60
+) -> DescribedProposals:
+    """Proposals in network pixels: one heap where `spread` is small; background is often the likeliest."""
     g = torch.Generator().manual_seed(seed)
-    corner = torch.rand(n, 2, generator=g) * 60
-    boxes = torch.cat([corner, corner + torch.rand(n, 2, generator=g) * 60], dim=1)
-    classes, attributes = ((4 * torch.randn(n, k + 1, generator=g)).softmax(dim=1) for k in (n_classes, n_attributes))
-    features = torch.rand(n, 8, generator=g)
-    return DescribedProposals(boxes, features, classes, torch.zeros(n, 4 * n_classes + 4), attributes)
+    corner = torch.rand(n, 2, generator=g) * spread
+    boxes = torch.cat([corner, corner + least + torch.rand(n, 2, generator=g) * more], dim=1)
+    classes = (2 * torch.randn(n, 7, generator=g)).softmax(dim=1)
+    deltas, features = torch.randn(n, 28, generator=g) * 0.2, torch.rand(n, 8, generator=g)
+    return DescribedProposals(boxes, features, classes, deltas, torch.randn(n, 5, generator=g).softmax(dim=1))
 
 
-def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> list[float]:
-    best = [0.0] * len(boxes)
+def large_regions(n: int, spread: float) -> DescribedProposals:
+    return make_regions(n, spread=spread, least=100, more=300)
+
+
+def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> np.ndarray:
+    best = np.zeros(len(boxes), np.float32)
     for c in range(1, classes.shape[1]):
-        for i in nms(boxes, classes[:, c], 0.3).tolist():
-            best[i] = max(best[i], classes[i, c].item())
+        scores = classes[:, c].numpy()
+        for i in slow_nms(boxes.numpy(), scores, 0.3):
+            best[i] = max(best[i], scores[i])
     return best
-
-
-@pytest.mark.parametrize("n", [0, 1, 40, 120])
-def test_surviving_score_equals_the_loop(n: int) -> None:
-    regions = make_regions(n)
-    found = surviving_score(regions.boxes[None], regions.classes[None], RULES["adaptive"])
-    assert found[0].tolist() == slow_surviving(regions.boxes, regions.classes)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -100,44 +83,84 @@ def test_surviving_score_equals_the_loop(n: int) -> None:
 def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
     regions, scale, rule = make_regions(n, seed=n), 1.6, RULES[name]
     [found] = select_regions([regions], [scale], [(75, 76)], rule)
-    scores = np.array(slow_surviving(regions.boxes / scale, regions.classes), np.float32)
+    scores = slow_surviving(regions.boxes / scale, regions.classes)
     rows = slow_select(scores, rule)
-    assert len(found) == len(rows) >= min(n, rule.min_boxes) and len(found) <= rule.max_boxes
-    assert (found.width, found.height) == (75, 76)
-    for k, row in enumerate(rows):
-        np.testing.assert_array_equal(found.boxes[k], (regions.boxes[row] / scale).numpy())
-        np.testing.assert_array_equal(found.features[k], regions.features[row].numpy())
-        assert found.attributes is not None and found.attribute_scores is not None and regions.attributes is not None
-        classes, attributes = regions.classes[row, 1:].tolist(), regions.attributes[row, 1:].tolist()
-        assert found.scores[k] == scores[row]
-        assert (found.classes[k], found.class_scores[k]) == (int(np.argmax(classes)), np.float32(max(classes)))
-        expected = (int(np.argmax(attributes)), np.float32(max(attributes)))
-        assert (found.attributes[k], found.attribute_scores[k]) == expected
-    assert found.boxes.dtype == found.features.dtype == found.scores.dtype == np.float32
-    assert found.attributes is not None and found.classes.dtype == found.attributes.dtype == np.int64
+    assert (found.width, found.height, len(found)) == (75, 76, len(rows))
+    np.testing.assert_array_equal(found.boxes, (regions.boxes[rows] / scale).numpy())
+    np.testing.assert_array_equal(found.features, regions.features[rows].numpy())
+    np.testing.assert_array_equal(found.scores, scores[rows])
+    assert regions.attributes is not None
+    for kinds, likely, probabilities in (
+        (found.classes, found.class_scores, regions.classes),
+        (found.attributes, found.attribute_scores, regions.attributes),
+    ):
+        assert kinds is not None and likely is not None and kinds.dtype == np.int64
+        np.testing.assert_array_equal(kinds, probabilities[rows, 1:].argmax(dim=1).numpy())
+        np.testing.assert_array_equal(likely, probabilities[rows, 1:].amax(dim=1).numpy())
+    assert found.boxes.dtype == found.features.dtype == found.scores.dtype == found.class_scores.dtype == np.float32
 
 
+def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[float]], float]:
+    """Rows, boxes and the threshold that was reached: loops over what doit() does."""
+    boxes, scores = [], []
+    net = [math.floor(WIDTH * SCALE + 0.5), math.floor(HEIGHT * SCALE + 0.5)]
+    for box, probabilities, moves in zip(regions.boxes, regions.classes, regions.deltas, strict=True):
+        best = 1 + int(probabilities[1:].argmax())
+        dx, dy, dw, dh = (float(v) for v in moves[4 * best : 4 * best + 4])
+        x1, y1, x2, y2 = (float(v) for v in box)
+        w, h = x2 - x1, y2 - y1
+        cx, cy = x1 + w / 2 + dx * w, y1 + h / 2 + dy * h
+        w, h = w * math.exp(dw), h * math.exp(dh)
+        x = [min(max(v, 0.0), net[0]) * WIDTH / net[0] for v in (cx - w / 2, cx + w / 2)]
+        y = [min(max(v, 0.0), net[1]) * HEIGHT / net[1] for v in (cy - h / 2, cy + h / 2)]
+        boxes.append([x[0], y[0], x[1], y[1]])
+        scores.append(float(probabilities[best]))
+    for threshold in np.arange(0.3, 1.0, 0.1):
+        kept = slow_nms(np.array(boxes), np.array(scores), threshold, one_pixel=False, at=False)[:36]
+        if len(kept) >= 36:
+            break
+    rows = [i for i in kept if boxes[i][2] > boxes[i][0] and boxes[i][3] > boxes[i][1]]
+    return rows, [boxes[i] for i in rows], float(threshold)
+
+
+@pytest.mark.parametrize(
+    ("n", "spread", "reached", "count"),
+    [(300, 500, 0.3, 36), (200, 200, 0.5, 36), (60, 0, 0.8, 36), (36, 0, 0.9, 35), (20, 500, 0.9, 20)],
+)
+def test_airsplays_rule_equals_its_script(n: int, spread: float, reached: float, count: int) -> None:
+    regions = large_regions(n, spread)
+    rows, boxes, threshold = slow_airsplay(regions)
+    assert (round(threshold, 9), len(rows)) == (reached, count)
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], SELECTIONS["airsplay"])[0]
+    np.testing.assert_allclose(found.boxes, boxes, atol=1e-3)
+    np.testing.assert_array_equal(found.features, regions.features[rows].numpy())
+    np.testing.assert_array_equal(found.scores, found.class_scores)
+    assert found.classes.tolist() == regions.classes[rows, 1:].argmax(dim=1).tolist()
+
+
+def test_boxes_end_at_the_picture_and_empty_ones_are_left_out() -> None:
+    regions = large_regions(40, 500)
+    regions.boxes[3] = torch.tensor([2000.0, 10, 2300, 200])  # beyond the picture: nothing is left of it
+    regions.classes[3, 1] = 2.0
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], AirsplayRule(40))[0]
+    assert len(found) > 5 and (found.boxes[:, 2:] > found.boxes[:, :2]).all() and found.scores.max() < 2
+    assert found.boxes.min() == 0 and (found.boxes[:, 2:].max(axis=0) == [WIDTH, HEIGHT]).all()
+
+
+@pytest.mark.parametrize("attributes", [True, False])
 @pytest.mark.parametrize("name", sorted(SELECTIONS))
-def test_no_regions(name: str) -> None:
-    [found] = select_regions([make_regions(0)], [1.0], [(5, 5)], SELECTIONS[name])
-    assert len(found) == 0 and found.features.shape == (0, 8) and found.classes.shape == (0,)
-
-
-def test_a_model_without_attributes() -> None:
-    regions = dataclasses.replace(make_regions(40), attributes=None)
-    [found] = select_regions([regions], [1.0], [(75, 76)], SELECTIONS["adaptive"])
-    assert found.attributes is None and found.attribute_scores is None and len(found.classes) == len(found) > 0
-
-
-@pytest.mark.parametrize("name", sorted(SELECTIONS))
-def test_a_batch_is_selected_as_its_pictures(name: str) -> None:
+def test_a_batch_is_selected_as_its_pictures(name: str, attributes: bool) -> None:
     """Bit for bit, whatever the others are: many proposals, few, none, other sizes."""
-    found = [make_regions(n, seed=n) for n in (120, 3, 0, 40)] + [make_regions(0)]
+    regions = [make_regions(n, seed=n) for n in (120, 3, 0, 40)] + [make_regions(0)]
+    if not attributes:
+        regions = [dataclasses.replace(one, attributes=None) for one in regions]
     scales, sizes = [1.6, 1.0, 2.5, 0.7, 1.0], [(75, 76), (120, 90), (5, 5), (171, 171), (9, 9)]
-    batch = select_regions(found, scales, sizes, SELECTIONS[name])
-    for regions, scale, size, one in zip(found, scales, sizes, batch, strict=True):
-        [alone] = select_regions([regions], [scale], [size], SELECTIONS[name])
+    batch = select_regions(regions, scales, sizes, SELECTIONS[name])
+    for one, scale, size, found in zip(regions, scales, sizes, batch, strict=True):
+        [alone] = select_regions([one], [scale], [size], SELECTIONS[name])
+        assert (found.attributes is not None) == (found.attribute_scores is not None) == attributes
+        assert len(found) <= len(one.boxes) and found.features.shape == (len(found), 8)
         for field in dataclasses.fields(alone):
-            ours, theirs = getattr(one, field.name), getattr(alone, field.name)
+            ours, theirs = getattr(found, field.name), getattr(alone, field.name)
             np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
             assert getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)

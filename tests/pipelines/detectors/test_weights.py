@@ -151,34 +151,6 @@ def test_a_file_without_an_attribute_head(tmp_path, layout):
         convert(tmp_path / "bare", tmp_path / "x.safetensors", attributes_file=names)
 
 
-def test_norms_are_folded_in_float64_and_all_else_is_kept_to_the_bit(tmp_path):
-    writer = Writer("milvlg")
-    state = load_bottom_up(write(tmp_path / "w", "milvlg", writer.tensors))[0].state_dict()
-    name = "backbone.res4.2.conv3"
-    mean, var, weight, bias = (
-        writer.tensors[f"{name}.norm.{k}"].numpy().astype(np.float64)
-        for k in ("running_mean", "running_var", "weight", "bias")
-    )
-    scale = weight / np.sqrt(var + 1e-5)
-    assert np.array_equal(state[f"{name}.scale"].numpy(), scale.astype(np.float32))
-    assert np.array_equal(state[f"{name}.shift"].numpy(), (bias - mean * scale).astype(np.float32))
-    same = {"rpn.conv.weight": "proposal_generator.rpn_head.conv.weight"}
-    same |= {f"{name}.weight": f"{name}.weight", "head.attr_linear1.bias": "roi_heads.box_predictor.attr_linear1.bias"}
-    assert all(torch.equal(state[ours], writer.tensors[theirs]) for ours, theirs in same.items())
-
-
-def test_airsplays_background_comes_first_and_has_no_moves(tmp_path):
-    writer = Writer("airsplay")
-    state = load_bottom_up(write(tmp_path / "w", "airsplay", writer.tensors))[0].state_dict()
-    head = "roi_heads.box_predictor."
-    assert torch.equal(state["head.cls_embed.weight"][0], writer.tensors[f"{head}cls_embedding.weight"][-1])
-    assert torch.equal(state["head.cls_score.bias"][1:], writer.tensors[f"{head}cls_score.bias"][:-1])
-    assert state["head.bbox_pred.weight"][:4].count_nonzero() == 0
-    assert state["rpn.objectness_logits.weight"][:12].count_nonzero() == 0
-    theirs = writer.tensors[f"{head}bbox_pred.bias"].reshape(-1, 4) / torch.tensor([10.0, 10, 5, 5])
-    assert torch.equal(state["head.bbox_pred.bias"][4:].reshape(-1, 4), theirs)
-
-
 def test_a_factor_of_zero_leaves_no_statistics(tmp_path):
     writer = Writer("caffe")
     writer.tensors["bn_conv1"][2].zero_()
@@ -205,14 +177,8 @@ def test_wrong_tensors_are_named_as_in_the_file(tmp_path, layout):
 
     for change, told in [
         (lambda t: t.pop(name), f"tensors missing: .*{name}"),
-        (lambda t: t.pop(norm), f"tensors missing: .*{norm}"),
-        (
-            lambda t: t.update(other=[torch.zeros(2)] if layout == "caffe" else torch.zeros(2)),
-            "not of this model: other",
-        ),
         (misshapen, f"misshapen: .*{norm}.* is "),
         (lambda t: first(t[norm]).view(-1)[1].fill_(float("nan")), f"not finite: {norm}"),
-        (lambda t: first(t[name]).view(-1)[0].fill_(float("inf")), f"not finite: {name}"),
     ]:
         tensors = Writer(layout).tensors
         change(tensors)

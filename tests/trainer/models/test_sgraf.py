@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from capgrade.benchmarks.caption_loop import saf_loop, sgr_loop
+from capgrade.benchmarks.plain_models import saf_loop, sgr_loop
 from capgrade.trainer.models import encoders, sgraf, squared_difference
 from capgrade.trainer.models.sgraf import FEW, FewPairs, Sgr, Sgraf
 from capgrade.trainer.models.squared_difference import SquaredDifference, attention, through_norm

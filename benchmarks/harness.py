@@ -1,0 +1,113 @@
+"""What all benchmarks share: what they are asked, how work is timed, and the one table that shows their figures."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from capgrade.schemas.console import console, print_table
+from capgrade.schemas.memory import peak_mb
+from capgrade.schemas.params import BenchParams, Params
+
+ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
+TURNS, BUDGET = 5, 30.0  # rounds of what takes turns, at most; seconds that they may take
+DIM = 384  # of the product, as of all-MiniLM-L6-v2
+ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
+_T = TypeVar("_T")
+Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a benchmark may read. `sets` and `params_file` are what the parameters came from, for other processes."""
+
+    captions: Path
+    measures: tuple[str, ...]
+    out: Path
+    params: Params
+    params_file: Path | None = None
+    sets: Sequence[str] = ()
+
+    @property
+    def own(self) -> BenchParams:
+        """The parameters of benchmarks."""
+        return self.params.bench
+
+
+class Round(NamedTuple):
+    """Seconds of a piece of work: by the clock, and of the processor, to which other work on the machine adds less."""
+
+    seconds: float
+    processor: float
+
+
+def once(work: Callable[..., _T], *arguments: Any) -> tuple[Round, _T]:
+    """How long a piece of work takes, and its result."""
+    start, busy = time.perf_counter(), time.process_time()
+    result = work(*arguments)
+    return Round(time.perf_counter() - start, time.process_time() - busy), result
+
+
+def best(work: Callable[[], _T]) -> tuple[float, _T]:
+    """Seconds of the best of three runs, after one that warms up and compiles kernels, and the result."""
+    work()
+    rounds = [once(work) for _ in range(ROUNDS)]
+    return min(took.seconds for took, _ in rounds), rounds[-1][1]
+
+
+def in_turn(
+    works: Sequence[Callable[[], _T]], warm_up: Sequence[Callable[[], _T]]
+) -> tuple[list[list[Round]], list[_T]]:
+    """Rounds of each piece of work, and the results. The works take turns, so that a slow minute of the machine is
+    everyone's; after `warm_up`, which does the same work, there are as many as `BUDGET` holds, 1 to `TURNS`."""
+    warm, results = once(lambda: [work() for work in warm_up])
+    turns = max(1, min(TURNS, int(BUDGET / warm.seconds)))
+    rounds = [[once(work)[0] for work in works] for _ in range(turns)]
+    return [list(of_one) for of_one in zip(*rounds, strict=True)], results
+
+
+def product_seconds(n_captions: int) -> float:
+    """Seconds of numpy's float32 product of as many unit vectors with themselves, block by block."""
+    vectors = np.random.default_rng(0).standard_normal((n_captions, DIM), np.float32)
+    multiplied = min(n_captions, PRODUCT_ROWS)
+    vectors[:ROWS] @ vectors.T
+
+    def multiply() -> None:
+        for at in range(0, multiplied, ROWS):
+            vectors[at : min(at + ROWS, multiplied)] @ vectors.T
+
+    return once(multiply)[0].seconds * n_captions / multiplied
+
+
+def show(title: str, rows: Rows) -> None:
+    """Print the figures as a table, the longer list down the page, and below it the machine."""
+    figures = list(dict.fromkeys(name for row in rows.values() for name in row))
+    cells = [[_cell(row.get(name)) for name in figures] for row in rows.values()]
+    down, across = list(rows), figures
+    if len(figures) > len(rows):
+        down, across, cells = figures, list(rows), [list(column) for column in zip(*cells, strict=True)]
+    lines = [[name.replace("_", " "), *line] for name, line in zip(down, cells, strict=True)]
+    print_table(title, ["", *(name.replace("_", " ") for name in across)], lines)
+    console().print(machine(), highlight=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def machine() -> str:
+    """The processor, how many there are, and the most memory that this process has had."""
+    cpu = Path("/proc/cpuinfo")
+    names = re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8")) if cpu.is_file() else None
+    return f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"
