@@ -85,27 +85,9 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
 
 
 WORDS = [
-    "a",
-    "the",
-    "man",
-    "woman",
-    "dog",
-    "cat",
-    "red",
-    "blue",
-    "small",
-    "big",
-    "runs",
-    "sits",
-    "rides",
-    "on",
-    "under",
-    "near",
-    "bike",
-    "ball",
-    "beach",
-    "street",
-]
+    "a", "the", "man", "woman", "dog", "cat", "red", "blue", "small", "big", "runs", "sits",
+    "rides", "on", "under", "near", "bike", "ball", "beach", "street",
+]  # fmt: skip
 
 
 def random_sets(n_images: int, seed: int = 0, least: int = 1, most: int = 6) -> list[list[str]]:

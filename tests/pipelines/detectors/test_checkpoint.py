@@ -54,14 +54,9 @@ def test_a_round_trip_keeps_every_bit_the_configuration_and_the_names(model, sav
     assert torch.equal(model.anchors, loaded.anchors)
     expected = {"layout": "capgrade", "digest": digest(saved), "n_classes": 3, "n_attributes": 2, **NAMES}
     assert facts == expected
-
-
-def test_the_safetensors_library_reads_the_same_tensors_and_metadata(model, saved):
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in load_file(saved).items())
     with safe_open(saved, framework="pt") as file:
-        facts = file.metadata()
-    assert facts["note"] == "kept" and json.loads(facts["classes"]) == NAMES["classes"]
-    assert json.loads(facts["config"])["proposals"]["min_side"] == 3.5
+        metadata = file.metadata()
+    assert metadata["note"] == "kept" and json.loads(metadata["config"])["proposals"]["min_side"] == 3.5
 
 
 def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model, saved, tmp_path):
@@ -121,19 +116,16 @@ def test_wrong_metadata_is_refused(saved, metadata, told):
         load_bottom_up(saved)
 
 
-@pytest.mark.parametrize("part", [0.0001, 0.01, 0.5, 0.999])
-def test_a_truncated_file_is_refused(saved, part):
+def test_truncated_and_foreign_files_are_refused(saved, tmp_path):
     whole = saved.read_bytes()
-    saved.write_bytes(whole[: max(16, int(len(whole) * part))])
-    with pytest.raises(InputError, match="not a whole safetensors file"):
-        load_bottom_up(saved)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00", b"<html>not found</html>", bytes(range(256)) * 4])
-def test_a_foreign_file_is_refused(tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(InputError, match="neither a safetensors, torch, pickle nor Caffe file"):
-        load_bottom_up(tmp_path / "file")
+    for part in (0.0001, 0.01, 0.5, 0.999):
+        saved.write_bytes(whole[: max(16, int(len(whole) * part))])
+        with pytest.raises(InputError, match="not a whole safetensors file"):
+            load_bottom_up(saved)
+    for content in (b"", b"\x00", b"<html>not found</html>", bytes(range(256)) * 4):
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(InputError, match="neither a safetensors, torch, pickle nor Caffe file"):
+            load_bottom_up(tmp_path / "file")
     with pytest.raises(InputError, match="no such file"):
         load_bottom_up(tmp_path / "none")
 
