@@ -123,15 +123,12 @@ class _WithinHost(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_WithinHost)
 
 
-def is_template(source: str | Path) -> bool:
-    return str(source).startswith(SCHEMES)
-
-
 def find(captions: Captions, source: str | Path) -> PictureLookup:
     """The pictures of these captions' images in `source`: a file is known by the captions' image_file, else by the
     stem of that, else by the image id, else by the stem of that. InputError where no image has one."""
-    names = image_files(captions)
-    if is_template(source):
+    files = captions.table["image_file"].take(captions.refs[captions.ref_ptr[:-1]]).to_pylist()
+    names = dict(zip(captions.image_ids, files, strict=True))
+    if str(source).startswith(SCHEMES):
         if not any(place in str(source) for place in PLACES):
             remedy = "write {file} or {id} where the file's name or the image id stands"
             raise InputError("the same address for every image", file=str(source), remedy=remedy)
@@ -148,12 +145,6 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
         problem = f"a picture of none of the {len(names)} images of split '{captions.split}'"
         raise InputError(problem, file=source, remedy=remedy)
     return PictureLookup(str(source), names, pictures)
-
-
-def image_files(captions: Captions) -> dict[str, str | None]:
-    """Image id -> the file that the captions name, in the captions' order."""
-    files = captions.table["image_file"].take(captions.refs[captions.ref_ptr[:-1]]).to_pylist()
-    return dict(zip(captions.image_ids, files, strict=True))
 
 
 def _known(known: Mapping[str, Picture], image_id: str, file: str | None) -> Picture | None:
