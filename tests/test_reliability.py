@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +24,19 @@ from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import files, lock
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, read_manifest, write_arrow, write_manifest, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    WORK,
+    atomic,
+    digest,
+    open_arrow,
+    read_manifest,
+    write_arrow,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.lock import LOCK, holder, only_run
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
-from tests.tools.kill import Case, descendants, is_worker, kill_often
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.lock import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -192,9 +203,9 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     fill = partial(filling.write_bytes, b"x" * (2**20 - 40 * 1024))
     monkeypatch.setattr(stage, "require_space", lambda *_, **__: filling.exists() or fill())
     assert call("relevance", "--captions", str(captions_dir), *blocks, *two) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("compiling kernels")]
+    lines = capsys.readouterr().err.splitlines()  # the last; before it, how far a slow machine is
     error = lines[-1]
-    assert len(lines) == 1 or mode == "in two"
+    assert [line for line in lines if line.startswith("error:")] == [error]
     assert "cannot be written (No space left on device) -> make room" in error, error
     assert str(small_disk) in error
     parts = {path: path.stat().st_ino for path in small_disk.glob("r/.work/parts/*.json")}
@@ -250,24 +261,80 @@ def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_pat
     assert error.count("\n") == 1
 
 
+def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
+    """A run of many parts."""
+    given = ["--captions", str(captions_dir), "--measures", "cider,rouge_l", "--set", f"{stage}.block_images=8"]
+    return [sys.executable, "-m", "capgrade.pipelines.cli", stage, *given, "--out", str(out), *beam]
+
+
+def receipts(out: Path) -> list[Path]:
+    return sorted((out / WORK / "parts").glob("*.json"))
+
+
+def finished(out: Path) -> dict[Path, tuple[int, int]]:
+    """Inode and time of each finished part, which is as its receipt says, and of the receipt."""
+    parts = []
+    for receipt in receipts(out):
+        block = receipt.stem.rstrip("-")
+        for name, sha in json.loads(receipt.read_text()).items():
+            parts.append(receipt.with_name(f"{block}-{name}.arrow"))
+            assert digest(parts[-1]) == sha, f"{receipt.name} stands on another {parts[-1].name}"
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (*receipts(out), *parts)}
+
+
+@pytest.mark.parametrize("stage", ["relevance", "shards"])
+def test_killed_at_random_moments(stage: str, captions_dir: Path, tmp_path: Path) -> None:
+    """By kill -9, again and again: parts that were finished stay as they are, every file that is not called a temporary
+    one is whole, and the end is every byte as of a run left alone."""
+    draw, out, kills = Random(3), tmp_path / "out", 0
+    subprocess.run(command(stage, captions_dir, tmp_path / "whole"), check=True, capture_output=True)
+    while not (out / MANIFEST).is_file():
+        before, wanted = finished(out), len(receipts(out)) + draw.randint(1, 3)
+        process = subprocess.Popen(command(stage, captions_dir, out), stderr=subprocess.PIPE)
+        while process.poll() is None and len(receipts(out)) < wanted:
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.03))
+        kills += process.poll() is None
+        process.kill()
+        process.communicate()
+        for path in out.rglob("*.arrow"):
+            open_arrow(path)
+        if not (out / MANIFEST).is_file():
+            assert before.items() <= finished(out).items()
+    subprocess.run(command(stage, captions_dir, out), check=True, capture_output=True)  # clears up after a late kill
+    assert kills and not verify(out).problems
+    whole, end = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (tmp_path / "whole", out))
+    assert end == whole
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that the threads of `pid` started, and theirs."""
+    children: list[int] = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            children += map(int, listing.read_text().split())
+    return children + [one for child in children for one in descendants(child)]
+
+
+def is_worker(pid: int) -> bool:
+    """One of Beam's, not the shell that it is started by."""
+    with suppress(OSError):
+        started = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"sdk_worker" in started and not started.startswith(b"/bin/sh")
+    return False
+
+
 def test_a_killed_worker_ends_the_run(captions_dir: Path, tmp_path: Path) -> None:
-    case = Case("shards", captions_dir, tmp_path)
-    process = subprocess.Popen(case.command(case.out, two=True), stderr=subprocess.PIPE)
-    while process.poll() is None and not list(case.out.glob(".work/parts/*.json")):
+    out = tmp_path / "out"
+    two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    process = subprocess.Popen(command("shards", captions_dir, out, *two), stderr=subprocess.PIPE)
+    while process.poll() is None and not receipts(out):
         time.sleep(0.005)
-    workers = [pid for pid in descendants(process.pid) if is_worker(pid)]
-    for pid in workers:
+    for pid in filter(is_worker, descendants(process.pid)):
         os.kill(pid, signal.SIGKILL)
     last = process.communicate(timeout=60)[1].decode().strip().splitlines()[-1]
     if process.returncode:  # else it was done before
         assert process.returncode == 2
-        assert f"{case.out}: a worker process was killed" in last and "run again, it goes on" in last
-    subprocess.run(case.command(case.out), check=True, capture_output=True)
-    assert not verify(case.out).problems
-
-
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    tally = kill_often(tmp_path, moments=3, seed=3, images=30)
-    assert tally.moments == 3
-    assert tally.finished >= 2
-    assert tally.wrong == []
+        assert f"{out}: a worker process was killed" in last and "run again, it goes on" in last
+    subprocess.run(command("shards", captions_dir, out), check=True, capture_output=True)
+    assert not verify(out).problems
