@@ -148,12 +148,12 @@ def _suffix(variant: int) -> str:
 
 def bench(asked: Asked) -> Rows:
     """Make the corpus that the parameters ask for: images, captions, and where they are."""
-    own = asked.own
-    if own.images is None:
+    wanted = asked.bench
+    if wanted.images is None:
         raise InputError("how many images?", remedy="give --set bench.images=N")
-    real = read_captions(asked.captions, own.split)
-    corpus(real, own.images, asked.out, own.seed, own.vectors, own.per_image)
-    return {"corpus": {"images": own.images, "captions": own.per_image * own.images, "out": str(asked.out)}}
+    real = read_captions(asked.captions, wanted.split)
+    corpus(real, wanted.images, asked.out, wanted.seed, wanted.vectors, wanted.per_image)
+    return {"corpus": {"images": wanted.images, "captions": wanted.per_image * wanted.images, "out": str(asked.out)}}
 
 
 def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool, per_image: int = PER_IMAGE) -> None:

@@ -36,7 +36,7 @@ class Asked:
     sets: Sequence[str] = ()
 
     @property
-    def own(self) -> BenchParams:
+    def bench(self) -> BenchParams:
         """The parameters of benchmarks."""
         return self.params.bench
 

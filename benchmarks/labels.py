@@ -46,7 +46,7 @@ def bench(asked: Asked) -> Rows:
     epoch_s, more memory, draw_ms and look_up_ms of a batch, and its share of a step of VSE++ at the paper's sizes, by
     the clock and by processor time, which other work changes less.
     """
-    batch, images = asked.own.batch, asked.own.images or IMAGES
+    batch, images = asked.bench.batch, asked.bench.images or IMAGES
     with tempfile.TemporaryDirectory() as folder:
         pairs = stand_in(Path(folder), images)
         spawn = multiprocessing.get_context("spawn")

@@ -28,7 +28,7 @@ QUERIES = 1000  # images, of ndcg and kendall
 
 def bench(asked: Asked) -> Rows:
     """`ndcg` and `kendall` of 1,000 image queries, `eccv` and `total` of all; captions must be MS-COCO 5K."""
-    table = read_captions(asked.captions, asked.own.split)
+    table = read_captions(asked.captions, asked.bench.split)
     similarity, labels = matrices(table)
     human = {name: human_lists(name, table.image_ids, table.caption_ids) for name in ("eccv", "cxc")}
     total = whole_set(Task(similarity, table.owner, labels, human))  # first: its peak memory is the process's

@@ -74,12 +74,12 @@ def bench(asked: Asked) -> Rows:
 
     InputError for a detector that is not the bottom-up model.
     """
-    if asked.own.pictures is None:
+    if asked.bench.pictures is None:
         raise InputError("no pictures", remedy="give --set bench.pictures=DIR")
     detector = make_detector(_params(asked))
     if not isinstance(detector, BottomUpDetector):
         raise InputError(f"detector {detector.name} has no such steps", remedy="choose scenes or bottom_up")
-    pictures = read_pictures(Path(asked.own.pictures))[: asked.own.limit]
+    pictures = read_pictures(Path(asked.bench.pictures))[: asked.bench.limit]
     clock, counter, images, rates = Clock(detector.device), Counter(), [], [arithmetic_rate(detector)]
     with progress("timing", len(pictures), unit="images") as advance:
         for picture in pictures:
@@ -102,8 +102,8 @@ def bench(asked: Asked) -> Rows:
 
 
 def _params(asked: Asked) -> RegionsParams:
-    weights = asked.own.weights or (RANDOM if asked.own.detector == "bottom_up" else None)
-    changed = {"detector": asked.own.detector, "weights": weights, "precision": asked.own.precision}
+    weights = asked.bench.weights or (RANDOM if asked.bench.detector == "bottom_up" else None)
+    changed = {"detector": asked.bench.detector, "weights": weights, "precision": asked.bench.precision}
     return RegionsParams.model_validate(asked.params.regions.model_dump() | changed)
 
 

@@ -44,15 +44,15 @@ class Peer:
 def bench(asked: Asked) -> Rows:
     """Of each measure on a device and its peer on the processor: pairs_per_s, peer, peer_pairs_per_s, ratio,
     max_abs_diff, pairs_compared; and of all of them the seconds of all pairs beside those of the product."""
-    captions = read_captions(asked.captions, asked.own.split)
+    captions = read_captions(asked.captions, asked.bench.split)
     result: Rows = {}
     for name, measure in choose(asked.measures, asked.params.measures).items():
         if name not in PEERS:
             raise InputError(f"measure '{name}' has no peer", remedy=f"choose from: {', '.join(PEERS)}")
         fitted = measure.fit(captions)
-        there = _on_device(fitted, asked.own.device)
+        there = _on_device(fitted, asked.bench.device)
         speed = _speed(there, captions)
-        peer = PEERS[name](captions, fitted, asked.own.pairs)
+        peer = PEERS[name](captions, fitted, asked.bench.pairs)
         difference = np.abs(_values(there, peer.pairs, dense=speed > DENSE) - peer.values).max()
         result[name] = {
             "pairs_per_s": speed, "peer": peer.name, "peer_pairs_per_s": peer.pairs_per_s,

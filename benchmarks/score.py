@@ -25,7 +25,7 @@ NAMES = ("bleu", "meteor", "rouge_l", "cider")
 def bench(asked: Asked) -> Rows:
     """Of the tokeniser, each measure and all together: seconds of both, their ratio, the same without the JVM's start,
     and the largest difference of corpus and sentence values. InputError for an image with one caption."""
-    candidates, references = _split(read_captions(asked.captions, asked.own.split))
+    candidates, references = _split(read_captions(asked.captions, asked.bench.split))
 
     def corpus() -> Corpus:
         return Corpus(given(candidates, references))

@@ -41,7 +41,7 @@ def bench(asked: Asked) -> Rows:
     """images, captions, pairs, seconds, processor_seconds, peak_mb, product_seconds, times_the_product, kept_pairs,
     output_bytes, checked_images and max_abs_diff. InputError where the stage fails, where the vectors are of other
     captions, and for the first of the compared images that keeps other captions than brute force."""
-    captions = read_captions(asked.captions, asked.own.split)
+    captions = read_captions(asked.captions, asked.bench.split)
     params_file = ["--params", str(asked.params_file)] if asked.params_file else []
     with tempfile.TemporaryDirectory() as scratch, _embedded(captions.texts, asked, Path(scratch)):
         out = Path(scratch) / "shards"
@@ -49,7 +49,7 @@ def bench(asked: Asked) -> Rows:
         sets = [word for one in asked.sets for word in ("--set", one)]
         took = run("shards", [*given, "--out", str(out), *params_file, *sets])
         shards = read_shards(out)
-        checks = check(captions, shards, asked.own.compared)
+        checks = check(captions, shards, asked.bench.compared)
     pairs, product = captions.n_images * captions.n_captions, product_seconds(captions.n_captions)
     return {
         "shards": {
@@ -85,15 +85,15 @@ def _processor_seconds() -> float:
 @contextmanager
 def _embedded(texts: list[str], asked: Asked, scratch: Path) -> Iterator[None]:
     """Meanwhile the embeddings of these texts are in the cache that the stage reads."""
-    if asked.own.embeddings is None:
+    if asked.bench.embeddings is None:
         if "sbert" in asked.measures:
             embed(texts, EMBEDDED)
         yield
         return
-    vectors = np.load(asked.own.embeddings, mmap_mode="r", allow_pickle=False)
+    vectors = np.load(asked.bench.embeddings, mmap_mode="r", allow_pickle=False)
     if len(vectors) != len(texts):
         problem = f"{len(vectors)} vectors for {len(texts)} captions"
-        raise InputError(problem, file=asked.own.embeddings, remedy="make both with capgrade bench corpus")
+        raise InputError(problem, file=asked.bench.embeddings, remedy="make both with capgrade bench corpus")
     before = os.environ.get("CAPGRADE_CACHE")
     os.environ["CAPGRADE_CACHE"] = str(scratch / "cache")
     try:

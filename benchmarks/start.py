@@ -26,7 +26,7 @@ def bench(asked: Asked) -> Rows:
     seconds of the next run, compile_seconds, their difference, and the memory of both."""
     result = {}
     given = ["--captions", str(asked.captions), "--measures", MEASURES]
-    given += ["--split", asked.own.split] if asked.own.split else []
+    given += ["--split", asked.bench.split] if asked.bench.split else []
     for stage in STAGES:
         command = [sys.executable, "-c", IMPORT.format(stage=stage)]
         imported = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -31,14 +31,14 @@ IMAGES = 512  # unless the parameters say another number
 def bench(asked: Asked) -> Rows:
     """By measure: images, seconds, all_pairs_seconds, ratio, the same of one thread, pairs (of these images),
     pairs_touched, same. InputError where the tops are not those of all pairs."""
-    captions = read_captions(asked.captions, asked.own.split)
+    captions = read_captions(asked.captions, asked.bench.split)
     chosen = choose(asked.measures, asked.params.measures)
-    some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[: asked.own.images or IMAGES])
+    some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[: asked.bench.images or IMAGES])
     blocks = [some[at : at + BLOCK] for at in range(0, len(some), BLOCK)]
     result = {}
     with progress("tops, and those of all pairs", len(chosen) * len(blocks)) as advance:
         for name, measure in chosen.items():
-            result[name] = _row(measure.fit(captions), captions, asked.own.top, blocks, advance)
+            result[name] = _row(measure.fit(captions), captions, asked.bench.top, blocks, advance)
     different = [name for name, row in result.items() if not row["same"]]
     if different:
         raise InputError(f"the tops of {different[0]} are not those of all pairs", remedy="report it, please")

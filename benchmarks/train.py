@@ -39,11 +39,11 @@ def bench(asked: Asked) -> Rows:
     """A row for each model and, unless models are named, for each loss. `product` has what large matrix products reach
     here, the best of several tries between the models, and the blocks of SAF and SGR, chosen by the size of the cache.
     """
-    chosen = list(asked.own.models or MODELS)
+    chosen = list(asked.bench.models or MODELS)
     if unknown := sorted(set(chosen) - MODELS.keys()):
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
     torch.manual_seed(0)
-    batch = asked.own.batch
+    batch = asked.bench.batch
     images, words = random_batch(batch)
     rows: Rows = {}
     rates = [product_rate()]
@@ -52,7 +52,7 @@ def bench(asked: Asked) -> Rows:
         rates.append(product_rate())
     for row in rows.values():
         row["share_of_product"] = row["gflop"] * row["pairs_per_s"] / batch / max(rates)
-    if asked.own.models is None:
+    if asked.bench.models is None:
         timed = [name for name in LOSSES if LOSSES[name].needs in (None, "relevance")]
         rows |= {f"loss {name}": of_loss(name, batch) for name in timed}
     block_mib = 4 * STEP_NUMBERS["cpu"] / 2**20
