@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
@@ -54,18 +54,12 @@ def save_bottom_up(
     facts = {"format": LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
     names = {"classes": classes, "attributes": attributes}
     facts |= {key: json.dumps(list(value)) for key, value in names.items() if value is not None}
-    tensors = {name: tensor.detach().cpu().float() for name, tensor in sorted(model.state_dict().items())}
-    header: dict[str, Any] = {"__metadata__": {**(metadata or {}), **facts}}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + 4 * tensor.numel()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = canonical(header).encode()
+    whole = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()})
+    start = 8 + int.from_bytes(whole[:8], "little")
+    text = canonical(json.loads(whole[8:start]) | {"__metadata__": {**(metadata or {}), **facts}}).encode()
     text += b" " * (-len(text) % 8)
     with atomic(path) as temporary, temporary.open("wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            out.write(tensor.contiguous().numpy().astype("<f4", copy=False).tobytes())
+        out.write(len(text).to_bytes(8, "little") + text + whole[start:])
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -69,22 +69,19 @@ def config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not a detectron2 config ({' '.join(str(error).split())})", file=path, remedy=ZOO) from error
-    named = content.get("_BASE_", []) if isinstance(content, dict) else []
-    files = [path]
-    for name in [named] if isinstance(named, str) else _names(named, path):
+    bases = content.get("_BASE_", []) if isinstance(content, dict) else []
+    bases = [bases] if isinstance(bases, str) else bases
+    if not isinstance(bases, list) or not all(isinstance(name, str) for name in bases):
+        raise InputError("_BASE_ is neither a file nor a list of files", file=path, remedy=ZOO)
+    files, up = [path], (*above, path.resolve())
+    for name in bases:
         base = path.parent / Path(name).expanduser()
         if not base.is_file():
             raise InputError(f"starts from {name}, which is no file", file=path, remedy="put its base beside it")
-        if base.resolve() in (up := (*above, path.resolve())):
+        if base.resolve() in up:
             raise InputError("starts from itself", file=path, remedy="take _BASE_ out of one of its files")
         files += config_files(base, up)
     return files
-
-
-def _names(named: Any, path: Path) -> list[str]:
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-        raise InputError("_BASE_ is neither a file nor a list of files", file=path, remedy=ZOO)
-    return named
 
 
 def read_weights(path: Path) -> dict[str, Any]:
