@@ -32,16 +32,9 @@ def as_json(name: str, recipe: Recipe, parts: Sequence[Part], notes: Sequence[st
         }
         for part in parts
     ]
-    facts: dict[str, Any] = {
-        "recipe": name,
-        "paper": recipe.paper,
-        "table": recipe.table,
-        "title": recipe.title,
-        "small": small,
-    }
-    if recipe.distance:
-        facts["network"] = recipe.distance
-    return {**facts, "sections": sections, "notes": list(notes)}
+    facts = {"recipe": name, "paper": recipe.paper, "table": recipe.table, "title": recipe.title, "small": small}
+    network = {"network": recipe.distance} if recipe.distance else {}
+    return {**facts, **network, "sections": sections, "notes": list(notes)}
 
 
 def _row(row: Row, ours: Sequence[float | None]) -> dict[str, Any]:
@@ -67,7 +60,15 @@ def markdown(found: dict[str, Any]) -> str:
             lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
             if "runs" in row or "measure" in row:
                 lines.append(_line(["", "ours", *map(_shown, row["ours"], digits)]))
-                lines.append(_line(["", "difference", *map(_signed, row["difference"], digits)]))
+                lines.append(
+                    _line(
+                        [
+                            "",
+                            "difference",
+                            *(_shown(value, n, "+") for value, n in zip(row["difference"], digits, strict=True)),
+                        ]
+                    )
+                )
         lines.append("")
     return "\n".join([*lines, *(f"- {note}" for note in found["notes"])]).rstrip() + "\n"
 
@@ -81,9 +82,5 @@ def _digits(published: float | None) -> int:
     return 0 if published is None else len(repr(published).partition(".")[2])
 
 
-def _shown(value: float | None, digits: int) -> str:
-    return EMPTY if value is None else f"{value:.{digits}f}"
-
-
-def _signed(value: float | None, digits: int) -> str:
-    return EMPTY if value is None else f"{value:+.{digits}f}"
+def _shown(value: float | None, digits: int, sign: str = "") -> str:
+    return EMPTY if value is None else f"{value:{sign}.{digits}f}"
