@@ -37,7 +37,7 @@ Scores = Callable[[Any, Images, Texts], tuple[Tensor, Tensor | float]]  # of a m
 
 def bench(asked: Asked) -> Rows:
     """A row for each model and, unless models are named, for each loss. `product` has what large matrix products reach
-    here, the best of several tries between the models, and the blocks of SAF and SGR, chosen by the size of the cache.
+    here, the best of several tries between the models, and the blocks of SAF and SGR.
     """
     chosen = list(asked.bench.models or MODELS)
     if unknown := sorted(set(chosen) - MODELS.keys()):
