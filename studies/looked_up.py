@@ -8,24 +8,20 @@ the same `--runs` a stopped command goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from capgrade.labels.unsampled import UNKNOWN
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from studies.results import PRESETS, cell, scored
+from studies.results import PRESETS, arguments, scored, write_table
 
 HEAD = "| loss | labels | of | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
@@ -84,50 +80,34 @@ def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Pat
     """Train and score one run, a folder of `runs`: see `results.scored`."""
     overrides = [f"train.{each}" for each in (f"preset={loss}", f"seed={seed}", *sets)]
     measure = labels.measure or load_params(PRESETS, overrides).train.measure
-    made_of = None
-    if labels.unknown != "exact":
-        made_of = (
-            permuted(data.captions, runs, measure)
-            if labels.unknown == "permuted"
-            else made(data.captions, runs, labels, measure)
-        )
-        overrides += ["train.relevance=shards"]
-    if labels.unknown in UNKNOWN:
+    folder = None
+    if labels.unknown == "permuted":
+        folder, measure = permuted(data.captions, runs, measure), f"{measure}_permuted"
+    elif labels.unknown != "exact":
+        folder = made(data.captions, runs, labels, measure)
         overrides += [f"train.unknown={labels.unknown}"]
-    overrides += [f"train.measure={measure}{'_permuted' if labels.unknown == 'permuted' else ''}"]
+    overrides += [f"train.measure={measure}", *(["train.relevance=shards"] if folder else [])]
     params = load_params(PRESETS, overrides)
-    run = runs / "-".join([loss, measure, labels.unknown, f"{labels.share:g}", *sets, f"seed={seed}"])
-    train(Data(data.captions, data.regions, made_of), run, params.train, params.measures)
+    name = measure.removesuffix("_permuted")
+    run = runs / "-".join([loss, name, labels.unknown, f"{labels.share:g}", *sets, f"seed={seed}"])
+    train(Data(data.captions, data.regions, folder), run, params.train, params.measures)
     return scored(data, run)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--captions", type=Path, required=True)
-    parser.add_argument("--regions", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, required=True, help="keep labels and runs here, or go on with them")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help="rows that begin so, such as: looked_up_soft estimate")
-    parser.add_argument("--set", action="append", default=[], help="of all runs, such as epochs=2")
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.out:
-        refuse_file(given.out, "table of results", starting(HEAD.encode()))
-    lines = [HEAD + " | ".join(COLUMNS) + " |", "|---|---|---|---:|" + "---:|" * len(COLUMNS)]
+    more = {"action": "append", "default": [], "help": "of all runs, such as epochs=2"}
+    given = arguments(__doc__, HEAD, set=more)
     given.runs.mkdir(parents=True, exist_ok=True)
-    for loss, labels in ROWS:
-        if not f"{loss} {labels.unknown} {labels.share:g} {labels.measure}".startswith(given.only):
-            continue
-        found = [
-            result(Data(given.captions, given.regions), loss, labels, given.set, given.runs, seed)
-            for seed in range(given.seeds)
-        ]
-        cells = [cell(name, [run[name] for run in found]) for name in COLUMNS]
-        head = f"| {loss} | {labels.unknown} | {labels.measure or ''} | {labels.share:.0%} | "
-        lines.append(head + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
-    if given.out:
-        write_text(given.out, "\n".join(lines) + "\n")
+    data = Data(given.captions, given.regions)
+    found = (
+        (
+            f"| {loss} | {labels.unknown} | {labels.measure or ''} | {labels.share:.0%} | ",
+            [result(data, loss, labels, given.set, given.runs, seed) for seed in range(given.seeds)],
+        )
+        for loss, labels in ROWS
+        if f"{loss} {labels.unknown} {labels.share:g} {labels.measure}".startswith(given.only)
+    )
+    write_table(HEAD, COLUMNS, found, given.out)
 
 
 if __name__ == "__main__":

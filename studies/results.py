@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class Comparison:
     sets: tuple[str, ...] = ()
 
 
+SGR = ("_hard", "_sam", "_bcls", "_daa", "", "_sum_sam", "_soft")
 SHORT = ("epochs=12", "decay_after=[8]")
 COMPARISONS = (
     Comparison("SAM, 10 % of the images", ("small_vse", "small_vse_sam"), ("images=0.1",)),
@@ -64,18 +66,7 @@ COMPARISONS = (
     Comparison("on VSRN", ("small_vsrn", "small_vsrn_sam", "small_vsrn_sum", "small_vsrn_sum_sam", "small_vsrn_soft")),
     Comparison("on VSE-infinity", ("small_vse_infinity", "small_vse_infinity_sum", "small_vse_infinity_soft"), SHORT),
     Comparison("on SAF", ("small_saf_hard", "small_saf_bcls", "small_saf_hard_daa", "small_saf", "small_saf_soft")),
-    Comparison(
-        "on SGR",
-        (
-            "small_sgr_hard",
-            "small_sgr_sam",
-            "small_sgr_bcls",
-            "small_sgr_daa",
-            "small_sgr",
-            "small_sgr_sum_sam",
-            "small_sgr_soft",
-        ),
-    ),
+    Comparison("on SGR", tuple(f"small_sgr{kind}" for kind in SGR)),
     Comparison("on SCAN", ("small_scan_hard", "small_scan", "small_scan_soft")),
 )
 
@@ -112,19 +103,30 @@ def pointed(data: Data, pairs: Pairs, model: RetrievalModel) -> dict[str, float]
     return {"pointing": found.centre, "chance": found.centre_chance}
 
 
-def table(comparisons: Sequence[Comparison], data: Data, params_file: Path, runs: Path, seeds: int) -> str:
-    """Markdown: a row per run, mean ± standard deviation over seeds, sums of percent and percent."""
+def rows(
+    comparisons: Sequence[Comparison], data: Data, params_file: Path, runs: Path, seeds: int
+) -> Iterator[tuple[str, list[dict[str, float]]]]:
+    """The head of a row, and the numbers of each seed."""
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
-    lines = [HEAD + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * len(COLUMNS)]
     for comparison in comparisons:
         for preset in comparison.presets:
             key = preset, comparison.sets
             if key not in done:
                 done[key] = [result(data, params_file, runs, *key, seed) for seed in range(seeds)]
-            cells = [cell(name, [run[name] for run in done[key]]) if name in done[key][0] else "" for name in COLUMNS]
-            lines.append(f"| {comparison.title} | {preset} | " + " | ".join(cells) + " |")
-            print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+            yield f"| {comparison.title} | {preset} | ", done[key]
+
+
+def write_table(
+    head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]], out: Path | None
+) -> None:
+    """Markdown, printed row by row: mean ± standard deviation over seeds, sums of percent and percent."""
+    lines = [head + " | ".join(columns) + " |", "|" + "---|" * (head.count("|") - 1) + "---:|" * len(columns)]
+    for first, runs in rows:
+        cells = [cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in columns]
+        lines.append(first + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    if out:
+        write_text(out, "\n".join(lines) + "\n")
 
 
 def cell(name: str, values: Sequence[float]) -> str:
@@ -132,28 +134,33 @@ def cell(name: str, values: Sequence[float]) -> str:
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--captions", type=Path, required=True)
-    parser.add_argument("--regions", type=Path, required=True)
-    parser.add_argument("--params", type=Path, default=PRESETS)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help="comparisons whose title begins so")
+def arguments(doc: str, head: str, **options: Any) -> argparse.Namespace:
+    """Of a study, with `options` of its own; an --out that holds something else is refused."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    for name in ("captions", "regions"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--runs", type=Path, help="keep the trained runs here, and go on with what is here")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help="rows that begin so")
     parser.add_argument("--out", type=Path)
+    for name, more in options.items():
+        parser.add_argument(f"--{name}", **more)
     given = parser.parse_args()
     if given.out:
-        refuse_file(given.out, "table of results", starting(HEAD.encode()))
+        refuse_file(given.out, "table of results", starting(head.encode()))
+    given.scratch = tempfile.TemporaryDirectory()  # it goes with the process
+    given.runs = given.runs or Path(given.scratch.name)
+    return given
+
+
+def main() -> None:
+    given = arguments(__doc__, HEAD, params={"type": Path, "default": PRESETS})
     chosen = [c for c in COMPARISONS if c.title.startswith(given.only)]
     if not chosen:
         remedy = f"the start of one of: {', '.join(c.title for c in COMPARISONS)}"
         raise InputError(f"no comparison begins with '{given.only}'", remedy=remedy)
-    with tempfile.TemporaryDirectory() as scratch:
-        text = table(
-            chosen, Data(given.captions, given.regions), given.params, given.runs or Path(scratch), given.seeds
-        )
-    if given.out:
-        write_text(given.out, text)
+    found = rows(chosen, Data(given.captions, given.regions), given.params, given.runs, given.seeds)
+    write_table(HEAD, COLUMNS, found, given.out)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,9 @@ def train(
     model = BottomUp(small_config(len(data.classes), len(data.attributes))).train()
     unfreeze(model)
     model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = torch.optim.AdamW(_groups(model, params), lr=params.lr)
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim > 1) == wide] for wide in (True, False))
+    decayed: dict[str, Any] = {"params": matrices, "weight_decay": params.weight_decay}  # kernels and matrices only
+    optimiser = torch.optim.AdamW([decayed, {"params": vectors, "weight_decay": 0.0}], lr=params.lr)
     steps = params.epochs * (len(data) // params.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _cosine(steps, warm=min(200, steps // 10 + 1)))
     history = []
@@ -110,13 +112,6 @@ def train_and_measure(captions_dir: Path, out: Path, params: Training, device: s
     metadata = {key: json.dumps(value) for key, value in facts.items()}
     save_bottom_up(model.cpu(), out, classes=data.classes, attributes=data.attributes, metadata=metadata)
     return found
-
-
-def _groups(model: nn.Module, params: Training) -> list[dict]:
-    """Weight decay on kernels and matrices only."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    return [{"params": matrices, "weight_decay": params.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
 def _cosine(steps: int, warm: int) -> Callable[[int], float]:
@@ -295,18 +290,16 @@ class TrainedConvNorm(nn.Module):
 
 def unfreeze(model: nn.Module) -> None:
     """Give every `ConvNorm` of the model a norm that learns."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, ConvNorm) and not isinstance(parent, TrainedConvNorm):
-                setattr(parent, name, TrainedConvNorm(child))
+    for name, child in list(model.named_modules()):
+        if isinstance(child, ConvNorm):
+            model.set_submodule(name, TrainedConvNorm(child))
 
 
 def freeze(model: nn.Module) -> None:
     """Fold what `unfreeze` added: the outputs in eval mode stay the same."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, TrainedConvNorm):
-                setattr(parent, name, child.fold())
+    for name, child in list(model.named_modules()):
+        if isinstance(child, TrainedConvNorm):
+            model.set_submodule(name, child.fold())
 
 
 def main() -> None:
