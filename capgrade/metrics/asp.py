@@ -88,7 +88,7 @@ def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
     >>> asp(np.array([[0.9, 0.2]]), np.array([[0.0, 1.0]]))
     array([0.5])
     """
-    return of_matrix(scores, lambda block: asp_of(block, ""), relevance=relevance, ties=ties)
+    return of_matrix(scores, asp_of, relevance=relevance, ties=ties)
 
 
 def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float]) -> Array:

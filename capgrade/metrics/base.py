@@ -1,7 +1,8 @@
 """What a metric sees: queries as rows, candidates as columns, one block of queries at a time, ranked once.
 
-A metric is a function from a `Block` to one float64 per query (NaN: this query is not part of the metric).
-Blocks are made and scored on threads, so memory does not grow with the number of queries.
+A metric is a function from a `Block` and its options (`k`, `m`, `relevance`, `lists`, ...) to one float64 per query
+(NaN: this query is not part of the metric). Most are formulas over the gains expected at each place: `Block.gains_at`
+and `Block.hits_at`. Blocks are made and scored on threads, so memory does not grow with the number of queries.
 
 NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like any other: +inf is
 above and -inf below all numbers, and equal infinities are tied. Metrics of cosines refuse it (`finite`). Relevance must
@@ -13,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from capgrade.metrics.ranking import Array, Ranking, Ties, rank
+from capgrade.metrics.ranking import Array, Ranking, Ties, gains_of_lists, gains_of_matrix, rank
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.threads import get_num_threads
 
-Score: TypeAlias = "Callable[[Block], Array]"
+Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
 Matrix: TypeAlias = Any  # numpy array or torch tensor
 MOST = float(np.finfo(np.float64).max)
 CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
@@ -179,17 +180,11 @@ def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
         raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
 
 
-@dataclass
-class Graded:
-    """A block of relevance with its own ranking: the ideal order, and the tie groups of the labels."""
+class Graded(NamedTuple):
+    """A block of relevance (b, n) with its own ranking: the ideal order, and the tie groups of the labels."""
 
-    values: Array  # (b, n)
+    values: Array
     ranking: Ranking
-
-    @cached_property
-    def least(self) -> float:
-        """The least label."""
-        return float(self.values.min())
 
 
 @dataclass
@@ -217,52 +212,73 @@ class Block:
         """The similarity, where its values and not their order alone matter. InputError for infinity and NaN."""
         if not np.isfinite(self.similarity).all():
             row, candidate = np.argwhere(~np.isfinite(self.similarity))[0]
-            value, where = self.similarity[row, candidate], f"query {self.start + row}, candidate {candidate}"
-            held = "NaN" if np.isnan(value) else "infinity"
+            held = "NaN" if np.isnan(self.similarity[row, candidate]) else "infinity"
             raise InputError(
-                f"{what} holds {held} ({where})", remedy="give finite values, or take metrics of the order alone"
+                f"{what} holds {held} (query {self.start + row}, candidate {candidate})",
+                remedy="give finite values, or take metrics of the order alone",
             )
         return self.similarity
 
-    def ranking(self, depth: int | None = None) -> Ranking:
-        """By similarity, under the task's tie rule; at least the first `depth` positions, all by default."""
-        depth = self.width if depth is None else min(depth, self.width)
+    def ranking(self, depth: int | None = None, removes: bool = False) -> Ranking:
+        """By similarity, under the task's tie rule; at least the first `depth` positions, all by default. `removes`:
+        so many remain when own items leave."""
+        depth = self._depth(depth, removes)
         if self._ranking is None or self._ranking.depth < depth:
             self._ranking = rank(self.similarity, self.queries.ties, depth=depth, first=self.start)
         return self._ranking
 
-    def graded(self, name: str, depth: int | None = None) -> Graded:
-        """The named relevance and its ranking, at least `depth` deep; NaN and infinity are refused."""
-        depth = self.width if depth is None else min(depth, self.width)
+    def graded(self, name: str, depth: int | None = None, removes: bool = False) -> Graded:
+        """The named relevance and its ranking, as deep as `ranking`; NaN and infinity are refused."""
+        depth = self._depth(depth, removes)
         if name not in self._graded or self._graded[name].ranking.depth < depth:
             values, label = self._relevance(name), f"relevance {name}".rstrip()
             ranking = rank(values, self.queries.ties, depth=depth, what=label, first=self.start)
-            extremes = np.array([values.min(), values.max()], np.float64)
-            if not np.isfinite(extremes).all():
+            largest = max(abs(float(values.min())), abs(float(values.max())))
+            if not np.isfinite(largest):
                 raise InputError(f"{label} holds infinity", remedy="give finite labels")
-            if np.abs(extremes).max() > MOST / self.width:
-                raise InputError(f"{label} reaches {np.abs(extremes).max():.3g}: its sums overflow", remedy="scale it")
+            if largest > MOST / self.width:
+                raise InputError(f"{label} reaches {largest:.3g}: its sums overflow", remedy="scale it")
             self._graded[name] = Graded(values, ranking)
         return self._graded[name]
 
-    def gains(self, name: str, depth: int) -> Graded:
+    def gains(self, name: str, depth: int, removes: bool = False) -> Graded:
         """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
-        graded = self.graded(name, depth)
-        if graded.least >= 0:
+        graded = self.graded(name, depth, removes)
+        if (least := graded.values.min()) >= 0:
             return graded
         if not self.queries.clip:
-            raise InputError(
-                f"relevance {name} goes down to {graded.least:g}, gains are at least 0".replace("  ", " "),
-                remedy="clip it: numpy.clip(relevance, 0, None)",
-            )
-        clipped = self.once(f"gains {name}", lambda: np.maximum(graded.values, 0))
-        return Graded(clipped, graded.ranking)
+            problem = f"{f'relevance {name}'.rstrip()} goes down to {least:g}, gains are at least 0"
+            raise InputError(problem, remedy="clip it: numpy.clip(relevance, 0, None)")
+        return Graded(self.once(f"gains {name}", lambda: np.maximum(graded.values, 0)), graded.ranking)
+
+    def gains_at(
+        self, ranking: Ranking, gains: Array, depth: int, *, left_out: tuple[Array, Array] | None = None,
+        exponential: bool = False,
+    ) -> Array:  # fmt: skip
+        """The gains (b, n) expected at the first `depth` places, float64 (b, depth); `left_out` as `groups` has it."""
+        places = np.empty((len(gains), min(depth, self.width)))
+        skip, groups = left_out or self.groups(False)
+        gains_of_matrix(ranking.order, ranking.end, gains, skip, groups, exponential, places)
+        return places
+
+    def hits_at(self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False) -> Array:
+        """The gains of the listed candidates expected at the first `depth` places, float64 (b, depth); 1 by default,
+        which makes the share of each tie group that is listed."""
+        ranking, gains = self.ranking(depth, removes), np.ones(len(lists.indices)) if gains is None else gains
+        places = np.empty((self.stop - self.start, min(depth, self.width)))
+        of = lists.indptr, lists.indices, gains, *self.groups(removes)
+        gains_of_lists(ranking.order, ranking.end, *of, places)
+        return places
 
     def once(self, key: str, compute: Callable[[], Array]) -> Array:
         """What several metrics of a block share."""
         if key not in self._once:
             self._once[key] = compute()
         return self._once[key]
+
+    def _depth(self, depth: int | None, removes: bool) -> int:
+        own = int(self.positives().sizes.max(initial=0)) if removes else 0
+        return self.width if depth is None else min(depth + own, self.width)
 
     def _relevance(self, name: str) -> Array:
         if name not in self.queries.relevance:
@@ -279,13 +295,19 @@ class Block:
         return self.queries.positives[name].rows(self.start, self.stop)
 
     def groups(self, remove: bool) -> tuple[Array, Array]:
-        """Query and candidate groups for a kernel that leaves own items out; all different when they stay."""
+        """The group of each query (b,) and candidate (n,): a kernel leaves out a query's own. All different when they
+        stay."""
         if not remove:
             return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
         if self.queries.query_group is None or self.queries.candidate_group is None:
             raise InputError("own items cannot be removed", remedy="give the image index of each caption")
         own = self.queries.query_group[self.start : self.stop]
         return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
+
+
+def share(part: Array, whole: Array, otherwise: float = 0.0) -> Array:
+    """part / whole, float64; `otherwise` where the whole is 0."""
+    return np.divide(part, whole, out=np.full(len(whole), otherwise), where=whole > 0)
 
 
 def _dense(rows: Array) -> Array:
@@ -298,20 +320,24 @@ def _dense(rows: Array) -> Array:
 def of_matrix(
     scores: Matrix, score: Score, *, relevance: Matrix = None, own: Matrix = None,
     groups: tuple[Matrix, Matrix] = (None, None), codes: tuple[Array, Array] | None = None, ties: Ties = "expected",
+    **options: Any,
 ) -> Any:  # fmt: skip
-    """A metric of each row of `scores`: float64 [Q], numpy for numpy, a tensor on the scores' device for tensors."""
+    """A metric of each row of `scores`, with its options: float64 [Q], numpy for numpy, a tensor on the scores' device
+    for tensors. Relevance and own items have the name ""."""
     similarity = as_numpy(scores)
     queries, candidates = (None if group is None else as_numpy(group) for group in groups)
     if (queries is None) != (candidates is None):
         raise InputError("one of two groups is given", remedy="give query_group and candidate_group, or neither")
     graded = {} if relevance is None else {"": as_numpy(relevance)}
     positives = {} if own is None else {"": lists_of(own, similarity.shape)}
-    found = per_query(Queries(similarity, queries, candidates, graded, positives, codes, ties), score)
+    options |= {name: "" for name, given in (("relevance", relevance), ("lists", own)) if given is not None}
+    task = Queries(similarity, queries, candidates, graded, positives, codes, ties)
+    values = per_query(task, partial(score, **options))
     if not hasattr(scores, "detach"):
-        return found
+        return values
     import torch  # whoever has a tensor has imported it
 
-    return torch.from_numpy(found).to(scores.device)
+    return torch.from_numpy(values).to(scores.device)
 
 
 def as_numpy(values: Matrix) -> np.ndarray:

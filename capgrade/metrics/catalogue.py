@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from capgrade.metrics.coherence import cs_of
 from capgrade.metrics.eccv import map_of
 from capgrade.metrics.kendall import tau_of
 from capgrade.metrics.ncs import ncs_of
-from capgrade.metrics.ndcg import ncs_ordered_of, ndcg_of
+from capgrade.metrics.ndcg import ndcg_of
 from capgrade.metrics.pmrp import pmrp_of
 from capgrade.metrics.ranking import Array
 from capgrade.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
@@ -35,13 +36,18 @@ class Cut:
 
 @dataclass(frozen=True)
 class Family:
-    """A metric of the catalogue before its cut-off: how a block is scored, and what the task must hold."""
+    """A metric of the catalogue before its cut-off: the function of a block, and what the task must hold."""
 
-    build: Callable[[Cut], Score]
-    needs: str  # own, relevance, extension, eccv, cxc, accepted, classes or cosines
+    function: Score
+    needs: str  # own, relevance, several, extension, eccv, cxc, accepted, classes or cosines
     arguments: str = ""  # "", "k" or "km"
     unit: str = "fraction"  # or rank, tau, cosine
-    removes: bool = False  # own items, by the image of each caption
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the function
+
+    @property
+    def removes(self) -> bool:
+        """Do own items leave, by the image of each caption?"""
+        return bool(self.options.get("removes"))
 
 
 @dataclass(frozen=True)
@@ -61,125 +67,89 @@ def reduced(name: str, values: Array) -> float:
     return median_rank(values) if name.startswith("medr") else float(np.nanmean(values))
 
 
-def _ncs(form: str, removes: bool) -> Callable[[Cut], Score]:
-    return lambda cut: partial(ncs_of, relevance=cut.relevance, k=cut.k, form=form, removes=removes)
-
-
-def _ndcg(gain: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(ndcg_of, relevance=cut.relevance, k=cut.k, gain=gain)
-
-
-def _sr(weight: str, removes: bool) -> Callable[[Cut], Score]:
-    return lambda cut: partial(sr_of, relevance=cut.relevance, k=cut.k, m=cut.m, weight=weight, removes=removes)
-
-
-def extension_name(relevance: str, m: int) -> str:
-    """What the lists of the m extending images are called among a task's positives."""
-    return f"{relevance} extended by {m}"
-
-
-def _sr_authors(weight: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(
-        sr_authors_of,
-        lists=extension_name(cut.relevance, cut.m),
-        k=cut.k,
-        weight=weight,
-        relevance=cut.relevance,
-    )
-
-
-def _cs(variant: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(cs_of, relevance=cut.relevance, k=cut.k, variant=variant)
-
-
-def _tau(variant: str) -> Callable[[Cut], Score]:
-    return lambda cut: partial(tau_of, relevance=cut.relevance, variant=variant)
-
-
+_OTHER = {"removes": True}
 CATALOGUE: dict[str, Family] = {
-    "recall": Family(lambda cut: partial(any_in_top, k=cut.k), "own", "k"),
-    "r": Family(lambda cut: partial(share_in_top, k=cut.k), "own", "k"),
-    "medr": Family(lambda cut: first_of, "own", unit="rank"),
-    "meanr": Family(lambda cut: first_of, "own", unit="rank"),
-    "sr": Family(_sr("hard", False), "relevance", "km"),
-    "sr_other": Family(_sr("hard", True), "relevance", "km", removes=True),
-    "sr_soft": Family(_sr("soft", False), "relevance", "km"),
-    "sr_soft_other": Family(_sr("soft", True), "relevance", "km", removes=True),
-    "sr_authors": Family(_sr_authors("hard"), "extension", "km", removes=True),
-    "sr_soft_authors": Family(_sr_authors("soft"), "extension", "km", removes=True),
-    "ncs": Family(_ncs("paper", False), "relevance", "k"),
-    "ncs_other": Family(_ncs("paper", True), "relevance", "k", removes=True),
-    "ncs_eq5": Family(_ncs("eq5", False), "relevance", "k"),
-    "ncs_authors": Family(_ncs("authors", True), "relevance", "k", removes=True),
-    "ncs_ordered": Family(lambda cut: partial(ncs_ordered_of, relevance=cut.relevance, k=cut.k), "relevance", "k"),
-    "ndcg": Family(_ndcg("linear"), "relevance", "k"),
-    "ndcg_exp": Family(_ndcg("exponential"), "relevance", "k"),
-    "asp": Family(lambda cut: partial(asp_of, relevance=cut.relevance), "relevance"),
-    "kendall_tau_a": Family(_tau("a"), "relevance", unit="tau"),
-    "kendall_tau_b": Family(_tau("b"), "relevance", unit="tau"),
-    "cs": Family(_cs("b"), "relevance", "k", unit="tau"),
-    "cs_tau_a": Family(_cs("a"), "relevance", "k", unit="tau"),
-    "pmrp": Family(lambda cut: pmrp_of, "classes"),
-    "map@r": Family(lambda cut: partial(map_of, lists="eccv"), "eccv"),
-    "r_precision": Family(lambda cut: partial(share_in_top, k=0, lists="eccv"), "eccv"),
-    "eccv_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="eccv"), "eccv", "k"),
-    "cxc_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="cxc"), "cxc", "k"),
-    "accepted_recall": Family(lambda cut: partial(any_in_top, k=cut.k, lists="accepted"), "accepted", "k"),
-    "lambda": Family(lambda cut: partial(lambda_of, k=cut.k, removes=False), "cosines", "k", unit="cosine"),
-    "lambda_other": Family(
-        lambda cut: partial(lambda_of, k=cut.k, removes=True), "cosines", "k", unit="cosine", removes=True
-    ),
+    "recall": Family(any_in_top, "own", "k"),
+    "r": Family(share_in_top, "own", "k"),
+    "medr": Family(first_of, "own", unit="rank"),
+    "meanr": Family(first_of, "own", unit="rank"),
+    "sr": Family(sr_of, "relevance", "km"),
+    "sr_other": Family(sr_of, "relevance", "km", options=_OTHER),
+    "sr_soft": Family(sr_of, "relevance", "km", options={"weight": "soft"}),
+    "sr_soft_other": Family(sr_of, "relevance", "km", options={"weight": "soft", **_OTHER}),
+    "sr_authors": Family(sr_authors_of, "extension", "km", options=_OTHER),
+    "sr_soft_authors": Family(sr_authors_of, "extension", "km", options={"weight": "soft", **_OTHER}),
+    "ncs": Family(ncs_of, "relevance", "k"),
+    "ncs_other": Family(ncs_of, "relevance", "k", options=_OTHER),
+    "ncs_eq5": Family(ncs_of, "relevance", "k", options={"form": "eq5"}),
+    "ncs_authors": Family(ncs_of, "relevance", "k", options={"form": "authors", **_OTHER}),
+    "ncs_ordered": Family(ncs_of, "relevance", "k", options={"form": "ordered"}),
+    "ndcg": Family(ndcg_of, "relevance", "k"),
+    "ndcg_exp": Family(ndcg_of, "relevance", "k", options={"gain": "exponential"}),
+    "asp": Family(asp_of, "relevance"),
+    "kendall_tau_a": Family(tau_of, "relevance", unit="tau", options={"variant": "a"}),
+    "kendall_tau_b": Family(tau_of, "relevance", unit="tau", options={"variant": "b"}),
+    "cs": Family(cs_of, "relevance", "k", unit="tau"),
+    "cs_tau_a": Family(cs_of, "relevance", "k", unit="tau", options={"variant": "a"}),
+    "pmrp": Family(pmrp_of, "classes"),
+    "map@r": Family(map_of, "eccv", options={"lists": "eccv"}),
+    "r_precision": Family(share_in_top, "eccv", options={"lists": "eccv"}),
+    "eccv_recall": Family(any_in_top, "eccv", "k", options={"lists": "eccv"}),
+    "cxc_recall": Family(any_in_top, "cxc", "k", options={"lists": "cxc"}),
+    "accepted_recall": Family(any_in_top, "accepted", "k", options={"lists": "accepted"}),
+    "lambda": Family(lambda_of, "cosines", "k", unit="cosine"),
+    "lambda_other": Family(lambda_of, "cosines", "k", unit="cosine", options=_OTHER),
+    "asp_a": Family(asp_average_of, "several"),
 }
 
-WHOLE = {"asp", "asp_a", "kendall_tau_a", "kendall_tau_b", "pmrp"}  # read the whole ranking, others its head
+WHOLE = (asp_of, asp_average_of, tau_of, pmrp_of)  # read the whole ranking, others its head
 _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+)\))?")
 
 
-def metric(name: str, relevance: str = "", *, label: str = "") -> Metric:
+def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -> Metric:
     """The metric of a name such as recall@5, sr@5(m=10), ncs_other@1, map@r; unknown names list the catalogue.
 
-    `relevance` is the matrix it reads, `label` what is put in brackets after its name: ndcg@25[rouge_l].
+    `relevance` is the matrix it reads, `label` what is put in brackets after its name: ndcg@25[rouge_l]. `options` are
+    the function's, beside those of the catalogue: asp_a has names and weights of its matrices.
     """
-    match = _NAME.fullmatch(name)
-    family = CATALOGUE.get(match["base"]) if match else None
-    if match is None or family is None:
+    base = family_of(name)
+    if base is None:
         raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}")
-    given = "".join(letter for letter in "km" if match[letter])
-    if given != family.arguments or (match["k"] or match["m"]) == "0":
-        raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(match['base'])}")
-    cut = Cut(int(match["k"] or 0), int(match["m"] or 0), relevance)
-    return Metric(f"{name}[{label}]" if label else name, family, family.build(cut), cut)
+    family, given = CATALOGUE[base], {letter: int(text) for letter, text in _cuts(name).items() if text}
+    if "".join(given) != family.arguments or 0 in given.values():
+        raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(base)}")
+    read = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
+    score = partial(family.function, **given, **read, **family.options, **options)
+    return Metric(f"{name}[{label}]" if label else name, family, score, Cut(**given, relevance=relevance))
+
+
+def _cuts(name: str) -> dict[str, str | None]:
+    match = _NAME.fullmatch(name)
+    return {letter: match[letter] if match else None for letter in "km"}
 
 
 def family_of(name: str) -> str | None:
-    """The metric of the catalogue that a name is of: ncs of ncs@5; asp_a too. None for an unknown one."""
+    """The metric of the catalogue that a name is of: ncs of ncs@5. None for an unknown one."""
     match = _NAME.fullmatch(name)
-    return match["base"] if match and (match["base"] in CATALOGUE or name == "asp_a") else None
+    return match["base"] if match and match["base"] in CATALOGUE else None
 
 
 def usage(base: str) -> str:
     """How a metric is written, with what it takes: ncs@K."""
-    return base if base == "asp_a" else base + {"": "", "k": "@K", "km": "@K(m=M)"}[CATALOGUE[base].arguments]
-
-
-def asp_a(names: Sequence[str], weights: Sequence[float]) -> Metric:
-    """ASP(A) as a metric: ASP with the weighted mean of the named matrices."""
-    score = partial(asp_average_of, names=list(names), weights=list(weights))
-    return Metric("asp_a", CATALOGUE["asp"], score)
+    return base + {"": "", "k": "@K", "km": "@K(m=M)"}[CATALOGUE[base].arguments]
 
 
 def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
     """Per-query values of many metrics from one ranking of each block, (n_queries,) float64 each."""
-    whole = any(item.name.split("[")[0] in WHOLE for item in metrics)
+    whole = any(item.family.function in WHOLE for item in metrics)
     cut = max((max(item.cut.k, item.cut.m) for item in metrics), default=1)
 
     def score(block: Block) -> Array:
         depth = None if whole else max([cut, *(longest(block.positives(name)) for name in queries.positives)])
-        if depth is not None and queries.query_group is not None:
-            depth += longest(block.positives())  # own items may be removed
-        block.ranking(depth)  # first and deepest, so that every metric reads the same one
+        removes = queries.query_group is not None  # some may remove own items
+        block.ranking(depth, removes)  # first and deepest, so that every metric reads the same one
         for name in {item.cut.relevance for item in metrics} & set(queries.relevance):
-            block.graded(name, depth)
+            block.graded(name, depth, removes)
         return np.stack([item.score(block) for item in metrics], axis=1)
 
     table = per_query(queries, score)

@@ -51,7 +51,7 @@ def _kernel(order, end, values, k, tau_b):
     return out
 
 
-def cs_of(block: Block, relevance: str, k: int, variant: str) -> Array:
+def cs_of(block: Block, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
     ranking = block.ranking(k)
     return _kernel(ranking.order, ranking.tied_end, block.graded(relevance, 1).values, k, variant == "b")
@@ -69,6 +69,5 @@ def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: st
     >>> coherent_score(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 9.0, 2.0]]), k=2)
     array([-1.])
     """
-    k = check_k(k, least=2)
     check_choice("variant", variant, VARIANTS)
-    return of_matrix(scores, lambda block: cs_of(block, "", k, variant), relevance=relevance)
+    return of_matrix(scores, cs_of, relevance=relevance, k=check_k(k, least=2), variant=variant)

@@ -7,46 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Positives, check_choice, of_matrix
+from capgrade.metrics.base import Block, Matrix, Positives, check_choice, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.recall import longest
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 
 SETS = ("eccv", "cxc", "original")
 
 
-@njit(cache=True, nogil=True)
-def _map_kernel(order, end, indptr, indices, sizes):
-    rows, n = order.shape
-    out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
-    for row in range(rows):
-        own = indices[indptr[row] : indptr[row + 1]]
-        if sizes[row] == 0:
-            continue
-        mark[own] = True
-        pos, before, total = 0, 0, 0.0
-        while pos < min(sizes[row], n):
-            stop, found = end[row, pos], 0
-            for p in range(pos, stop):
-                found += mark[order[row, p]]
-            size = stop - pos
-            rest = (found - 1.0) / (size - 1.0) if size > 1 else 0.0  # chance of another hit beside a hit
-            for p in range(pos, min(stop, sizes[row])):
-                total += found / size * (before + 1.0 + (p - pos) * rest) / (p + 1.0)
-            before += found
-            pos = stop
-        out[row] = total / sizes[row]
-        mark[own] = False
-    return out
-
-
 def map_of(block: Block, lists: str) -> Array:
-    """`map_at_r` of a block."""
+    """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside it."""
     own = block.positives(lists)
-    ranking = block.ranking(longest(own))
-    return _map_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes)
+    hits = block.hits_at(own, longest(own))
+    place = np.arange(hits.shape[1])
+    start, size = block.ranking(len(place)).groups(len(place))
+    before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)  # hits in groups above
+    beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)  # the chance of another hit at a place of the group
+    precision = (before + 1 + (place - start) * beside) / (place + 1)
+    return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 
 
 def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
@@ -60,7 +39,7 @@ def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
     array([0.25])
     """
-    return of_matrix(scores, lambda block: map_of(block, ""), own=own, ties=ties)
+    return of_matrix(scores, map_of, own=own, ties=ties)
 
 
 def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:

@@ -15,23 +15,12 @@ import numpy as np
 
 from capgrade.labels import Labels
 from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, lists_of
-from capgrade.metrics.catalogue import (
-    CATALOGUE,
-    Metric,
-    asp_a,
-    extension_name,
-    family_of,
-    metric,
-    reduced,
-    score_all,
-    usage,
-)
+from capgrade.metrics.catalogue import CATALOGUE, Metric, family_of, metric, reduced, score_all, usage
 from capgrade.metrics.lists import score_run
-from capgrade.metrics.ndcg import zero_ideal
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
-from capgrade.metrics.semantic_recall import extension_images, extension_set
+from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
 from capgrade.metrics.uncertainty import resampled_means, resampled_medians
 from capgrade.schemas.errors import InputError
 
@@ -373,7 +362,7 @@ def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
     found += [metric(name, other, label=other) for other in relevances[1:] for name in graded]
     if "asp_a" in names:
         weights = [1 / max(float(matrix.max()), 1e-12) for matrix in i2t.relevance.values()]
-        found.append(asp_a(relevances, weights))
+        found.append(metric("asp_a", names=relevances, weights=weights))
     return found
 
 
@@ -395,13 +384,16 @@ def _extended(ways: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, 
 def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
     images, captions = whole.similarity.shape
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
-    out["zero_ideal"] = {
-        name: {"i2t": zero_ideal(matrix), "t2i": zero_ideal(matrix.T)} for name, matrix in whole.relevance.items()
-    }
+    out["zero_ideal"] = {name: _without_relevance(matrix > 0) for name, matrix in whole.relevance.items()}
     for way, found in scored.items():
         unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
         out[f"{way}_not_annotated"] = {name: count for name, count in unscored.items() if count}
     return out
+
+
+def _without_relevance(positive: Array) -> dict[str, int]:
+    """Of both directions the queries that score 0 in NDCG and NCS, whatever is retrieved."""
+    return {way: int((~positive.any(axis=axis)).sum()) for way, axis in zip(DIRECTIONS, (1, 0), strict=True)}
 
 
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -425,11 +417,9 @@ def _can(i2t: Queries) -> set[str]:
 
 def _needed(base: str) -> set[str]:
     """What the task must hold for a metric."""
-    if base == "asp_a":
-        return {"relevance", "several"}
     family = CATALOGUE[base]
-    needs = "relevance" if family.needs == "extension" else family.needs
-    return {needs, "groups"} if family.removes else {needs}
+    needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(family.needs, {family.needs})
+    return needs | ({"groups"} if family.removes else set())
 
 
 def is_graded(name: str) -> bool:
@@ -443,7 +433,7 @@ def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list
         names = [*(RECALL if "own" in can else ()), *(GRADED if "relevance" in can else ())]
     if not names:
         raise InputError("nothing to score against", remedy="give owner, relevance, or metrics with what they need")
-    usable = [base for base in (*CATALOGUE, "asp_a") if _needed(base) <= can]
+    usable = [base for base in CATALOGUE if _needed(base) <= can]
     for name in names:
         base = family_of(name)
         if base is None:

@@ -113,5 +113,4 @@ def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any
     >>> kendall_tau(np.array([[0.9, 0.2, 0.5]]), np.array([[3.0, 1.0, 2.0]]))
     array([1.])
     """
-    check_choice("variant", variant, VARIANTS)
-    return of_matrix(scores, lambda block: tau_of(block, "", variant), relevance=relevance)
+    return of_matrix(scores, tau_of, relevance=relevance, variant=check_choice("variant", variant, VARIANTS))

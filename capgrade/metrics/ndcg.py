@@ -6,60 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix
+from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix, share
+from capgrade.metrics.ncs import weighted_gains
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 GAINS = ("linear", "exponential")
 LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
 
 
-@njit(cache=True, nogil=True)
-def _gain(value, exponential):
-    return 2.0 ** np.float64(value) - 1.0 if exponential else np.float64(value)
+def discounts(k: int) -> Array:
+    """1 / log2(p + 1) of the places p = 1..k."""
+    return 1 / np.log2(np.arange(k) + 2.0)
 
 
-@njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, values, k, exponential, ordered):
-    rows, n = order.shape
-    depth, k = k, min(k, n)
-    discount = np.zeros(k + 1)  # cumulative: discount[p] = sum of the first p discounts
-    for p in range(k):
-        discount[p + 1] = discount[p] + (np.log2(depth - p + 1.0) if ordered else 1.0 / np.log2(p + 2.0))
-    out = np.zeros(rows)
-    for row in range(rows):
-        best = 0.0
-        for p in range(k):
-            best += _gain(values[row, ideal[row, p]], exponential) * (discount[p + 1] - discount[p])
-        pos, total = 0, 0.0
-        while pos < k and best > 0:
-            stop = end[row, pos]
-            gain = 0.0
-            for p in range(pos, stop):
-                gain += _gain(values[row, order[row, p]], exponential)
-            total += gain / (stop - pos) * (discount[min(stop, k)] - discount[pos])
-            pos = stop
-        if best > 0:
-            out[row] = total / best
-    return out
-
-
-def ndcg_of(block: Block, relevance: str, k: int, gain: str) -> Array:
+def ndcg_of(block: Block, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
     graded = block.gains(relevance, k)
-    if gain == "exponential" and graded.values.max() > LARGEST:
-        problem = f"relevance {relevance} reaches {graded.values.max():.3g}, and 2 to that power is no number"
-        raise InputError(" ".join(problem.split()), remedy="scale it, or use the linear gain")
-    ranking, ideal = block.ranking(k), graded.ranking.order
-    return _kernel(ranking.order, ranking.end, ideal, graded.values, k, gain == "exponential", False)
-
-
-def ncs_ordered_of(block: Block, relevance: str, k: int) -> Array:
-    """NCS@K whose places weigh log2(K - p + 2), p from 1: what SAM's train_f30k.py chooses its epoch by (metric.py
-    115-123, `softer_order`)."""
-    graded, ranking = block.gains(relevance, k), block.ranking(k)
-    return _kernel(ranking.order, ranking.end, graded.ranking.order, graded.values, k, False, True)
+    if gain == "exponential" and (largest := graded.values.max()) > LARGEST:
+        problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
+        raise InputError(problem, remedy="scale it, or use the linear gain")
+    return share(*weighted_gains(block, graded, discounts(k), exponential=gain == "exponential"))
 
 
 def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:
@@ -72,11 +39,5 @@ def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear"
     >>> ndcg(np.array([[0.9, 0.2, 0.5]]), np.array([[0.0, 1.0, 2.0]]), k=2).round(4)
     array([0.4796])
     """
-    k = check_k(k)
     check_choice("gain", gain, GAINS)
-    return of_matrix(scores, lambda block: ndcg_of(block, "", k, gain), relevance=relevance, ties=ties)
-
-
-def zero_ideal(relevance: Array) -> int:
-    """Number of queries with no relevance at all: NDCG and NCS score them 0, whatever is retrieved."""
-    return int((~(np.asarray(relevance) > 0).any(axis=1)).sum())
+    return of_matrix(scores, ndcg_of, relevance=relevance, ties=ties, k=check_k(k), gain=gain)

@@ -9,66 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, as_numpy, of_matrix
+from capgrade.metrics.base import Block, Matrix, as_numpy, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 ZETAS = (0, 1, 2)
 CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 
-@njit(cache=True, nogil=True)
-def _wanted(distance, zetas, wanted):
-    """Number of matches in the gallery at each zeta."""
-    counts = np.zeros(zetas.max() + 1, np.int64)
-    for d in distance:
-        if 0 <= d < counts.size:
-            counts[d] += 1
-    for z in range(zetas.size):
-        wanted[z] = counts[: zetas[z] + 1].sum()
-
-
-@njit(cache=True, nogil=True)
-def _kernel(order, end, distance, zetas):
-    """distance (b, n), below 0 for a candidate that is left out."""
-    rows, n = order.shape
-    out = np.full(rows, np.nan)
-    wanted, found = np.empty(zetas.size, np.int64), np.empty(zetas.size, np.int64)
-    hits = np.empty(zetas.size)
-    for row in range(rows):
-        _wanted(distance[row], zetas, wanted)
-        pos, filled = 0, 0
-        hits[:] = 0.0
-        while pos < n and filled < wanted.max():
-            size = 0
-            found[:] = 0
-            for p in range(pos, end[row, pos]):
-                d = distance[row, order[row, p]]
-                size += d >= 0
-                for z in range(zetas.size):
-                    found[z] += 0 <= d <= zetas[z]
-            for z in range(zetas.size):
-                if size > 0 and filled < wanted[z]:
-                    hits[z] += found[z] * min(size, wanted[z] - filled) / size
-            filled += size
-            pos = end[row, pos]
-        if wanted.min() > 0:
-            out[row] = (hits / wanted).mean()
-    return out
-
-
 def pmrp_of(block: Block) -> Array:
     """`pmrp` of a block; the task's codes are (of queries, of candidates)."""
     if block.queries.codes is None:
         raise InputError("PMRP needs class vectors", remedy="give COCO's instances json or a matrix of 0 and 1")
-    queries, candidates = block.queries.codes
-    distance = hamming(queries[block.start : block.stop], candidates)
-    annotated = queries[block.start : block.stop].any(axis=1)
-    distance[:, ~candidates.any(axis=1)] = -1
-    ranking = block.ranking()
-    scores = _kernel(ranking.order, ranking.end, distance, np.array(ZETAS))
-    return np.where(annotated, scores, np.nan)
+    queries, candidates = block.queries.codes[0][block.start : block.stop], block.queries.codes[1]
+    distance, annotated = hamming(queries, candidates), np.asarray(candidates.any(axis=1))
+    left_out, values = (np.zeros(len(queries), np.int64), annotated.astype(np.int64)), []
+    for zeta in ZETAS:
+        match = (distance <= zeta) & annotated
+        wanted = match.sum(axis=1)
+        hits = block.gains_at(block.ranking(), match.astype(np.float32), int(wanted.max()), left_out=left_out)
+        first = np.arange(hits.shape[1]) < wanted[:, None]
+        values.append(share((hits * first).sum(axis=1), wanted, np.nan))
+    return np.where(queries.any(axis=1), np.mean(values, axis=0), np.nan)
 
 
 def hamming(left: Array, right: Array) -> Array:

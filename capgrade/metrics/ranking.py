@@ -20,9 +20,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Ties: TypeAlias = Literal["expected", "reference"]
 
 _U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-_SIGN32, _SIGN64 = np.uint64(1 << 31), np.uint64(1 << 63)
-_ALL32, _ALL64 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFFFFFFFF)
-_INF32, _INF64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
+_SIGN, _ALL, _INF = np.uint64(1 << 31), np.uint64(0xFFFFFFFF), np.uint64(0x7F800000)  # of float32's bits
 _DIGIT = np.uint64(2047)
 COLUMNS = 512  # that a selection of the best folds a row into
 _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
@@ -41,6 +39,14 @@ class Ranking:
     end: Array
     tied_end: Array
     depth: int
+
+    def groups(self, depth: int) -> tuple[Array, Array]:
+        """Where the tie group of each of the first `depth` positions starts, and its size: (b, depth) each."""
+        place, end = np.arange(depth), self.end[:, :depth]
+        first = np.ones(end.shape, bool)
+        first[:, 1:] = end[:, :-1] == place[1:]
+        start = np.maximum.accumulate(np.where(first, place, 0), axis=1)
+        return start, end - start
 
 
 @njit(cache=True, nogil=True)
@@ -67,31 +73,7 @@ def _radix(packed, scratch, counts):
 
 
 @njit(cache=True, nogil=True)
-def _write_32(row, ordered, order, end):
-    """Order and group ends from sorted key << 32 | index."""
-    last = ordered.size - 1
-    stop, key = last + 1, ordered[last] >> _U32
-    for p in range(last, -1, -1):
-        here = ordered[p] >> _U32
-        if here != key:
-            stop, key = p + 1, here
-        order[row, p] = np.int64(ordered[p] & _LOW)
-        end[row, p] = stop
-
-
-@njit(cache=True, nogil=True)
-def _write_64(row, ordered, keys, order, end):
-    """The same where the pairs hold only half of the key: `keys` decides equality."""
-    last = ordered.size - 1
-    for p in range(last, -1, -1):
-        item = np.int64(ordered[p] & _LOW)
-        order[row, p] = item
-        tied = p < last and keys[item] == keys[order[row, p + 1]]
-        end[row, p] = end[row, p + 1] if tied else p + 1
-
-
-@njit(cache=True, nogil=True)
-def _rank_32(bits, order, end):
+def _rank_all(bits, order, end):
     """Rank rows of float32 bits, best first; returns the flat position of a NaN, or -1."""
     rows, n = bits.shape
     packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -100,56 +82,50 @@ def _rank_32(bits, order, end):
         for i in range(n):  # filled from the last candidate, so that a stable sort puts later ones first
             item = n - 1 - i
             u = np.uint64(bits[row, item])
-            if (u & ~_SIGN32) > _INF32:
+            if (u & ~_SIGN) > _INF:
                 return row * n + item
-            if u == _SIGN32:
+            if u == _SIGN:
                 u = np.uint64(0)  # -0.0 ties with 0.0
-            key = u if u & _SIGN32 else _ALL32 ^ (u | _SIGN32)
+            key = u if u & _SIGN else _ALL ^ (u | _SIGN)
             packed[i] = (key << _U32) | np.uint64(item)
-        _write_32(row, _radix(packed, scratch, counts), order, end)
+        ordered = _radix(packed, scratch, counts)
+        stop, key = n, ordered[n - 1] >> _U32
+        for p in range(n - 1, -1, -1):
+            here = ordered[p] >> _U32
+            if here != key:
+                stop, key = p + 1, here
+            order[row, p] = np.int64(ordered[p] & _LOW)
+            end[row, p] = stop
     return -1
 
 
 @njit(cache=True, nogil=True)
-def _rank_64(bits, order, end):
-    """`_rank_32` for float64: two sorts by 32 bits, the low half first."""
-    rows, n = bits.shape
-    keys, packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty(n, np.uint64)
-    counts = np.empty((3, 2048), np.int32)
-    for row in range(rows):
-        for i in range(n):
-            item = n - 1 - i
-            u = bits[row, item]
-            if (u & ~_SIGN64) > _INF64:
-                return row * n + item
-            if u == _SIGN64:
-                u = np.uint64(0)
-            keys[item] = u if u & _SIGN64 else _ALL64 ^ (u | _SIGN64)
-            packed[i] = (keys[item] << _U32) | np.uint64(item)
-        low = _radix(packed, scratch, counts)
-        high = np.empty(n, np.uint64)
-        for i in range(n):
-            item = np.int64(low[i] & _LOW)
-            high[i] = ((keys[item] >> _U32) << _U32) | np.uint64(item)
-        _write_64(row, _radix(high, scratch, counts), keys, order, end)
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _write_top(scores, row, count, order, end):
-    """Sort the first `count` entries of order[row], stable, and mark their groups."""
-    values = np.empty(count, scores.dtype)
-    for p in range(count):
-        values[p] = -scores[row, order[row, p]]
-    if count > 1:
+def _sort_run(scores, order, end, first):
+    """Sort candidates by score, stable, and mark their groups; they are at the positions from `first` on."""
+    values = np.empty(order.size, scores.dtype)
+    for p in range(order.size):
+        values[p] = -scores[order[p]]
+    if order.size > 1:
         by_value = np.argsort(values, kind="mergesort")
-        order[row, :count] = order[row, :count][by_value]
+        order[:] = order[by_value]
         values = values[by_value]
-    stop = count
-    for p in range(count - 1, -1, -1):
-        if p < count - 1 and values[p] != values[p + 1]:
-            stop = p + 1
-        end[row, p] = stop
+    stop = first + order.size
+    for p in range(order.size - 1, -1, -1):
+        if p < order.size - 1 and values[p] != values[p + 1]:
+            stop = first + p + 1
+        end[p] = stop
+
+
+@njit(cache=True, nogil=True)
+def _settle(scores, order, end):
+    """Of a ranking by float32 the groups of ties, by the float64 scores."""
+    for row in range(len(scores)):
+        pos = 0
+        while pos < order.shape[1]:
+            stop = end[row, pos]
+            if stop - pos > 1:
+                _sort_run(scores[row], order[row, pos:stop], end[row, pos:stop], pos)
+            pos = stop
 
 
 @njit(cache=True, nogil=True)
@@ -173,7 +149,7 @@ def _collect(row, best, bound, order):
 def _rank_some(scores, best, bounds, order, end):
     for row in range(scores.shape[0]):
         count = _collect(scores[row], best[row], bounds[row], order[row])
-        _write_top(scores, row, count, order, end)
+        _sort_run(scores[row], order[row, :count], end[row, :count], 0)
 
 
 def _rank_top(scores: Array, depth: int, order: Array, end: Array) -> int:
@@ -195,12 +171,14 @@ def _rank_top(scores: Array, depth: int, order: Array, end: Array) -> int:
 
 
 def _sorted(scores: Array, depth: int, order: Array, end: Array) -> int:
-    """Full radix sort, or a selection where that is clearly less work."""
+    """Full radix sort, or a selection where that is clearly less work; the flat position of a NaN, or -1."""
     if scores.shape[1] >= COLUMNS and depth <= min(COLUMNS // 4, scores.shape[1] // 16):
         return _rank_top(scores, depth, order, end)
-    if scores.dtype == np.float32:
-        return int(_rank_32(scores.view(np.uint32), order, end))
-    return int(_rank_64(scores.view(np.uint64), order, end))
+    with np.errstate(over="ignore"):  # infinity ties with what float32 cannot hold, until that is settled
+        bad = int(_rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, end))
+    if bad < 0 and scores.dtype == np.float64:
+        _settle(scores, order, end)
+    return bad
 
 
 def rank(
@@ -227,3 +205,43 @@ def rank(
         return Ranking(order, tied_end, tied_end, depth)
     alone = np.arange(1, width + 1, dtype=np.int32)
     return Ranking(order, np.tile(alone, (len(scores), 1)), tied_end, depth)
+
+
+@njit(cache=True, nogil=True)
+def mean_gains(order, end, gains, skip, groups, exponential, out):
+    """Of one query the gain expected at each of the first places, 0 behind the last candidate.
+
+    Every candidate of a tie group has each of its places with the same probability, so each place has the mean of the
+    group's gains (of 2 ** gain - 1, if `exponential`). The candidates of group `skip` are left out.
+    """
+    out[:] = 0.0
+    pos, filled = 0, 0
+    while pos < order.size and filled < out.size:
+        size, total = 0, 0.0
+        for p in range(pos, end[pos]):
+            if groups[order[p]] != skip:
+                size += 1
+                gain = np.float64(gains[order[p]])
+                total += 2.0**gain - 1.0 if exponential else gain
+        for p in range(filled, min(filled + size, out.size)):
+            out[p] = total / size
+        filled += size
+        pos = end[pos]
+
+
+@njit(cache=True, nogil=True)
+def gains_of_matrix(order, end, gains, skip, groups, exponential, out):
+    """`mean_gains` of each query, gains (b, n)."""
+    for row in range(len(order)):
+        mean_gains(order[row], end[row], gains[row], skip[row], groups, exponential, out[row])
+
+
+@njit(cache=True, nogil=True)
+def gains_of_lists(order, end, indptr, indices, gains, skip, groups, out):
+    """`mean_gains` of each query whose list alone has gains: float64, one for each of `indices`."""
+    here = np.zeros(order.shape[1])
+    for row in range(len(order)):
+        listed = slice(indptr[row], indptr[row + 1])
+        here[indices[listed]] = gains[listed]
+        mean_gains(order[row], end[row], here, skip[row], groups, False, out[row])
+        here[indices[listed]] = 0.0

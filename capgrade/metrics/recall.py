@@ -9,103 +9,47 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Positives, check_k, of_matrix
+from capgrade.metrics.base import Block, Matrix, Positives, check_k, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.schemas.compiled import njit
-
-
-@njit(cache=True, nogil=True)
-def _any_kernel(order, end, indptr, indices, k):
-    rows, n = order.shape
-    out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
-    for row in range(rows):
-        own = indices[indptr[row] : indptr[row + 1]]
-        if own.size == 0:
-            continue
-        mark[own] = True
-        pos, missed = 0, 1.0
-        while pos < min(k, n) and missed > 0:
-            stop = end[row, pos]
-            slots, size = min(k, stop) - pos, stop - pos
-            seen = 0
-            for p in range(pos, stop):
-                if mark[order[row, p]]:
-                    missed *= max(0, size - slots - seen) / (size - seen)  # hypergeometric, one positive at a time
-                    seen += 1
-            pos = stop
-        out[row] = 1.0 - missed
-        mark[own] = False
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _share_kernel(order, end, indptr, indices, sizes, k):
-    """Expected share of the positives in the top k; k = 0 is each query's number of positives."""
-    rows, n = order.shape
-    out, mark = np.full(rows, np.nan), np.zeros(n, np.bool_)
-    for row in range(rows):
-        own = indices[indptr[row] : indptr[row + 1]]
-        if sizes[row] == 0:
-            continue
-        mark[own] = True
-        cut = min(n, k if k > 0 else sizes[row])
-        pos, hits = 0, 0.0
-        while pos < cut:
-            stop = end[row, pos]
-            found = 0
-            for p in range(pos, stop):
-                found += mark[order[row, p]]
-            hits += found * (min(cut, stop) - pos) / (stop - pos)
-            pos = stop
-        out[row] = hits / sizes[row]
-        mark[own] = False
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _first_kernel(similarity, indptr, indices, reference):
-    """No ranking needed: count what beats the best positive, and what ties with it."""
-    rows, n = similarity.shape
-    out = np.full(rows, np.nan)
-    for row in range(rows):
-        own = indices[indptr[row] : indptr[row + 1]]
-        if own.size == 0:
-            continue
-        best, last, found = similarity[row, own[0]], own[0], 0
-        for item in own:
-            if similarity[row, item] > best or (similarity[row, item] == best and item > last):
-                best, last = similarity[row, item], item
-        for item in own:
-            found += similarity[row, item] == best
-        above, tied, later = 0, 0, 0
-        for i in range(n):
-            above += similarity[row, i] > best
-            tied += similarity[row, i] == best
-            later += similarity[row, i] == best and i > last
-        out[row] = above + (later + 1 if reference else (tied + 1) / (found + 1))
-    return out
 
 
 def any_in_top(block: Block, k: int, lists: str | None = None) -> Array:
-    """`recall` of a block."""
-    own, ranking = block.positives(lists), block.ranking(k)
-    return _any_kernel(ranking.order, ranking.end, own.indptr, own.indices, k)
+    """`recall` of a block: place by place the chance of a hit where there was none before, without replacement."""
+    own = block.positives(lists)
+    hits = block.hits_at(own, k)
+    start, size = block.ranking(k).groups(hits.shape[1])
+    left = size - (np.arange(hits.shape[1]) - start)  # of the group, at this place
+    missed = np.prod(1 - np.minimum(np.rint(hits * size) / left, 1), axis=1)
+    return np.where(np.diff(own.indptr) > 0, 1 - missed, np.nan)
 
 
-def share_in_top(block: Block, k: int, lists: str | None = None) -> Array:
+def share_in_top(block: Block, k: int = 0, lists: str | None = None) -> Array:
     """`recall_share` of a block; k = 0 is R-Precision."""
     own = block.positives(lists)
-    ranking = block.ranking(k or longest(own))
-    return _share_kernel(ranking.order, ranking.end, own.indptr, own.indices, own.sizes, k)
+    hits = block.hits_at(own, k or longest(own))
+    first = np.arange(hits.shape[1]) < (k or own.sizes[:, None])
+    return share((hits * first).sum(axis=1), own.sizes, np.nan)
 
 
 def first_of(block: Block, lists: str | None = None) -> Array:
-    """`first_rank` of a block."""
-    own = block.positives(lists)
+    """`first_rank` of a block. No ranking is needed: what beats the best positive is counted, and what ties with it."""
+    return block.once(f"first {lists}", lambda: _first(block, block.positives(lists)))
+
+
+def _first(block: Block, own: Positives) -> Array:
     block.ranking(1)  # refuses NaN
-    reference = block.queries.ties == "reference"
-    key = f"first {lists}"
-    return block.once(key, lambda: _first_kernel(block.similarity, own.indptr, own.indices, reference))
+    scores, row = block.similarity, np.repeat(np.arange(block.stop - block.start), np.diff(own.indptr))
+    best = np.full(len(scores), -np.inf, scores.dtype)
+    np.maximum.at(best, row, scores[row, own.indices])
+    above, tied = (scores > best[:, None]).sum(axis=1), scores == best[:, None]
+    firsts = tied[row, own.indices]
+    if block.queries.ties == "reference":
+        last = np.zeros(len(scores), np.int64)
+        np.maximum.at(last, row[firsts], own.indices[firsts])
+        place = (tied & (np.arange(block.width) > last[:, None])).sum(axis=1) + 1.0
+    else:
+        place = (tied.sum(axis=1) + 1) / (np.bincount(row[firsts], minlength=len(scores)) + 1)
+    return np.where(np.diff(own.indptr) > 0, above + place, np.nan)
 
 
 def longest(positives: Positives) -> int:
@@ -122,8 +66,7 @@ def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: Ties = "expected") 
     >>> recall(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
     array([1., 0.])
     """
-    k = check_k(k)
-    return of_matrix(scores, lambda block: any_in_top(block, k, ""), own=own, ties=ties)
+    return of_matrix(scores, any_in_top, own=own, ties=ties, k=check_k(k))
 
 
 def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: Ties = "expected") -> Any:
@@ -134,8 +77,7 @@ def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: Ties = "expec
     >>> recall_share(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]), k=2)
     array([0.5])
     """
-    k = check_k(k)
-    return of_matrix(scores, lambda block: share_in_top(block, k, ""), own=own, ties=ties)
+    return of_matrix(scores, share_in_top, own=own, ties=ties, k=check_k(k))
 
 
 def first_rank(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
@@ -146,7 +88,7 @@ def first_rank(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     >>> first_rank(np.array([[0.9, 0.2], [0.7, 0.1]]), np.eye(2, dtype=bool))
     array([1., 2.])
     """
-    return of_matrix(scores, lambda block: first_of(block, ""), own=own, ties=ties)
+    return of_matrix(scores, first_of, own=own, ties=ties)
 
 
 def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
@@ -155,7 +97,7 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     >>> r_precision(np.array([[0.9, 0.2, 0.5]]), np.array([[True, False, True]]))
     array([1.])
     """
-    return of_matrix(scores, lambda block: share_in_top(block, 0, ""), own=own, ties=ties)
+    return of_matrix(scores, share_in_top, own=own, ties=ties)
 
 
 def median_rank(ranks: Array) -> float:

@@ -7,36 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Queries, as_numpy, check_k, of_matrix, per_query
-from capgrade.metrics.ncs import depth_without, top_sum
+from capgrade.metrics.base import Block, Matrix, Queries, as_numpy, check_k, of_matrix, per_query, share
 from capgrade.metrics.ranking import Array
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
 
 
-@njit(cache=True, nogil=True)
-def _kernel(order, end, values, skip, groups, k):
-    rows, n = order.shape
-    out = np.full(rows, np.nan)
-    for row in range(rows):
-        left = n
-        if skip[row] >= 0:
-            left -= np.sum(groups == skip[row])
-        if left > 0:
-            out[row] = top_sum(order[row], end[row], values[row], skip[row], groups, k) / min(k, left)
-    return out
-
-
-def lambda_of(block: Block, k: int, removes: bool) -> Array:
+def lambda_of(block: Block, k: int, removes: bool = False) -> Array:
     """`semantic_map` of a block."""
     if np.abs(block.finite()).max() > 1.001:
         raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
-    deep = depth_without(block.positives() if removes else None, k)
-    ranking = block.ranking(deep)
-    skip, groups = block.groups(removes)
-    return _kernel(ranking.order, ranking.tied_end, block.similarity, skip, groups, k)
+    ranking, left_out = block.ranking(k, removes), block.groups(removes)
+    best = block.gains_at(ranking, block.similarity, k, left_out=left_out)
+    others = block.width - (block.positives().sizes if removes else np.zeros(len(best), np.int64))
+    return share(best.sum(axis=1), np.minimum(k, others), np.nan)
 
 
 def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, candidate_group: Matrix = None) -> Any:
@@ -49,9 +34,8 @@ def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, cand
     >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
     array([0.625])
     """
-    k, removes = check_k(k), query_group is not None
-    groups = query_group, candidate_group
-    return of_matrix(scores, lambda block: lambda_of(block, k, removes), groups=groups)
+    groups, removes = (query_group, candidate_group), query_group is not None
+    return of_matrix(scores, lambda_of, groups=groups, k=check_k(k), removes=removes)
 
 
 @dataclass(frozen=True)

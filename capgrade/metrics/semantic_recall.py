@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Positives, Queries, check_choice, check_k, of_matrix, per_query
-from capgrade.metrics.ncs import depth_without, ideal_weights, top_sum
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.base import Block, Matrix, Positives, Queries, check_choice, check_k, of_matrix, per_query, share
+from capgrade.metrics.ranking import Array, Ties, mean_gains
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
@@ -17,36 +15,37 @@ WEIGHTS = ("hard", "soft")
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, ideal_end, values, skip, groups, k, m, soft):
+def _kernel(order, end, ideal, ideal_end, values, skip, groups, m, soft, places):
+    """What of the m most relevant is at the first places, (b, k), and the weight of them all, (b,). Ties at the m-th
+    place are members with the probability that a random order gives them."""
     rows, n = order.shape
-    out, weights = np.zeros(rows), np.empty(n)
+    whole, weights = np.zeros(rows), np.zeros(n)
     for row in range(rows):
-        power = 1 if soft else 0
-        whole = ideal_weights(ideal[row], ideal_end[row], values[row], skip[row], groups, m, power, weights)
-        if whole > 0:
-            out[row] = top_sum(order[row], end[row], weights, skip[row], groups, k) / whole
-    return out
+        pos, filled = 0, 0
+        weights[:] = 0.0
+        while pos < n and filled < m:
+            stop, size = ideal_end[row, pos], 0
+            for p in range(pos, stop):
+                size += groups[ideal[row, p]] != skip[row]
+            for p in range(pos, stop):
+                item = ideal[row, p]
+                if groups[item] != skip[row]:
+                    weights[item] = min(size, m - filled) / size * (values[row, item] if soft else 1.0)
+                    whole[row] += weights[item]
+            filled += size
+            pos = stop
+        mean_gains(order[row], end[row], weights, skip[row], groups, False, places[row])
+    return whole
 
 
-def sr_of(block: Block, relevance: str, k: int, m: int, weight: str, removes: bool) -> Array:
+def sr_of(block: Block, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
     """`semantic_recall` of a block."""
-    skip, groups = block.groups(removes)
-    removed = block.positives() if removes else None
-    labels = block.gains if weight == "soft" else block.graded
-    graded = labels(relevance, depth_without(removed, m))
-    ranking, ideal = block.ranking(depth_without(removed, k)), graded.ranking
-    return _kernel(
-        ranking.order,
-        ranking.end,
-        ideal.order,
-        ideal.end,
-        graded.values,
-        skip,
-        groups,
-        k,
-        m,
-        weight == "soft",
-    )
+    graded = (block.gains if weight == "soft" else block.graded)(relevance, m, removes)
+    ranking, ideal = block.ranking(k, removes), graded.ranking
+    places = np.empty((len(graded.values), min(k, block.width)))
+    shared = graded.values, *block.groups(removes), m, weight == "soft", places
+    whole = _kernel(ranking.order, ranking.end, ideal.order, ideal.end, *shared)
+    return share(places.sum(axis=1), whole)
 
 
 def semantic_recall(
@@ -63,11 +62,10 @@ def semantic_recall(
     >>> semantic_recall(np.array([[0.9, 0.2, 0.5]]), np.array([[1.0, 3.0, 2.0]]), k=2, m=2)
     array([0.5])
     """
-    k, m, removes = check_k(k), check_k(m), query_group is not None
-    check_choice("weight", weight, WEIGHTS)
-    groups = query_group, candidate_group
-    score = partial(sr_of, relevance="", k=k, m=m, weight=weight, removes=removes)
-    return of_matrix(scores, score, relevance=relevance, groups=groups, ties=ties)
+    return of_matrix(
+        scores, sr_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
+        m=check_k(m), weight=check_choice("weight", weight, WEIGHTS), removes=query_group is not None,
+    )  # fmt: skip
 
 
 def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30) -> Array:
@@ -122,33 +120,21 @@ def extension_set(images: Array, query_image: Array, candidate_image: Array) -> 
     return Positives.from_lists([members[image] for image in query_image])
 
 
-@njit(cache=True, nogil=True)
-def _authors_kernel(order, end, indptr, indices, values, skip, groups, k, soft):
-    rows, n = order.shape
-    out, weights = np.full(rows, np.nan), np.zeros(n)
-    for row in range(rows):
-        members = indices[indptr[row] : indptr[row + 1]]
-        if members.size > 0:
-            total = 1e-20
-            for item in members:
-                total += values[row, item]
-            for item in members:
-                weights[item] = values[row, item] / total if soft else 1.0
-            out[row] = top_sum(order[row], end[row], weights, skip[row], groups, k) / members.size
-            weights[members] = 0.0
-    return out
+def extension_name(relevance: str, m: int) -> str:
+    """What the lists of the m extending images are called among a task's positives."""
+    return f"{relevance} extended by {m}"
 
 
-def sr_authors_of(block: Block, lists: str, k: int, weight: str, relevance: str) -> Array:
+def sr_authors_of(block: Block, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = True) -> Array:
     """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K without own items.
 
     `soft` as the code has it: hits weighted N / (sum of N + 1e-20) and divided by their number once more, so the
     maximum is 1/|G~|.
     """
-    chosen = block.positives(lists)
-    skip, groups = block.groups(True)
-    ranking = block.ranking(depth_without(block.positives(), k))
-    values = block.gains(relevance, 1).values
-    return _authors_kernel(
-        ranking.order, ranking.end, chosen.indptr, chosen.indices, values, skip, groups, k, weight == "soft"
-    )
+    extending, gains = block.positives(extension_name(relevance, m)), None
+    size = np.diff(extending.indptr)
+    if weight == "soft":
+        row = np.repeat(np.arange(len(size)), size)
+        gains = block.gains(relevance, 1).values[row, extending.indices].astype(np.float64)
+        gains /= (np.bincount(row, gains, len(size)) + 1e-20)[row]
+    return share(block.hits_at(extending, k, gains=gains, removes=removes).sum(axis=1), size, np.nan)

@@ -31,9 +31,21 @@ def outer(x):
     return x + 7
 """
 RUN = "from kernels.outer import outer; print(outer({}), sum(outer.stats.cache_hits.values()))"
-PAIRS = "np.array([[0, 1]]), np.array([[1, 2]]), np.ones((1, 2), np.float32), np.array([-1]), np.array([0, 1]), 1"
-REAL = f"import numpy as np; from capgrade.metrics.semantic_map import _kernel; print(_kernel({PAIRS})[0])"
-CHANGED = "\n\n@njit(cache=True, nogil=True)\ndef top_sum(order, end, values, skip, groups, k):\n    return 1234.0\n"
+ORDER = "np.array([[0, 1]]), np.array([[1, 2]])"
+PAIRS = f"{ORDER}, {ORDER}, np.ones((1, 2), np.float32), np.array([-1]), np.array([0, 1]), 1, True, places"
+REAL = f"""
+import numpy as np
+from capgrade.metrics.semantic_recall import _kernel
+places = np.zeros((1, 1))
+_kernel({PAIRS})
+print(places[0, 0])
+"""
+CHANGED = """
+
+@njit(cache=True, nogil=True)
+def mean_gains(order, end, gains, skip, groups, exponential, out):
+    out[:] = 1234.0
+"""
 
 
 def said(folder: Path, code: str, **environment: str) -> str:
@@ -148,8 +160,8 @@ def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
     for name, source in {"schemas": ROOT, "metrics": ROOT / "capgrade"}.items():
         shutil.copytree(source / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
     assert said(tmp_path, REAL) == "1.0"
-    assert list((package / "metrics" / "__pycache__").glob("semantic_map._kernel*.nbi"))
-    with (package / "metrics" / "ncs.py").open("a") as f:
+    assert list((package / "metrics" / "__pycache__").glob("semantic_recall._kernel*.nbi"))
+    with (package / "metrics" / "ranking.py").open("a") as f:
         f.write(CHANGED)
     assert said(tmp_path, REAL) == "1234.0"
 

@@ -21,7 +21,7 @@ from capgrade.metrics import (
     semantic_recall,
 )
 from capgrade.metrics.base import Queries, own_positives
-from capgrade.metrics.catalogue import asp_a, score_all
+from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.mined import mined_precision
 from capgrade.metrics.ranking import COLUMNS, rank
 from capgrade.metrics.semantic_recall import extension_images
@@ -76,7 +76,7 @@ LISTS = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
 
 
 def asp_of_mean(matrix: np.ndarray) -> dict[str, np.ndarray]:
-    return score_all(Queries(S, relevance={"a": S, "b": matrix}), [asp_a(["a", "b"], [1, 1])])
+    return score_all(Queries(S, relevance={"a": S, "b": matrix}), [metric("asp_a", names=["a", "b"], weights=[1, 1])])
 
 
 def holed(value: float) -> np.ndarray:

@@ -14,8 +14,8 @@ from sklearn.metrics import ndcg_score
 
 from capgrade.metrics import asp, coherent_score, human_lists, kendall_tau, ncs, ndcg, recall
 from capgrade.metrics.base import Queries, own_positives
-from capgrade.metrics.catalogue import extension_name, metric, score_all
-from capgrade.metrics.semantic_recall import extension_images, extension_set
+from capgrade.metrics.catalogue import metric, score_all
+from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
 
 COCO = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "coco" / "test5k_captions.tsv"
 
