@@ -25,14 +25,13 @@ Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array o
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Opened):
     """Graded labels, images in rows and captions in columns; made by `Labels.load`.
 
     Ids are strings as in the captions table, or rows: numbers of images in order of first appearance and of captions
     in the order of the table. May be pickled, for the workers of a DataLoader: it is opened anew there.
     """
 
-    opened: Opened
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -53,43 +52,33 @@ class Labels:
         ['cider', 'rouge_l', 'sbert']
         """
         how = {"where": where, "measures": measures, "split": split, "captions": captions, "revision": revision}
-        return cls(opened(**how), how)  # type: ignore[arg-type]
+        return cls(**vars(opened(**how)), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
-        return _again, (self._how, self.opened.computed)
+        return _again, (self._how, self.computed)
 
     def __repr__(self) -> str:
-        kind = "sampled" if self.opened.stored.sampled else "every pair known"
+        kind = "sampled" if self.stored.sampled else "every pair known"
         return f"Labels({len(self.image_ids)} images, {self.n_captions} captions, {', '.join(self.measures)}; {kind})"
 
     @property
     def measures(self) -> list[str]:
         """Names of the measures, in the order of the files."""
-        return list(self.opened.stored.measures)
-
-    @property
-    def image_ids(self) -> list[str]:
-        """The id of each image row."""
-        return self.opened.image_ids
+        return list(self.stored.measures)
 
     @property
     def caption_ids(self) -> list[str]:
         """The id of each caption row. InputError where no captions table is there."""
-        if self.opened.captions is None:
-            raise InputError("these labels have rows of captions, not ids", file=self.opened.file, remedy=_GIVE)
-        return self.opened.captions.caption_ids
-
-    @property
-    def n_captions(self) -> int:
-        """How many captions there are."""
-        return self.opened.n_captions
+        if self.captions is None:
+            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
+        return self.captions.caption_ids
 
     @property
     def owner(self) -> np.ndarray:
         """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
-        if self.opened.owner is None:
-            raise InputError("whose each caption is stands in the captions table", file=self.opened.file, remedy=_GIVE)
-        return self.opened.owner
+        if self.owners is None:
+            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=_GIVE)
+        return self.owners
 
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
@@ -117,14 +106,14 @@ class Labels:
             raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN)}")
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
-        if device is not None and (found := self.opened.stored_on(device, images, captions, measure)) is not None:
+        if device is not None and (found := self.stored_on(device, images, captions, measure)) is not None:
             return found
-        shape = len(images), len(captions)
-        block = RelevanceBlock(*(np.zeros(shape, kind) for kind in (np.float32, np.bool_, np.float32)))
-        if block.relevance.size:
-            self.opened.stored.fill(images, captions, measure, block)
-        if unknown != "mask" and isinstance(self.opened.stored, Sampled):
-            others = stand_ins(self.opened.stored, measure, unknown, self.opened.file)[images]
+        if len(images) and len(captions):
+            block = self.stored.block(images, captions, measure)
+        else:
+            block = RelevanceBlock.whole(np.zeros((len(images), len(captions)), np.float32))
+        if unknown != "mask" and isinstance(self.stored, Sampled):
+            others = stand_ins(self.stored, measure, unknown, self.file)[images]
             np.copyto(block.relevance, others[:, None], where=~block.known)
             block.known[:], block.weights[:] = True, 1
         if device is None:
@@ -150,7 +139,7 @@ class Labels:
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
-        return Labels(self.opened.exact(self.chosen(measure), device, model, document_frequency), self._how)
+        return self.with_computed(self.chosen(measure), device, model, document_frequency)
 
     def batches(
         self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,
@@ -180,7 +169,7 @@ class Labels:
         ('scene-train-000000', 1.0)
         """
         name = self.chosen(measure)
-        images, values = self.opened.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
+        images, values = self.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
         order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
         return [(self.image_ids[images[k]], float(values[k])) for k in order]
 
@@ -197,8 +186,8 @@ class Labels:
         if top < 1:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
         name = self.chosen(measure)
-        captions, values = self.opened.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
-        names: Sequence[str | int] = range(self.n_captions) if self.opened.captions is None else self.caption_ids
+        captions, values = self.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
+        names: Sequence[str | int] = range(self.n_captions) if self.captions is None else self.caption_ids
         order = np.argsort(-values, kind="stable")[:top]
         return [(names[captions[k]], float(values[k])) for k in order]
 
@@ -220,15 +209,15 @@ class Labels:
 
     def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
-        return self.opened.stored.of_image(image, measure)
+        return self.stored.of_image(image, measure)
 
     def rows_of_images(self, ids: Ids) -> np.ndarray:
         """int64 rows of images. InputError for one that is not there."""
-        return _rows(ids, lambda: self._row_of_image, len(self.image_ids), "image", self.opened.file)
+        return _rows(ids, lambda: self._row_of_image, len(self.image_ids), "image", self.file)
 
     def rows_of_captions(self, ids: Ids) -> np.ndarray:
         """int64 rows of captions. InputError for one that is not there."""
-        return _rows(ids, lambda: self._row_of_caption, self.n_captions, "caption", self.opened.file)
+        return _rows(ids, lambda: self._row_of_caption, self.n_captions, "caption", self.file)
 
     @cached_property
     def _row_of_image(self) -> dict[str, int]:
@@ -244,7 +233,7 @@ class Labels:
             return self.measures[0]
         if measure not in self.measures:
             problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
-            raise InputError(problem, file=self.opened.file, remedy=f"choose from: {', '.join(self.measures)}")
+            raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
         return measure
 
 

@@ -26,7 +26,7 @@ class Neighbours:
     @classmethod
     def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
-        stored = labels.opened.stored
+        stored = labels.stored
         runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
         if isinstance(stored, Sampled):
             runs = ((part.start, part.captions, part.values[measure]) for part in stored.parts)
@@ -36,7 +36,7 @@ class Neighbours:
         found = cls._of(labels, ((start, some, (values >= low) & (values <= high)) for start, some, values in runs))
         if not len(found.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
-            raise InputError(problem, file=labels.opened.file, remedy="widen the range, or sample more: shards.top")
+            raise InputError(problem, file=labels.file, remedy="widen the range, or sample more: shards.top")
         return found
 
     @classmethod
@@ -45,9 +45,9 @@ class Neighbours:
 
         Windows cover the whole range of the measure, so they are of every grade. InputError for labels of every pair.
         """
-        stored = labels.opened.stored
+        stored = labels.stored
         if not isinstance(stored, Sampled):
-            raise InputError("labels of every pair name no captions that belong together", file=labels.opened.file,
+            raise InputError("labels of every pair name no captions that belong together", file=labels.file,
                              remedy="give shards, or a dataset published from shards")  # fmt: skip
         kept = zip(stored.parts, stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True)
         return cls._of(labels, ((part.start, part.captions, why & allowed[part.captions]) for part, why in kept))

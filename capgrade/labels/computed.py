@@ -59,12 +59,10 @@ class Computed:
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 
-    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
-        block.known[:], block.weights[:] = True, 1
-        found = self._there
-        block.relevance[:] = (
-            self.fitted.score(images, captions) if found is None else found.cells(images, captions).cpu().numpy()
-        )
+    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
+        there = self._there
+        values = self.fitted.score(images, captions) if there is None else there.cells(images, captions).cpu().numpy()
+        return RelevanceBlock.whole(np.asarray(values, np.float32))
 
     def on_device(self, device: str | torch.device, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock | None:
         """Tensors that never leave the device; None where that is not possible."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -45,16 +45,16 @@ class Opened:
 
     file: Path | str
     stored: Stored
-    image_ids: list[str]
-    n_captions: int
-    owner: np.ndarray | None = None  # int64 [n_captions]
+    image_ids: list[str]  # the id of each image row
+    n_captions: int  # how many captions there are
+    owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
     captions: Captions | None = None
     made_with: dict[str, Any] | None = None  # the parameters of each measure
     inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
     calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
 
-    def exact(self, measure: str, device: str, model: str | None, document_frequency: str | None) -> Opened:
+    def with_computed(self, measure: str, device: str, model: str | None, document_frequency: str | None) -> Self:
         """As `Labels.exact`."""
         if not self.stored.sampled:
             return self
@@ -229,7 +229,7 @@ def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, cap
     for batch in batches:
         image_ids += batch["image_id"].to_pylist()
         _own(batch, shards, owner)
-    return Opened(folder, stored, image_ids, n_captions, owner=owner, made_with=made_with)
+    return Opened(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 
 def _sampled(

@@ -1,28 +1,20 @@
 """Where labels lie, and how the cells of a batch are found there: sampled pairs, dense matrices.
 
-Nothing is copied out of Arrow files: a kernel reads them where they are mapped, by the address of each image's run.
+Both lie in parts, each of some images after others. Nothing is copied out of Arrow files but what is asked for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numba import carray
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from capgrade.schemas.compiled import njit
-from capgrade.schemas.files import numpy_type
 from capgrade.schemas.relevance import Relevance
-from capgrade.schemas.threads import get_num_threads
-
-CELLS = 2**20  # of a block, a thread at a time
 
 
 class RelevanceBlock(NamedTuple):
@@ -36,6 +28,11 @@ class RelevanceBlock(NamedTuple):
     known: Any = None  # bool [images, captions]; None: everywhere
     weights: Any = None  # float32 [images, captions]; None: 1
 
+    @classmethod
+    def whole(cls, relevance: np.ndarray) -> RelevanceBlock:
+        """A block of which every pair is known."""
+        return cls(relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32))
+
 
 class Stored(Protocol):
     """Labels of images (rows) and captions (columns) by number; `sampled`: some are not known."""
@@ -46,8 +43,8 @@ class Stored(Protocol):
     @property
     def sampled(self) -> bool: ...
 
-    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
-        """Put what is known into the three arrays of a block, [n, m] each, zeros and False before."""
+    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
+        """What is known of images [n] and captions [m], none of them empty; either may come twice."""
         ...
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
@@ -63,12 +60,27 @@ class Stored(Protocol):
         ...
 
 
-@intrinsic
-def pointer(typing: Any, address: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+def by_part(first: np.ndarray, images: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each part that holds some of the images: its number, their places in `images`, and their rows in the part.
+    `first` is int64 [parts + 1], the first image of each part."""
+    part = np.searchsorted(first, images, side="right") - 1
+    order = np.argsort(part, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
+        number = int(part[places[0]])
+        yield number, places, images[places] - first[number]
 
-    return types.voidptr(address), code
+
+@dataclass(frozen=True)
+class Part:
+    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
+    no caption twice in a run; how many pairs each stands for, float32; why it was kept, uint32, a bit a reason; and
+    each measure, float32. Arrays are in memory or mapped."""
+
+    start: np.ndarray
+    captions: np.ndarray
+    weights: np.ndarray
+    reasons: np.ndarray
+    values: Mapping[str, np.ndarray]
 
 
 @njit(nogil=True, cache=True)
@@ -80,41 +92,15 @@ def _columns(captions, last, before):
 
 
 @njit(nogil=True, cache=True)
-def _fill_sampled(images, runs, sizes, labels, stands_for, last, before, values, known, weights):
-    for i in range(len(images)):
-        size = sizes[images[i]]
-        kept = carray(pointer(runs[images[i]]), size, np.int32)
-        stored = carray(pointer(labels[images[i]]), size, np.float32)
-        weight = carray(pointer(stands_for[images[i]]), size, np.float32)
-        for k in range(size):
-            j = last[kept[k]]
+def _fill(rows, start, captions, stored, stands_for, places, last, before, values, known, weights):
+    for i in range(len(rows)):
+        for k in range(start[rows[i]], start[rows[i] + 1]):
+            j = last[captions[k]]
             while j >= 0:
-                values[i, j] = stored[k]
-                known[i, j] = True
-                weights[i, j] = weight[k]
+                values[places[i], j] = stored[k]
+                known[places[i], j] = True
+                weights[places[i], j] = stands_for[k]
                 j = before[j]
-
-
-@njit(nogil=True, cache=True)
-def _fill_dense(images, captions, columns, rows, n_captions, values):
-    """Captions ascend, for memory is read ahead; `columns` are theirs in the batch."""
-    for i in range(len(images)):
-        stored = carray(pointer(rows[images[i]]), n_captions, values.dtype)
-        for j in range(len(captions)):
-            values[i, columns[j]] = stored[captions[j]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
-    no caption twice in a run; how many pairs each stands for, float32; why it was kept, uint32, a bit a reason; and
-    each measure, float32. Arrays are contiguous, in memory or mapped."""
-
-    start: np.ndarray
-    captions: np.ndarray
-    weights: np.ndarray
-    reasons: np.ndarray
-    values: Mapping[str, np.ndarray]
 
 
 @dataclass
@@ -135,20 +121,8 @@ class Sampled:
         return np.concatenate([np.diff(part.start) for part in self.parts])
 
     @cached_property
-    def _runs(self) -> np.ndarray:
-        return self._where(part.captions for part in self.parts)
-
-    @cached_property
-    def _weights(self) -> np.ndarray:
-        return self._where(part.weights for part in self.parts)
-
-    @cached_property
-    def _labels(self) -> dict[str, np.ndarray]:
-        return {name: self._where(part.values[name] for part in self.parts) for name in self.measures}
-
-    def runs(self, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """int64 [n_images] each: addresses of the captions of each image, how many, addresses of values and weights."""
-        return self._runs, self.sizes, self._labels[measure], self._weights
+    def _first(self) -> np.ndarray:
+        return np.cumsum([0, *(len(part.start) - 1 for part in self.parts)])
 
     def kept_for(self, *names: str) -> Iterator[np.ndarray]:
         """bool [pairs] of each part: kept for one of these reasons."""
@@ -159,32 +133,22 @@ class Sampled:
         found = [part.values[measure] for part in self.parts if len(part.captions)]
         return float(min(values.min() for values in found)), float(max(values.max() for values in found))
 
-    def _where(self, columns: Iterable[np.ndarray]) -> np.ndarray:
-        """int64 [n_images]: the addresses of each image's run of a column of 4 bytes, given of each part."""
-        return np.concatenate(
-            [column.ctypes.data + 4 * part.start[:-1] for column, part in zip(columns, self.parts, strict=True)]
-        )
-
-    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
+    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         if not hasattr(self._local, "last"):
             self._local.last = np.full(self.n_captions, -1, np.int32)
         last, before = self._local.last, np.empty(len(captions), np.int32)
+        cells = [np.zeros((len(images), len(captions)), kind) for kind in (np.float32, np.bool_, np.float32)]
         _columns(captions, last, before)
-
-        def some(here: slice) -> None:
-            _fill_sampled(images[here], *self.runs(measure), last, before, *(cells[here] for cells in block))
-
-        _in_threads(some, len(images), len(captions))
+        for number, places, rows in by_part(self._first, images):
+            part = self.parts[number]
+            stored = part.captions, part.values[measure], part.weights
+            _fill(rows, part.start, *stored, places, last, before, *cells)
         last[captions] = -1
-
-    @cached_property
-    def _first(self) -> np.ndarray:
-        """int64 [parts + 1]: the first image of each part."""
-        return np.cumsum([0, *(len(part.start) - 1 for part in self.parts)])
+        return RelevanceBlock(*cells)
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        at = int(np.searchsorted(self._first, image, side="right")) - 1
-        part, row = self.parts[at], image - self._first[at]
+        ((number, _, (row,)),) = by_part(self._first, np.array([image]))
+        part = self.parts[number]
         run = slice(part.start[row], part.start[row + 1])
         return part.captions[run], part.values[measure][run]
 
@@ -217,57 +181,30 @@ class Dense:
         return list(self.matrices)
 
     @cached_property
-    def _rows(self) -> dict[str, np.ndarray]:
-        return {name: _addresses(matrix) for name, matrix in self.matrices.items()}
+    def parts(self) -> dict[str, list[np.ndarray]]:
+        """Of each measure its rows, float32 or float16 [images, n_captions] of each part."""
+        return {
+            name: [batch["relevance"].flatten().to_numpy().reshape(-1, matrix.n_captions) for batch in matrix.batches]
+            for name, matrix in self.matrices.items()
+        }
 
-    def fill(self, images: np.ndarray, captions: np.ndarray, measure: str, block: RelevanceBlock) -> None:
-        matrix, columns = self.matrices[measure], np.argsort(captions)
-        ascending, half = captions[columns], _item(matrix) == np.float16
+    def _cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
+        parts, cells = self.parts[measure], np.empty((len(images), len(captions)), np.float32)
+        for number, places, rows in by_part(np.cumsum([0, *map(len, parts)]), images):
+            cells[places] = parts[number][rows[:, None], captions]
+        return cells
 
-        def some(here: slice) -> None:
-            values = block.relevance[here]
-            block.known[here], block.weights[here] = True, 1
-            # numba has no float16: its bits are copied
-            cells = np.empty(values.shape, np.uint16) if half else values
-            _fill_dense(images[here], ascending, columns, self._rows[measure], matrix.n_captions, cells)
-            if half:
-                values[:] = cells.view(np.float16)
-
-        _in_threads(some, len(images), len(captions))
+    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
+        return RelevanceBlock.whole(self._cells(images, captions, measure))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        matrix = self.matrices[measure]
-        return np.arange(matrix.n_captions), matrix.rows(np.array([image]))[0]
+        captions = np.arange(self.matrices[measure].n_captions)
+        return captions, self._cells(np.array([image]), captions, measure)[0]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        matrix = self.matrices[measure]
-        images = np.arange(sum(batch.num_rows for batch in matrix.batches))
-        return images, matrix.cells(images, np.array([caption]))[:, 0]
+        images = np.arange(sum(map(len, self.parts[measure])))
+        return images, self._cells(images, np.array([caption]), measure)[:, 0]
 
     def span(self, measure: str) -> tuple[float, float]:
-        found = [batch["relevance"].flatten().to_numpy() for batch in self.matrices[measure].batches]
-        return float(min(values.min() for values in found)), float(max(values.max() for values in found))
-
-
-def _in_threads(work: Callable[[slice], None], rows: int, columns: int) -> None:
-    """Runs of rows of a large block, some at a time."""
-    step = max(1, CELLS // max(1, columns))
-    spans = [slice(at, at + step) for at in range(0, rows, step)]
-    if len(spans) == 1:
-        work(spans[0])
-        return
-    with ThreadPoolExecutor(get_num_threads()) as threads:
-        list(threads.map(work, spans))
-
-
-def _item(matrix: Relevance) -> np.dtype:
-    return numpy_type(matrix.schema.field("relevance").type.value_type)
-
-
-def _addresses(matrix: Relevance) -> np.ndarray:
-    """int64 [n_images]: where each image's row lies."""
-    found, step = [], _item(matrix).itemsize * matrix.n_captions
-    for batch in matrix.batches:
-        values = batch["relevance"].flatten().to_numpy()
-        found.append(values.ctypes.data + step * np.arange(batch.num_rows, dtype=np.int64))
-    return np.concatenate(found)
+        parts = self.parts[measure]
+        return float(min(values.min() for values in parts)), float(max(values.max() for values in parts))

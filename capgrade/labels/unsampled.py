@@ -6,25 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numba import carray
 
-from capgrade.labels.stored import Sampled, pointer
-from capgrade.schemas.compiled import njit
+from capgrade.labels.stored import Sampled
 from capgrade.schemas.errors import InputError
 
 Unknown = Literal["mask", "estimate", "bound"]
 UNKNOWN: tuple[Unknown, ...] = ("mask", "estimate", "bound")
-
-
-@njit(nogil=True, cache=True)
-def _add_up(runs, sizes, labels, stands_for, total, count):
-    for i in range(len(runs)):
-        stored = carray(pointer(labels[i]), sizes[i], np.float32)
-        weight = carray(pointer(stands_for[i]), sizes[i], np.float32)
-        for k in range(sizes[i]):
-            others = float(weight[k]) - 1
-            total[i] += others * stored[k]
-            count[i] += others
 
 
 def estimates(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
@@ -38,8 +25,12 @@ def estimates(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
     images' sums. Pairs kept for certain count nothing. Source: Hajek 1971; Saerndal et al. 1992, section 5.7.
     InputError where no pair at all was drawn at random and some are unknown.
     """
-    total, count = np.zeros((2, len(stored.sizes)))
-    _add_up(*stored.runs(measure), total, count)
+    sums = []
+    for part in stored.parts:
+        image, others = np.repeat(np.arange(len(part.start) - 1), np.diff(part.start)), part.weights.astype(float) - 1
+        each = (np.bincount(image, some, len(part.start) - 1) for some in (others * part.values[measure], others))
+        sums.append(np.stack(list(each)))
+    total, count = np.concatenate(sums, axis=1)
     if count.sum() == 0 and (stored.sizes < stored.n_captions).any():
         problem = "every pair was kept for certain, so nothing tells of those that were not"
         raise InputError(problem, file=file, remedy="sample some: shards.uniform above 0; or leave them out: mask")

@@ -45,9 +45,10 @@ class Family:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the function
 
     @property
-    def removes(self) -> bool:
-        """Do own items leave, by the image of each caption?"""
-        return bool(self.options.get("removes"))
+    def required(self) -> set[str]:
+        """What the task must hold: own items that leave are known by the image of each caption."""
+        needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(self.needs, {self.needs})
+        return needs | ({"groups"} if self.options.get("removes") else set())
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from capgrade.labels import Labels
 from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, lists_of
 from capgrade.metrics.catalogue import CATALOGUE, Metric, family_of, metric, reduced, score_all, usage
 from capgrade.metrics.lists import score_run
+from capgrade.metrics.pmrp import check_codes
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
@@ -271,7 +272,7 @@ def _asked(
     labels = relevance if isinstance(relevance, Labels) else None
     if labels is not None:
         _require_shape(labels, similarity.shape)
-        if given["own"] is None and given["owner"] is None and labels.opened.owner is not None:
+        if given["own"] is None and given["owner"] is None and labels.owners is not None:
             given = {**given, "owner": labels.owner}
     elif measure is not None:
         raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
@@ -303,12 +304,15 @@ def directions(
     images = None if owner is None else np.arange(len(similarity))
     if own is not None:
         named["own"] = lists_of(own, similarity.shape), lists_of(as_numpy(own).T, similarity.shape[::-1])
-    codes = None if classes is None else _codes(classes, similarity.shape[0], owner)
+    if classes is not None and owner is None:
+        raise InputError("classes without owner", remedy="give owner, the row of each column")
+    codes = None if classes is None or owner is None else check_codes("image", classes, len(similarity))
+    classes_of = None if codes is None else (codes, codes[owner])
     turned = {name: matrix.T for name, matrix in matrices.items()}
     lists = [{name: pair[k] for name, pair in named.items()} for k in (0, 1)]
     shared: dict[str, Any] = {"ties": ties, "clip": True}
-    i2t = Queries(similarity, images, owner, matrices, lists[0], codes, **shared)
-    back = None if codes is None else codes[::-1]
+    i2t = Queries(similarity, images, owner, matrices, lists[0], classes_of, **shared)
+    back = None if classes_of is None else classes_of[::-1]
     return {"i2t": i2t, "t2i": Queries(similarity.T, owner, images, turned, lists[1], back, **shared)}
 
 
@@ -409,22 +413,16 @@ def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _can(i2t: Queries) -> set[str]:
     """What metrics may need and these queries have."""
     groups = i2t.candidate_group is not None
-    found = set(i2t.positives) | ({"groups", "own"} if groups else set()) | ({"relevance"} if i2t.relevance else set())
-    found |= {"several"} if len(i2t.relevance) > 1 else set()
-    found |= {"cosines"} if cosines(i2t.similarity) else set()
-    return found | ({"classes"} if i2t.codes is not None and groups else set())
-
-
-def _needed(base: str) -> set[str]:
-    """What the task must hold for a metric."""
-    family = CATALOGUE[base]
-    needs = {"extension": {"relevance"}, "several": {"relevance", "several"}}.get(family.needs, {family.needs})
-    return needs | ({"groups"} if family.removes else set())
+    have = {
+        "groups": groups, "own": groups, "relevance": bool(i2t.relevance), "several": len(i2t.relevance) > 1,
+        "cosines": cosines(i2t.similarity), "classes": i2t.codes is not None,
+    }  # fmt: skip
+    return set(i2t.positives) | {name for name, there in have.items() if there}
 
 
 def is_graded(name: str) -> bool:
     """Does a metric read relevance?"""
-    return "relevance" in _needed(family_of(name) or "recall")
+    return "relevance" in CATALOGUE[family_of(name) or "recall"].required
 
 
 def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list[str]:
@@ -433,15 +431,16 @@ def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list
         names = [*(RECALL if "own" in can else ()), *(GRADED if "relevance" in can else ())]
     if not names:
         raise InputError("nothing to score against", remedy="give owner, relevance, or metrics with what they need")
-    usable = [base for base in CATALOGUE if _needed(base) <= can]
+    usable = [base for base, family in CATALOGUE.items() if family.required <= can]
     for name in names:
         base = family_of(name)
         if base is None:
             raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, usable))}")
-        lack = next((need for need in LACKS if need in _needed(base) - can), None)
+        required = CATALOGUE[base].required
+        lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
-        if fold is not None and _needed(base) & set(LISTS):
+        if fold is not None and required & set(LISTS):
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
             )
@@ -485,7 +484,7 @@ def _pairs(positives: Mapping[str, Pair] | None) -> dict[str, Pair]:
 
 
 def _owner(owner: Any, shape: tuple[int, ...]) -> Array:
-    """The row of each column, int [columns]. InputError where they do not fit, and for a row without a column."""
+    """The row of each column, int [columns]. InputError where they do not fit."""
     found = as_numpy(owner)
     if found.dtype.kind not in "iu" or len(shape) != 2 or found.shape != shape[1:] or not found.size:
         hint = "; give scores.T, images x captions" if found.shape == shape[:1] else ""
@@ -494,22 +493,7 @@ def _owner(owner: Any, shape: tuple[int, ...]) -> Array:
     if not 0 <= found.min() <= found.max() < shape[0]:
         problem = f"captions name images {found.min()} to {found.max()} of {shape[0]}"
         raise InputError(problem, remedy="give the row of each column, from 0; scores are images x captions")
-    empty = np.flatnonzero(np.bincount(found, minlength=shape[0]) == 0)
-    if empty.size:
-        problem = f"image {empty[0]} has no captions ({empty.size} such images)"
-        raise InputError(problem, remedy="drop images without captions from both tables")
     return found
-
-
-def _codes(classes: Any, images: int, owner: Array | None) -> tuple[Array, Array]:
-    """Class vectors of images and of captions."""
-    found = as_numpy(classes)
-    if found.ndim != 2 or len(found) != images or not np.isin(found, (0, 1)).all():
-        problem = f"classes are {found.dtype} {list(found.shape)} for {images} images"
-        raise InputError(problem, remedy="give one row of 0 and 1 for each image")
-    if owner is None:
-        raise InputError("classes without owner", remedy="give owner, the row of each column")
-    return found, found[owner]
 
 
 def _require_shape(labels: Labels, shape: tuple[int, ...]) -> None:
@@ -527,7 +511,7 @@ def _known(labels: Labels, measure: str | None) -> Array:
     values, known, _ = labels.block(range(len(labels.image_ids)), range(labels.n_captions), labels.chosen(measure))
     if not known.all():
         problem = f"{known.mean():.1%} of the pairs are known"
-        raise InputError(problem, file=labels.opened.file, remedy="evaluate by labels.exact(measure)")
+        raise InputError(problem, file=labels.file, remedy="evaluate by labels.exact(measure)")
     return np.asarray(values)
 
 

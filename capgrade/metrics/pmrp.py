@@ -50,13 +50,18 @@ def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: 
     >>> pmrp(np.array([[0.9, 0.2]]), np.array([[1, 0, 0]]), np.array([[0, 1, 1], [1, 0, 0]]))
     array([0.])
     """
-    shape = as_numpy(scores).shape
-    both = as_numpy(query_codes), as_numpy(candidate_codes)
-    for name, codes, rows in zip(("query", "candidate"), both, shape, strict=True):
-        if codes.ndim != 2 or len(codes) != rows or not np.isin(codes, (0, 1)).all():
-            problem = f"{name} class vectors {codes.shape} for a similarity {shape}"
-            raise InputError(problem, remedy="give one row of 0 and 1 each")
-    return of_matrix(scores, pmrp_of, codes=both, ties=ties)
+    rows, columns = as_numpy(scores).shape
+    codes = check_codes("query", query_codes, rows), check_codes("candidate", candidate_codes, columns)
+    return of_matrix(scores, pmrp_of, codes=codes, ties=ties)
+
+
+def check_codes(what: str, codes: Matrix, rows: int) -> Array:
+    """Class vectors [rows, classes]. InputError for others than 0 and 1, and for another number of rows."""
+    found = as_numpy(codes)
+    if found.ndim != 2 or len(found) != rows or not np.isin(found, (0, 1)).all():
+        problem = f"{what} class vectors are {found.dtype} {list(found.shape)}, {what} rows {rows}"
+        raise InputError(problem, remedy=f"give one row of 0 and 1 for each {what}")
+    return found
 
 
 def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:

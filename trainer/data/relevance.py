@@ -42,17 +42,17 @@ class LookedUp:
     @property
     def folder(self) -> Path:
         """Where they lie on this machine."""
-        return Path(self.labels.opened.file)
+        return Path(self.labels.file)
 
     @cached_property
     def span(self) -> tuple[float, float]:
         """The least and the most that is known."""
-        return self.labels.opened.stored.span(self.measure)
+        return self.labels.stored.span(self.measure)
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
         """Of image numbers [n] and caption rows [m], int64."""
         looked_up = self.labels.block(images, captions, self.measure, unknown=self.unknown)
-        whole = self.unknown != "mask" or not self.labels.opened.stored.sampled
+        whole = self.unknown != "mask" or not self.labels.stored.sampled
         return RelevanceBlock(looked_up.relevance) if whole else looked_up
 
 

@@ -115,7 +115,7 @@ def test_unknown_pairs_get_what_stands_for_them(made: Path, kind: str) -> None:
 
 def test_computed_labels_are_within_the_bounds_of_their_measure(made: Path) -> None:
     exact = load(made, "shards").exact("rouge_l")
-    assert exact.opened.stored.span("rouge_l") == (0, 1)
+    assert exact.stored.span("rouge_l") == (0, 1)
     assert exact.block(range(3), range(9), unknown="estimate").known.all()
 
 

@@ -223,7 +223,7 @@ def test_errors(folders, tmp_path):
         Settings(level=95)
     with pytest.raises(InputError, match="do not divide"):
         evaluate(plain, Settings(folds=(5,), samples=0))
-    with pytest.raises(InputError, match="image 2 has no captions"):
+    with pytest.raises(InputError, match="query 2 .image 2. has no own candidate"):
         Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER))
     with pytest.raises(InputError, match="not a finished evaluation folder"):
         compare(tmp_path, tmp_path)
