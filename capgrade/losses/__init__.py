@@ -20,8 +20,6 @@ not fit and for options out of range. Equations, sources and the differences to 
 
 from capgrade.losses.base import COUNTED as COUNTED
 from capgrade.losses.base import ScoredBatch as ScoredBatch
-from capgrade.losses.centre import centre as centre
-from capgrade.losses.centre import classify as classify
 from capgrade.losses.daa import daa, smooth_ap
 from capgrade.losses.declared import DEFAULTS as DEFAULTS
 from capgrade.losses.declared import LOSSES as LOSSES
@@ -30,8 +28,10 @@ from capgrade.losses.info_nce import info_nce, soft_info_nce
 from capgrade.losses.kendall import kendall, kendall_windows
 from capgrade.losses.ladder import ladder
 from capgrade.losses.modules import InfoNCE, Sam, Sigmoid, SoftInfoNCE
-from capgrade.losses.own import captioning as captioning
-from capgrade.losses.own import divergence as divergence
+from capgrade.losses.of_model import captioning as captioning
+from capgrade.losses.of_model import centre as centre
+from capgrade.losses.of_model import classify as classify
+from capgrade.losses.of_model import divergence as divergence
 from capgrade.losses.sam import sam
 from capgrade.losses.sigmoid import sigmoid
 from capgrade.losses.soft_negative import triplet_sn

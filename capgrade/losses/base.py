@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
@@ -84,12 +86,12 @@ Scores = Tensor | ScoredBatch  # the first argument of a loss; a ScoredBatch has
 
 
 def batch_of(
-    name: str, scores: Scores, own: Tensor | None, relevance: Tensor | None = None, known: Tensor | None = None,
+    name: str, scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> ScoredBatch:  # fmt: skip
     """The batch that a loss was given. InputError for tensors that are none, do not fit or lie elsewhere, and for rows
     or columns of this process alone among those of several."""
-    given = {"own": own, "relevance": relevance, "known": known, "weights": weights}
+    given = {"relevance": relevance, "own": own, "known": known, "weights": weights}
     if isinstance(scores, ScoredBatch):
         if extra := [key for key, value in given.items() if value is not None]:
             raise InputError(f"loss '{name}' of a ScoredBatch is given {extra[0]} too", remedy="put it into the batch")
@@ -105,16 +107,6 @@ def batch_of(
         seen = seen.where(known | pairs, 0)
         weights = None if weights is None else weights.detach().where(known, 0)
     return ScoredBatch(scores, pairs, seen, known, weights, in_order=None if own is not None else True)
-
-
-def graded_batch(
-    name: str, scores: Scores, relevance: Tensor | None, own: Tensor | None, known: Tensor | None,
-    weights: Tensor | None = None,
-) -> ScoredBatch:  # fmt: skip
-    """`batch_of`, for a loss that needs relevance. InputError without it."""
-    if relevance is None and not isinstance(scores, ScoredBatch):
-        raise InputError(f"loss '{name}' needs relevance", remedy="give it: labels.block(...), float [B, C]")
-    return batch_of(name, scores, own, relevance, known, weights)
 
 
 def _check(name: str, value: Tensor, scores: Tensor) -> None:
@@ -161,17 +153,18 @@ def _refuse_local(own: Tensor) -> None:
 class Way:
     """One direction of a batch: P queries in rows, one for each pair, over N candidates; `at` is the own one."""
 
+    at: Tensor  # int64 [P]
     scores: Tensor  # float32 [P, N]
     own: Tensor  # bool [P, N]
-    at: Tensor  # int64 [P]
-    relevance: Tensor | None = None  # [P, N]
-    known: Tensor | None = None  # bool [P, N]; None: everywhere
-    weights: Tensor | None = None  # [P, N]; None: 1
+    relevance: Tensor  # [P, N]; scores where the batch has none
+    known: Tensor  # bool [P, N]
+    weights: Tensor  # [P, N]
 
-    def counted(self, known: Tensor) -> Tensor:
+    @property
+    def counts(self) -> Tensor:
         """float [P, N]: what each candidate counts in a mean over candidates, 0 where its relevance is not known. With
         the weights of shards such a mean is expected to be that over all candidates."""
-        return known.float() if self.weights is None else self.weights.float() * known
+        return self.weights.float() * self.known
 
     def paired(self, values: Tensor) -> Tensor:
         """Of values [P, N] those of the pairs, [P]."""
@@ -189,12 +182,13 @@ def _width(vectors: Tensor | None) -> int | None:
 
 def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
     """These tensors of a batch. InputError for one it lacks: the trainer gives what the model has."""
-    found = [getattr(batch, name) for name in names]
-    if any(value is None for value in found):
-        missing = next(name for name, value in zip(names, found, strict=True) if value is None)
-        problem = f"a loss asks for `{missing}`, which this batch lacks"
-        raise InputError(problem, remedy="choose a model that gives it: single_stream gives vectors and logits")
-    return found
+    found = {name: getattr(batch, name) for name in names}
+    for name, value in found.items():
+        if value is None:
+            of_model = "choose a model that gives it: single_stream gives vectors and logits"
+            remedy = "give it: labels.block(...), float [B, C]" if name == "relevance" else of_model
+            raise InputError(f"a loss asks for `{name}`, which this batch lacks", remedy=remedy)
+    return list(found.values())
 
 
 def scores_of(batch: ScoredBatch, part: str) -> ScoredBatch:
@@ -218,34 +212,23 @@ def all_known(batch: ScoredBatch, loss: str) -> Tensor:
 
 
 def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
-    """Images over captions, and captions over images: the rows (columns) of the pairs."""
+    """Images over captions, and captions over images: the rows (columns) of the pairs. Every relevance is known, and
+    counts once, where the batch does not say otherwise."""
     rows, columns = batch.at
-
-    def taken(values: Tensor | None, which: Tensor) -> Tensor | None:
-        return values if values is None or batch.diagonal else values[which]
-
-    def turned(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values.T
-
-    ways = []
-    for turn, which, at in ((lambda x: x, rows, columns), (turned, columns, rows)):
-        scores, own, relevance, known, weights = (
-            taken(turn(x), which)
-            for x in (batch.scores.float(), batch.own, batch.relevance, batch.known, batch.weights)
-        )
-        assert scores is not None and own is not None
-        ways.append(Way(scores, own, at, relevance, known, weights))
-    return ways[0], ways[1]
+    every = torch.ones_like(batch.own)
+    known, weights = (every if one is None else one for one in (batch.known, batch.weights))
+    relevance = batch.scores if batch.relevance is None else batch.relevance
+    cells = [batch.scores.float(), batch.own, relevance, known, weights]
+    images, captions = cells, [one.T for one in cells]
+    if not batch.diagonal:
+        images, captions = [one[rows] for one in images], [one[columns] for one in captions]
+    return Way(columns, *images), Way(rows, *captions)
 
 
-def graded_ways(batch: ScoredBatch) -> tuple[tuple[Way, Tensor, Tensor], ...]:
-    """Each way with its relevance [P, N] and where that is known, for losses that need it."""
+def graded_ways(batch: ScoredBatch) -> tuple[Way, Way]:
+    """`both_ways`, for losses that need relevance: InputError without."""
     required(batch, "relevance")
-    found = []
-    for way in both_ways(batch):
-        assert way.relevance is not None
-        found.append((way, way.relevance, torch.ones_like(way.own) if way.known is None else way.known))
-    return tuple(found)
+    return both_ways(batch)
 
 
 def nothing(batch: ScoredBatch) -> Tensor:
@@ -255,3 +238,26 @@ def nothing(batch: ScoredBatch) -> Tensor:
         return batch.scores.new_zeros((), dtype=torch.float32)
     known = batch.relevance if batch.known is None else batch.relevance.where(batch.known | batch.own, 0)
     return 0 * known.detach().sum(dtype=torch.float32)
+
+
+_told: ContextVar[list[Tensor] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def counting() -> Iterator[list[Tensor]]:
+    """Inside, losses tell of their hinges: int64 [2] on the device, how many are active and how many there are."""
+    told: list[Tensor] = []
+    token = _told.set(told)
+    try:
+        yield told
+    finally:
+        _told.reset(token)
+
+
+def counted(costs: Tensor, among: Tensor | None = None) -> Tensor:
+    """The same costs, [..]+ of hinges; `among`, bool of their shape: which are one, the others being 0 (None: all)."""
+    if (told := _told.get()) is not None:
+        active = costs.detach().count_nonzero()
+        number = torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
+        told.append(torch.stack([active, number]))
+    return costs

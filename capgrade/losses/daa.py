@@ -5,17 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import (  # fmt: skip
-    Above0,
-    Form,
-    Scores,
-    all_known,
-    batch_of,
-    both_ways,
-    graded_batch,
-    graded_ways,
-    nothing,
-)
+from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_ways, graded_ways, nothing
 from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
@@ -50,14 +40,14 @@ def daa(
     >>> float(daa(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.eye(2)))
     0.0
     """
-    batch = graded_batch("daa", scores, relevance, own, known, weights)
+    batch = batch_of("daa", scores, relevance, own, known, weights)
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)
-    for way, graded, seen in graded_ways(batch):
-        counts = way.counted(seen)
+    for way in graded_ways(batch):
+        counts = way.counts
         by_score = soft_ranks(way.scores, counts, temperature, form)
-        by_relevance = soft_ranks(graded.float(), counts, temperature, form).detach()
+        by_relevance = soft_ranks(way.relevance.float(), counts, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
         total = total + 1 - (share * counts).sum() / counts.sum().clamp(min=1)
     return total
@@ -73,7 +63,7 @@ def smooth_ap(scores: Scores, own: Tensor | None = None, *, temperature: Above0 
     >>> round(float(smooth_ap(torch.tensor([[0.9, 0.1], [0.2, 0.8]]))), 4)
     0.0
     """
-    batch = batch_of("smooth_ap", scores, own)
+    batch = batch_of("smooth_ap", scores, own=own)
     total = nothing(batch)
     for way in both_ways(batch):
         everything = torch.ones_like(way.own)

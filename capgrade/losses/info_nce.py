@@ -15,7 +15,6 @@ from capgrade.losses.base import (
     Way,
     batch_of,
     both_ways,
-    graded_batch,
     graded_ways,
     nothing,
 )
@@ -41,11 +40,11 @@ def soft_info_nce(
     >>> better < worse
     True
     """
-    batch = graded_batch("soft_info_nce", scores, relevance, own, known)
+    batch = batch_of("soft_info_nce", scores, relevance, own, known)
     ways = []
-    for way, graded, ok in graded_ways(batch):
-        seen = ok | way.itself
-        ways.append((way, (graded.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1), seen))
+    for way in graded_ways(batch):
+        seen = way.known | way.itself
+        ways.append((way, (way.relevance.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1), seen))
     return _cross_entropy(batch, ways, temperature)
 
 
@@ -69,7 +68,7 @@ def info_nce(
     if relevance is not None or known is not None:
         problem = "loss 'info_nce' of own targets takes no relevance"
         raise InputError(problem, remedy="give targets='relevance', or leave relevance and known out")
-    batch = batch_of("info_nce", scores, own)
+    batch = batch_of("info_nce", scores, own=own)
     ways = ((way, way.itself.float(), torch.ones_like(way.own)) for way in both_ways(batch))
     return _cross_entropy(batch, ways, temperature)
 

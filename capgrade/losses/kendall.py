@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Scores, graded_batch, graded_ways, nothing
+from capgrade.losses.base import Above0, Scores, batch_of, counted, graded_ways, nothing
 from capgrade.losses.declared import declared
-from capgrade.losses.hinges import counted
 from capgrade.schemas.errors import InputError
 
 TOLERANCE = 1e-6  # a pair's relevance to itself is 1 up to rounding
@@ -25,10 +24,10 @@ def kendall(
     >>> float(kendall(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2)))
     0.0
     """
-    batch = graded_batch("kendall", scores, relevance, own, known)
+    batch = batch_of("kendall", scores, relevance, own, known)
     total = nothing(batch)
-    for way, graded, seen in graded_ways(batch):
-        for s, r, ok in zip(way.scores, graded, seen, strict=True):  # one query at a time: [N, N]
+    for way in graded_ways(batch):
+        for s, r, ok in zip(way.scores, way.relevance, way.known, strict=True):  # one query at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
             total = total + counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
     return total
@@ -57,13 +56,13 @@ def kendall_windows(
     >>> round(float(kendall_windows(torch.tensor([[0.5, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
     0.15
     """
-    batch = graded_batch("kendall_windows", scores, relevance, own, known)
+    batch = batch_of("kendall_windows", scores, relevance, own, known)
     count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
-    for way, graded, seen in graded_ways(batch):
-        s, r = way.scores[None], graded[None]  # windows before queries: [M, P, N]
-        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & seen
-        negative = (r <= low[:, None, None] + TOLERANCE) & seen
+    for way in graded_ways(batch):
+        s, r = way.scores[None], way.relevance[None]  # windows before queries: [M, P, N]
+        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & way.known
+        negative = (r <= low[:, None, None] + TOLERANCE) & way.known
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)
         farthest = s.masked_fill(~negative, -torch.inf).amax(dim=2)
         both = positive.any(dim=2) & negative.any(dim=2)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Scores, graded_batch, graded_ways, nothing
+from capgrade.losses.base import Scores, batch_of, counted, graded_ways, nothing
 from capgrade.losses.declared import declared
-from capgrade.losses.hinges import counted
 from capgrade.schemas.errors import InputError
 
 
@@ -36,11 +35,11 @@ def ladder(
     >>> round(float(ladder(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
     0.2
     """
-    batch = graded_batch("ladder", scores, relevance, own, known)
+    batch = batch_of("ladder", scores, relevance, own, known)
     total = nothing(batch)
-    for way, graded, seen in graded_ways(batch):
-        itself = way.itself
-        rungs = [itself, *((graded >= threshold) & seen | itself for threshold in thresholds)]
+    for way in graded_ways(batch):
+        itself, seen = way.itself, way.known
+        rungs = [itself, *((way.relevance >= threshold) & seen | itself for threshold in thresholds)]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):
             below = seen & ~above
             rows = below.any(dim=1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, Scores, Way, all_known, graded_batch, graded_ways, nothing
+from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, counted, graded_ways, nothing
 from capgrade.losses.declared import declared
-from capgrade.losses.hinges import counted
 from capgrade.losses.triplet import Negative, choose
 
 LARGEST = 1.0  # of a margin in the authors' code
@@ -33,22 +32,22 @@ def sam(
     >>> round(float(sam(scores, relevance, tau=1.0)), 4)
     0.4
     """
-    batch = graded_batch("sam", scores, relevance, own, known)
+    batch = batch_of("sam", scores, relevance, own, known)
     if form == "authors":
         return nothing(batch) + _authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
-    (way, graded, seen), (other, *_) = graded_ways(batch)
-    margin = (way.paired(graded)[:, None] - graded).float() / tau
-    ok = seen & way.paired(seen)[:, None]
-    total = nothing(batch) + _one_way(way, margin, ok & ~way.own, negatives)
+    way, other = graded_ways(batch)
+    margin = (way.paired(way.relevance)[:, None] - way.relevance).float() / tau
+    ok, own = way.known & way.paired(way.known)[:, None], way.paired(way.scores)
+    total = nothing(batch) + _one_way(way.scores, own, margin, ok & ~way.own, negatives)
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
-    pairs = Way(other.scores[:, rows], other.own[:, rows], torch.arange(len(rows), device=rows.device))
-    return total + _one_way(pairs, margin[:, columns], ok[:, columns] & ~pairs.own, negatives)
+    allowed = ok[:, columns] & ~other.own[:, rows]
+    return total + _one_way(other.scores[:, rows], own, margin[:, columns], allowed, negatives)
 
 
-def _one_way(way: Way, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
-    """Anchors in rows of the scores; row p of `margin` and `allowed` belongs to the pair p in both directions."""
-    chosen = choose(way.scores.detach(), allowed, negatives)[:, None]
-    cost = (margin.gather(1, chosen) + way.scores.gather(1, chosen))[:, 0] - way.paired(way.scores)
+def _one_way(scores: Tensor, own: Tensor, margin: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
+    """Row p of each belongs to the pair p, whose score is `own`, in both directions."""
+    chosen = choose(scores.detach(), allowed, negatives)[:, None]
+    cost = (margin.gather(1, chosen) + scores.gather(1, chosen))[:, 0] - own
     return counted(cost.clamp(min=0)[allowed.any(dim=1)]).sum()
 
 

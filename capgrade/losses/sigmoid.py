@@ -30,7 +30,7 @@ def sigmoid(
     >>> round(float(sigmoid(torch.zeros(2, 2), temperature=1.0, bias=0.0)), 4)
     1.3863
     """
-    batch = batch_of("sigmoid", scores, own, relevance, known, weights)
+    batch = batch_of("sigmoid", scores, relevance, own, known, weights)
     if high <= low:
         raise InputError(f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low")
     wanted, seen = batch.own.float(), torch.ones_like(batch.own)

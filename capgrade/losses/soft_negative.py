@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Scores, graded_batch, graded_ways, nothing
+from capgrade.losses.base import Above0, Scores, batch_of, counted, graded_ways, nothing
 from capgrade.losses.declared import declared
-from capgrade.losses.hinges import counted
 
 TOLERANCE = 1e-6  # of a relevance of size 1: rounding
 
@@ -28,11 +27,11 @@ def triplet_sn(
     >>> round(float(triplet_sn(torch.tensor([[0.9, 0.8], [0.1, 0.9]]), torch.eye(2))), 4)
     0.2
     """
-    batch = graded_batch("triplet_sn", scores, relevance, own, known)
+    batch = batch_of("triplet_sn", scores, relevance, own, known)
     total = nothing(batch)
-    for way, graded, seen in graded_ways(batch):
-        most = way.paired(graded)[:, None]
-        negative = seen & ~way.itself & (graded < most - TOLERANCE * most.abs().clamp(min=1))
+    for way in graded_ways(batch):
+        most = way.paired(way.relevance)[:, None]
+        negative = way.known & ~way.itself & (way.relevance < most - TOLERANCE * most.abs().clamp(min=1))
         rows = negative.any(dim=1)
         some = way.scores[rows].masked_fill(~negative[rows], -float("inf"))
         cost = (gamma * some).logsumexp(dim=1) / gamma - way.paired(way.scores)[rows] + margin

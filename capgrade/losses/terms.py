@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Finite, ScoredBatch, scores_of
+from capgrade.losses.base import Finite, ScoredBatch, counting, scores_of
 from capgrade.losses.declared import DEFAULTS, checked, converted, named
-from capgrade.losses.hinges import counting
 from capgrade.schemas.errors import InputError
 
 ACTIVE = "active_"

@@ -7,9 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Scores, Way, batch_of, both_ways, nothing
+from capgrade.losses.base import Scores, Way, batch_of, both_ways, counted, nothing
 from capgrade.losses.declared import declared
-from capgrade.losses.hinges import counted
 
 Negative = Literal["hard", "random", "soft"]
 Negatives = Literal["hard", "random", "soft", "sum"]
@@ -30,7 +29,7 @@ def triplet(
     >>> float(triplet(torch.tensor([[0.9, 0.8], [0.1, 0.9]])))
     0.2...
     """
-    batch = batch_of("triplet", scores, own)
+    batch = batch_of("triplet", scores, own=own)
     total = nothing(batch)
     for way in both_ways(batch):
         total = total + _one_way(way, ~way.own if spare_own else ~way.itself, margin, negatives)

@@ -54,69 +54,62 @@ def _counts(values, thresholds, skip, groups):
     return out[:, :-1]
 
 
+def _human_pairs(positives: Positives, query_group: Array | None, candidate_group: Array | None) -> tuple[Array, Array]:
+    """Rows and columns of the lists' pairs, without original pairs where groups are given. InputError for none."""
+    rows, columns = np.repeat(np.arange(len(positives.absent)), np.diff(positives.indptr)), positives.indices
+    if query_group is not None and candidate_group is not None:
+        kept = query_group[rows] != candidate_group[columns]
+        rows, columns = rows[kept], columns[kept]
+    if not len(rows):
+        raise InputError("no human positives to compare with", remedy="give the lists of CxC or ECCV Caption")
+    return rows, columns
+
+
 def mined_precision(
-    scores: Array,
-    positives: Positives,
-    *,
-    points: int = 50,
-    query_group: Array | None = None,
+    scores: Array, positives: Positives, *, points: int = 50, query_group: Array | None = None,
     candidate_group: Array | None = None,
-) -> MinedCurve:
+) -> MinedCurve:  # fmt: skip
     """The curve of DAA's appendix B: mine the pairs whose caption-based score reaches t, count human agreement.
 
     scores (n_queries, n_candidates), such as CIDEr-D; positives of CxC or ECCV Caption; thresholds are `points`
     quantiles of the positives' own scores, so the overlap grows evenly to all of them. With groups given, original
     pairs are neither mined nor counted: the appendix asks about the added ones.
     """
-    remove = query_group is not None
     queries = Queries(scores, query_group, candidate_group, positives={"": positives})
-    rows = np.repeat(np.arange(len(scores)), np.diff(positives.indptr))
-    columns = positives.indices
-    if query_group is not None and candidate_group is not None:
-        kept = query_group[rows] != candidate_group[columns]
-        rows, columns = rows[kept], columns[kept]
-    if not len(rows):
-        raise InputError("no human positives to compare with", remedy="give the lists of CxC or ECCV Caption")
-    human = np.asarray(scores[rows, columns])
+    human = np.asarray(scores[_human_pairs(positives, query_group, candidate_group)])
     if not np.isfinite(human).all():
         raise InputError("the scores of human positives hold NaN or infinity", remedy="give finite scores")
-    levels = np.quantile(human, np.linspace(0, 1, points), method="nearest")
-    thresholds = np.unique(levels)[::-1].copy()
+    thresholds = np.unique(np.quantile(human, np.linspace(0, 1, points), method="nearest"))[::-1].copy()
 
     def count(block: Block) -> Array:
-        return _counts(block.finite("scores"), thresholds, *block.groups(remove))
+        return _counts(block.finite("scores"), thresholds, *block.groups(query_group is not None))
 
     mined = per_query(queries, count).sum(axis=0).cumsum()
-    overlap = (human[None] >= thresholds[:, None]).sum(axis=1)
-    return MinedCurve(thresholds, mined, overlap, len(human))
+    return MinedCurve(thresholds, mined, (human >= thresholds[:, None]).sum(axis=1), len(human))
 
 
 def mined_precision_classes(
-    query_codes: Array,
-    candidate_codes: Array,
-    positives: Positives,
-    *,
-    query_group: Array | None = None,
+    query_codes: Array, candidate_codes: Array, positives: Positives, *, query_group: Array | None = None,
     candidate_group: Array | None = None,
-) -> MinedCurve:
+) -> MinedCurve:  # fmt: skip
     """The class-based curve beside `mined_precision`: the pairs within Hamming distance 0, 1, 2, ...
 
     codes 0/1, one row per query or candidate. Images without annotation are dropped, as PMRP drops them. Thresholds
     are the distances.
     """
-    mined, overlap = np.zeros((2, query_codes.shape[1] + 1), np.int64)
+    rows, columns = _human_pairs(positives, query_group, candidate_group)
+    used, usable = np.asarray(query_codes.any(axis=1)), np.asarray(candidate_codes.any(axis=1))
+    annotated = used[rows] & usable[columns]
+    if not annotated.any():
+        raise InputError("no human positives of annotated images", remedy="give the instances of these images")
+    human = (query_codes[rows] != candidate_codes[columns]).sum(axis=1)[annotated]
+    distances = np.arange(human.max() + 1)
+    left_out = np.full(len(query_codes), -1) if query_group is None else query_group
+    groups = np.zeros(len(candidate_codes), np.int64) if candidate_group is None else candidate_group
+    mined = np.zeros(len(distances), np.int64)
     for start in range(0, len(query_codes), _ROWS):
-        stop = min(start + _ROWS, len(query_codes))
-        distance = hamming(query_codes[start:stop], candidate_codes)
-        used = np.outer(query_codes[start:stop].any(axis=1), candidate_codes.any(axis=1))
-        if query_group is not None and candidate_group is not None:
-            used &= query_group[start:stop, None] != candidate_group
-        chosen = positives.rows(start, stop)
-        human = np.zeros(distance.shape, bool)
-        human[np.repeat(np.arange(stop - start), np.diff(chosen.indptr)), chosen.indices] = True
-        mined += np.bincount(distance[used], minlength=len(mined))
-        overlap += np.bincount(distance[used & human], minlength=len(mined))
-    if not overlap.any():
-        raise InputError("no human positives to compare with", remedy="give the lists of CxC or ECCV Caption")
-    reach = int(np.flatnonzero(overlap)[-1]) + 1
-    return MinedCurve(np.arange(reach), mined.cumsum()[:reach], overlap.cumsum()[:reach], int(overlap.sum()))
+        some = slice(start, start + _ROWS)
+        near = -hamming(query_codes[some], candidate_codes).astype(np.float32)
+        near[~np.outer(used[some], usable)] = -np.inf
+        mined += _counts(near, -distances.astype(np.float32), left_out[some], groups).sum(axis=0)
+    return MinedCurve(distances, mined.cumsum(), (human <= distances[:, None]).sum(axis=1), len(human))

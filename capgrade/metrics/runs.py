@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a system retrieved: of each query its documents, best first. Made by `from_lists`, `from_dict` or `read`."""
+class _Listed:
+    """Documents of queries, each with a number."""
 
     queries: list[str]
     documents: pa.StringArray  # those of all queries, one after the other
-    scores: np.ndarray  # float64, never rising within a query
     start: np.ndarray  # int64 [queries + 1]
+
+    @cached_property
+    def coded(self) -> tuple[np.ndarray, pa.Array]:
+        """The documents as numbers, int32, and the ids that these stand for."""
+        codes = pc.dictionary_encode(self.documents)
+        return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
+
+    def _each_once(self, file: Path | None) -> Self:
+        """InputError where a query has a document twice, or comes twice."""
+        codes, width = self.coded[0], len(self.coded[1])
+        key = np.sort(np.repeat(np.arange(len(self.queries)), np.diff(self.start)) * width + codes)
+        twice = key[1:][np.diff(key) == 0]
+        if len(twice):
+            name = self.queries[int(twice[0] // width)]
+            raise InputError(f"query '{name}' has a document twice", file=file, remedy="keep one line of it")
+        if len(set(self.queries)) < len(self.queries):
+            raise InputError("a query comes twice", file=file, remedy="give each query one list")
+        return self
+
+
+@dataclass(frozen=True)
+class Run(_Listed):
+    """What a system retrieved: of each query its documents, best first. Made by `from_lists`, `from_dict` or `read`."""
+
+    scores: np.ndarray  # float64, never rising within a query
 
     @classmethod
     def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
@@ -57,7 +81,11 @@ class Run:
         texts = [str(names[name]) if names is not None else str(name) for name in flat]
         numbers = np.array([v for row, end in zip(values, ends, strict=True) for v in row[:end]], np.float64)
         start = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
-        return _checked(cls([str(q) for q in queries], pa.array(texts, pa.string()), numbers, start))
+        _finite(numbers, "score")
+        for query, first, last in zip(queries, start[:-1], start[1:], strict=True):
+            if (np.diff(numbers[first:last]) > 0).any():
+                raise InputError(f"scores of query '{query}' rise", remedy="give each list best first")
+        return cls([str(q) for q in queries], pa.array(texts, pa.string()), start, numbers)._each_once(None)
 
     @classmethod
     def from_dict(cls, run: Mapping[str, Mapping[str, float]]) -> Run:
@@ -66,20 +94,24 @@ class Run:
         >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
         ['b', 'a']
         """
-        rows = [(str(q), str(d), float(s)) for q, found in run.items() for d, s in found.items()]
-        return _sorted(*_columns(rows), list(map(str, run)))
+        return cls._sorted(*_columns(run))
 
     @classmethod
     def read(cls, path: str | Path) -> Run:
         """A TREC run, "query Q0 document rank score tag" a line, by score and not by rank, as trec_eval reads it;
         ties: the later id first. Raises InputError with file and row."""
-        table = _read(Path(path), ["query", "q0", "document", "rank", "score", "tag"])
-        return _sorted(table["query"], table["document"], table["score"].to_numpy(), None, Path(path))
+        return cls._sorted(*_read(Path(path), ["query", "q0", "document", "rank", "score", "tag"]), file=Path(path))
 
-    @cached_property
-    def coded(self) -> tuple[np.ndarray, pa.Array]:
-        """The documents as numbers, int32, and the ids that these stand for."""
-        return _coded(self.documents)
+    @classmethod
+    def _sorted(
+        cls, queries: list[str], query: np.ndarray, document: pa.Array, scores: np.ndarray, file: Path | None = None
+    ) -> Run:
+        """`query` is the number of each document's."""
+        _finite(scores, "score", file)
+        keys = [("query", "ascending"), ("score", "descending"), ("document", "descending")]
+        order = pc.sort_indices(pa.table({"query": query, "score": scores, "document": document}), sort_keys=keys)
+        start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
+        return cls(queries, document.take(order), start, scores[order.to_numpy()])._each_once(file)
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
@@ -101,13 +133,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Qrels:
+class Qrels(_Listed):
     """Graded judgements: of each query its documents with their relevance, float, at least 0."""
 
-    queries: list[str]
-    documents: pa.StringArray
     relevance: np.ndarray  # float64
-    start: np.ndarray  # int64 [queries + 1]
 
     @classmethod
     def from_dict(cls, qrels: Mapping[str, Mapping[str, float]]) -> Qrels:
@@ -116,8 +145,7 @@ class Qrels:
         >>> Qrels.from_dict({"q": {"a": 0.5}}).relevance
         array([0.5])
         """
-        rows = [(str(q), str(d), float(r)) for q, found in qrels.items() for d, r in found.items()]
-        return _judged(*_columns(rows), list(map(str, qrels)))
+        return cls._judged(*_columns(qrels))
 
     @classmethod
     def from_labels(cls, labels: Labels, measure: str | None = None, *, queries: str = "captions") -> Qrels:
@@ -127,21 +155,29 @@ class Qrels:
         >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider", queries="images").queries)
         12
         """
-        found = _known(labels, measure, queries)
-        return _judged(found[0], found[1], np.maximum(found[2], 0), None)
-
-    @cached_property
-    def coded(self) -> tuple[np.ndarray, pa.Array]:
-        """The documents as numbers, int32, and the ids that these stand for."""
-        return _coded(self.documents)
+        query, document, values = _known(labels, measure, queries)
+        return cls._judged(*_numbered(query), document, np.maximum(values, 0))
 
     @classmethod
     def read(cls, path: str | Path) -> Qrels:
         """TREC judgements, "query 0 document relevance" a line; below 0 counts as 0. Raises InputError with file and
         row."""
-        table = _read(Path(path), ["query", "zero", "document", "relevance"])
-        values = np.maximum(table["relevance"].to_numpy(), 0)
-        return _judged(table["query"], table["document"], values, None, Path(path))
+        listed = _read(Path(path), ["query", "zero", "document", "relevance"])
+        return cls._judged(*listed[:3], np.maximum(listed[3], 0), file=Path(path))
+
+    @classmethod
+    def _judged(
+        cls, queries: list[str], query: np.ndarray, document: pa.Array, relevance: np.ndarray, file: Path | None = None
+    ) -> Qrels:
+        """`query` is the number of each document's."""
+        _finite(relevance, "relevance", file)
+        if (relevance < 0).any():
+            raise InputError(
+                f"relevance {relevance.min():g} is below 0", file=file, remedy="clip it: max(0, relevance)"
+            )
+        order = np.argsort(query, kind="stable")
+        start = np.searchsorted(query[order], np.arange(len(queries) + 1))
+        return cls(queries, document.take(pa.array(order)), start, relevance[order])._each_once(file)
 
 
 def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
@@ -209,102 +245,42 @@ def _in_range(queries: Sequence[Any], rows: list[list[Any]], ends: list[int], co
                 raise InputError(problem, remedy="give names in the order of the index; leave names out for ids")
 
 
-def _columns(rows: list[tuple[str, str, float]]) -> tuple[pa.Array, pa.Array, np.ndarray]:
-    query, document, value = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.array(query, pa.string()), pa.array(document, pa.string()), np.array(value, np.float64)
+def _columns(given: Mapping[str, Mapping[str, float]]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
+    """The queries, and of each document its query's number, its id and its own number."""
+    names = [str(document) for found in given.values() for document in found]
+    values = np.array([float(value) for found in given.values() for value in found.values()], np.float64)
+    query = np.repeat(np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64))
+    return list(map(str, given)), query, pa.array(names, pa.string()), values
 
 
-def _grouped(query: Any, names: list[str] | None) -> tuple[list[str], np.ndarray]:
+def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
     """Queries in order of first appearance, and the number of each line's."""
-    if names is not None:
-        return names, pc.index_in(query, pa.array(names, pa.string())).to_numpy(zero_copy_only=False)
-    codes = pc.dictionary_encode(query.combine_chunks() if isinstance(query, pa.ChunkedArray) else query)
+    codes = pc.dictionary_encode(query)
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
 
 
-def _sorted(query: Any, document: Any, score: np.ndarray, names: list[str] | None, file: Path | None = None) -> Run:
-    queries, number = _grouped(query, names)
-    document = document.combine_chunks() if isinstance(document, pa.ChunkedArray) else document
-    _numbers(score, "score", file)
-    if len(score) > 1 and ((np.diff(number) < 0) | ((np.diff(number) == 0) & (np.diff(score) >= 0))).any():
-        table = pa.table({"query": number, "score": score, "document": document})
-        keys = [("query", "ascending"), ("score", "descending"), ("document", "descending")]
-        order = pc.sort_indices(table, sort_keys=keys)
-        document, score, number = document.take(order), score[order.to_numpy()], number[order.to_numpy()]
-    start = np.searchsorted(number, np.arange(len(queries) + 1)).astype(np.int64)
-    return _checked(Run(queries, document, score, start), file)
-
-
-def _judged(
-    query: Any, document: Any, relevance: np.ndarray, names: list[str] | None, file: Path | None = None
-) -> Qrels:
-    queries, number = _grouped(query, names)
-    document = document.combine_chunks() if isinstance(document, pa.ChunkedArray) else document
-    _numbers(relevance, "relevance", file)
-    if (relevance < 0).any():
-        raise InputError(f"relevance {relevance.min():g} is below 0", file=file, remedy="clip it: max(0, relevance)")
-    order = np.argsort(number, kind="stable")
-    start = np.searchsorted(number[order], np.arange(len(queries) + 1)).astype(np.int64)
-    found = Qrels(queries, document.take(pa.array(order)), relevance[order], start)
-    _once(found.coded[0], found.start, queries, file)
-    return found
-
-
-def _numbers(values: np.ndarray, what: str, file: Path | None) -> None:
-    if len(values) and not np.isfinite(values).all():
+def _finite(values: np.ndarray, what: str, file: Path | None = None) -> None:
+    if not np.isfinite(values).all():
         raise InputError(f"a {what} is not finite", file=file, row=int(np.argmin(np.isfinite(values))) + 1)
 
 
-def _checked(run: Run, file: Path | None = None) -> Run:
-    _numbers(run.scores, "score", file)
-    rises = np.diff(run.scores) > 0
-    rises[run.start[1:-1][(run.start[1:-1] > 0) & (run.start[1:-1] < len(run.scores))] - 1] = False
-    if rises.any():
-        query = run.queries[int(np.searchsorted(run.start, int(rises.argmax()), side="right")) - 1]
-        raise InputError(f"scores of query '{query}' rise", file=file, remedy="give each list best first")
-    _once(run.coded[0], run.start, run.queries, file)
-    if len(set(run.queries)) < len(run.queries):
-        raise InputError("a query comes twice", file=file, remedy="give each query one list")
-    return run
-
-
-def _coded(documents: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    codes = pc.dictionary_encode(documents)
-    return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
-
-
-def _once(codes: np.ndarray, start: np.ndarray, queries: list[str], file: Path | None) -> None:
-    """InputError where a query has a document twice."""
-    query = np.repeat(np.arange(len(queries)), np.diff(start))
-    width = int(codes.max(initial=0)) + 1
-    key = np.sort(query * width + codes)
-    twice = key[1:][np.diff(key) == 0]
-    if len(twice):
-        name = queries[int(twice[0] // width)]
-        raise InputError(f"query '{name}' has a document twice", file=file, remedy="keep one line of it")
-
-
-def _read(path: Path, columns: list[str]) -> pa.Table:
-    """A table of texts and one number, fields separated by white space."""
+def _read(path: Path, columns: list[str]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
+    """The columns of a text file whose fields have white space between them; as `_columns`."""
     if not path.is_file():
         raise InputError("no such file", file=path)
     number = columns[-2] if columns[-1] == "tag" else columns[-1]
-    lines = path.read_text(encoding="utf-8").split("\n")
-    rows = [line.split() for line in lines]
-    kept = [(k, row) for k, row in enumerate(rows, 1) if row]
-    for k, row in kept:
+    rows = [(k, line.split()) for k, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if line.strip()]
+    for k, row in rows:
         if len(row) != len(columns):
             problem = f"{len(row)} fields, {len(columns)} are {', '.join(columns)}"
             raise InputError(problem, file=path, row=k, remedy="write one document a line")
-    place = columns.index(number)
+    query, document, texts = ([row[columns.index(name)] for _, row in rows] for name in ("query", "document", number))
     try:
-        values = np.array([row[place] for _, row in kept], np.float64) if kept else np.empty(0)
+        values = np.array(texts, np.float64) if texts else np.empty(0)
     except ValueError:
-        k, row = next((k, row) for k, row in kept if not _is_number(row[place]))
-        raise InputError(f"{number} is {row[place]!r}, no number", file=path, row=k) from None
-    names = ("query", "document")
-    texts = {name: pa.array([row[columns.index(name)] for _, row in kept], pa.string()) for name in names}
-    return pa.table({**texts, number: values})
+        k, text = next((k, text) for (k, _), text in zip(rows, texts, strict=True) if not _is_number(text))
+        raise InputError(f"{number} is {text!r}, no number", file=path, row=k) from None
+    return *_numbered(pa.array(query, pa.string())), pa.array(document, pa.string()), values
 
 
 def _is_number(text: str) -> bool:

@@ -6,6 +6,7 @@ Document frequencies stay those of the whole corpus.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,16 +53,12 @@ def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups
     """
     table = np.asarray(values, np.float64).reshape(len(values), -1)
     known = (~np.isnan(table)).astype(np.float64)
-    filled, out = np.where(known > 0, table, 0.0), []
+    filled = np.where(known > 0, table, 0.0)
     if groups is not None:
         filled, known = (_summed(part, groups) for part in (filled, known))
-    generator = np.random.default_rng(seed)
-    step = max(1, _CHUNK // len(filled))
-    for start in range(0, samples, step):
-        weights = _draws(generator, min(step, samples - start), len(filled))
-        with np.errstate(invalid="ignore"):
-            out.append((weights @ filled) / (weights @ known))
-    return np.concatenate(out).reshape((samples, *np.shape(values)[1:]))
+    with np.errstate(invalid="ignore"):
+        means = [(weights @ filled) / (weights @ known) for weights in _draws(samples, len(filled), seed, _CHUNK)]
+    return np.concatenate(means).reshape((samples, *np.shape(values)[1:]))
 
 
 def _summed(table: Array, groups: Array) -> Array:
@@ -73,28 +70,25 @@ def _summed(table: Array, groups: Array) -> Array:
 def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
     """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,), groups as
     `resampled_means` has them."""
-    groups = np.arange(len(ranks)) if groups is None else groups
-    generator, known = np.random.default_rng(seed), ~np.isnan(np.asarray(ranks, np.float64))
-    ranks, of, size = _known(np.asarray(ranks, np.float64)), groups[known], int(groups.max()) + 1
-    drawn = (np.bincount(generator.integers(0, size, size), minlength=size)[of] for _ in range(samples))
-    return np.array([np.floor(np.median(np.repeat(ranks, times))) if times.any() else np.nan for times in drawn])
+    ranks = np.asarray(ranks, np.float64)
+    groups, ranks = (np.arange(len(ranks)) if groups is None else groups)[~np.isnan(ranks)], _known(ranks)
+    drawn = (times for some in _draws(samples, int(groups.max()) + 1, seed, _OF_SCORES) for times in some.astype(int))
+    repeated = (np.repeat(ranks, times[groups]) for times in drawn)
+    return np.array([np.floor(np.median(some)) if len(some) else np.nan for some in repeated])
 
 
-def _draws(generator: np.random.Generator, samples: int, n: int) -> Array:
-    """How often each query is drawn, (samples, n); every row sums to n."""
-    drawn = generator.integers(0, n, size=(samples, n), dtype=np.int32)
-    drawn += np.arange(samples, dtype=np.int32)[:, None] * np.int32(n)  # a range of counters a sample
-    return np.bincount(drawn.ravel(), minlength=samples * n).reshape(samples, n).astype(np.float64)
+def _draws(samples: int, n: int, seed: int, cells: int) -> Iterator[Array]:
+    """How often each of n is drawn, float64 (some samples, n) after others of about so many cells; rows sum to n."""
+    generator, step = np.random.default_rng(seed), max(1, cells // n)
+    for start in range(0, samples, step):
+        rows = min(step, samples - start)
+        drawn = generator.integers(0, n, size=(rows, n), dtype=np.int32)
+        drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(n)  # a range of counters a sample
+        yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
 def paired_test(
-    a: Array,
-    b: Array,
-    *,
-    method: str = "permutation",
-    level: float = 0.95,
-    samples: int = 10_000,
-    seed: int = 0,
+    a: Array, b: Array, *, method: str = "permutation", level: float = 0.95, samples: int = 10_000, seed: int = 0
 ) -> PairedTest:
     """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
 
@@ -108,13 +102,20 @@ def paired_test(
         raise InputError("the systems were not scored on the same queries", remedy="evaluate both on one split")
     gaps = _known(a - b)
     means = resampled_means(gaps, samples=samples, seed=seed)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     if method == "bootstrap":
-        p_value = 2 * (1 + min((means <= 0).sum(), (means >= 0).sum())) / (1 + samples)
+        count = 2 * (1 + min((means <= 0).sum(), (means >= 0).sum())) - 1
     else:
-        flipped = _flipped_means(gaps, samples, seed)
-        p_value = (1 + (np.abs(flipped) >= abs(gaps.mean()) - 1e-12).sum()) / (1 + samples)
-    return PairedTest(float(gaps.mean()), float(low), float(high), float(min(1.0, p_value)), len(gaps))
+        count = _as_far(_flipped_means(gaps, samples, seed), gaps.mean())
+    return _tested(float(gaps.mean()), means, count, level, len(gaps))
+
+
+def _as_far(values: Array, gap: float) -> int:
+    return int((np.abs(values) >= abs(gap) - 1e-12).sum())
+
+
+def _tested(gap: float, drawn: Array, count: int, level: float, queries: int) -> PairedTest:
+    low, high = np.quantile(drawn, _tails(level))
+    return PairedTest(gap, float(low), float(high), float(min(1.0, (1 + count) / (1 + len(drawn)))), queries)
 
 
 def _flipped_means(gaps: Array, samples: int, seed: int) -> Array:
@@ -150,11 +151,8 @@ def paired(first: Scored, second: Scored, *, level: float = 0.95, samples: int =
         problem = f"{len(first.sentences)} candidates against {len(second.sentences)}"
         raise InputError(problem, remedy="compare systems on the same images, one candidate each")
     a, b = _resampled([first, second], samples, seed)
-    low, high = np.quantile(a - b, _tails(level))
     gap = first.corpus - second.corpus
-    exchanged = _exchanged(first, second, samples, seed)
-    p_value = (1 + int((np.abs(exchanged) >= abs(gap) - 1e-12).sum())) / (1 + samples)
-    return PairedTest(gap, float(low), float(high), float(p_value), len(first.sentences))
+    return _tested(gap, a - b, _as_far(_exchanged(first, second, samples, seed), gap), level, len(first.sentences))
 
 
 def _tails(level: float) -> list[float]:
@@ -163,21 +161,14 @@ def _tails(level: float) -> list[float]:
     return [(1 - level) / 2, (1 + level) / 2]
 
 
-def _resampled(systems: list[Scored], samples: int, seed: int) -> list[np.ndarray]:
+def _resampled(systems: list[Scored], samples: int, seed: int) -> list[Array]:
     """Corpus scores of bootstrap draws, float64 [samples] of each system; all see the same draws."""
-    generator, n = np.random.default_rng(seed), len(systems[0].sentences)
-    found: list[list[np.ndarray]] = [[] for _ in systems]
-    step = max(1, _OF_SCORES // n)
-    for at in range(0, samples, step):
-        rows = min(step, samples - at)
-        drawn = generator.integers(0, n, (rows, n)) + np.arange(rows)[:, None] * n
-        weights = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
-        for values, system in zip(found, systems, strict=True):
-            values.append(system.of(weights @ system.statistics))
-    return [np.concatenate(values) for values in found]
+    draws = _draws(samples, len(systems[0].sentences), seed, _OF_SCORES)
+    values = [[system.of(weights @ system.statistics) for system in systems] for weights in draws]
+    return [np.concatenate(parts) for parts in zip(*values, strict=True)]
 
 
-def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> np.ndarray:
+def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> Array:
     """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
     generator, n, out = np.random.default_rng(seed), len(first.sentences), []
     step = max(1, _OF_SCORES // n)

@@ -1,5 +1,12 @@
-"""Every loss against the loops of equations.py, on random batches, with and without unknown relevance."""
+"""Every loss against the loops of equations.py, as a function of tensors and as a term of a preset; dtypes, gradients,
+hinges, modules, refusals."""
 
+from __future__ import annotations
+
+import inspect
+import math
+import pydoc
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,75 +16,108 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.losses import LOSSES, Terms
+from capgrade import losses
+from capgrade.losses import COUNTED, DEFAULTS, LOSSES, Terms
 from capgrade.losses.base import ScoredBatch
-from capgrade.losses.daa import soft_ranks
 from capgrade.losses.terms import check_scale, needs
 from capgrade.metrics import asp
 from capgrade.schemas.errors import InputError
+from tests.conftest import ROOT
 
 from . import equations
 
+FUNCTIONS = {name: getattr(losses, name) for name in losses.__all__ if name in LOSSES}
+GRADED = [name for name, call in FUNCTIONS.items() if list(inspect.signature(call).parameters)[1] == "relevance"]
+SMOOTH = {"daa": {"temperature": 0.05}, "smooth_ap": {"temperature": 0.1}}
 OWN_LOSSES = {"captioning": torch.tensor(2.0), "divergence": torch.tensor(0.5)}
-GRADED = ["sam", "triplet_sn", "kendall", "kendall_windows", "daa", "ladder"]
+HINGES = ("triplet", "sam", "triplet_sn", "kendall", "kendall_windows", "ladder")
 
 
-def batch_of(seed, B=6, masked=False, dtype=torch.float64, cider=False):
-    """B pairs; relevance as Sentence-BERT gives it, 1 to the own pair, or as CIDEr-D, any number to 10."""
+def batch_of(seed, images=6, captions=None, *, masked=False, cider=False, dtype=torch.float64):
+    """Relevance as Sentence-BERT gives it, 1 to an own pair, or as CIDEr-D, any number to 5. Without `captions` pairs
+    in order, among which an image may come twice; with it some captions are nobody's and some images have none."""
     rng = np.random.default_rng(seed)
-    scores = torch.tensor(rng.uniform(-1, 1, (B, B)), dtype=dtype)
-    relevance = rng.uniform(-0.5, 0.95, (B, B))
-    np.fill_diagonal(relevance, 1)
-    if cider:
-        relevance = rng.uniform(0, 5, (B, B))
-    known = rng.random((B, B)) < 0.6
-    np.fill_diagonal(known, True)
-    owner = rng.integers(0, max(1, B - 1), B)
-    own = torch.tensor(owner[:, None] == owner[None, :])
-    vectors = [torch.tensor(rng.normal(size=(B, 4)), dtype=dtype) for _ in range(4)]
+    if captions is None:
+        owner = rng.integers(0, max(1, images - 1), images)
+        own, pair = owner[:, None] == owner[None, :], np.eye(images, dtype=bool)
+    else:
+        owner = rng.integers(-1, images, captions)
+        owner[rng.integers(captions)] = rng.integers(images)
+        own = pair = owner[None, :] == np.arange(images)[:, None]
+    relevance = rng.uniform(0, 5, own.shape) if cider else np.where(pair, 1, rng.uniform(-0.5, 0.95, own.shape))
+    known = pair | (rng.random(own.shape) < 0.6)
+    scores, relevance = (torch.tensor(x, dtype=dtype) for x in (rng.uniform(-1, 1, own.shape), relevance))
+    weights = torch.tensor(np.where(known, np.where(own, 1, rng.integers(1, 5, own.shape)), 0), dtype=dtype)
+    vectors = [torch.tensor(rng.normal(size=(int(pair.sum()), 4)), dtype=dtype) for _ in range(4)]
     return ScoredBatch(
-        scores, own, torch.tensor(relevance, dtype=dtype), torch.tensor(known) if masked else None,
-        images=vectors[0], captions=vectors[1], image_logits=vectors[2], caption_logits=vectors[3],
-        labels=torch.tensor(owner % 4), own_losses=OWN_LOSSES,
+        scores, torch.tensor(own), relevance, torch.tensor(known) if masked else None, weights if masked else None,
+        *vectors, labels=torch.tensor(np.nonzero(pair)[0] % 4 if captions else owner % 4), own_losses=OWN_LOSSES,
     )  # fmt: skip
 
 
+def call(name, batch, scores=None, **options):
+    """The function of the tensors of a batch."""
+    scores = batch.scores if scores is None else scores
+    graded = (batch.relevance, batch.own, batch.known) if name in GRADED else (batch.own,)
+    graded += (batch.weights,) if name in COUNTED and batch.known is not None else ()
+    return FUNCTIONS[name](scores, *graded, **{**SMOOTH.get(name, {}), **options})
+
+
+def term(name, **options):
+    return Terms([{"name": name, **SMOOTH.get(name, {}), **options}])
+
+
+def soft_info_nce(batch, **options):
+    return equations.info_nce(batch, targets="relevance", **options)
+
+
 CASES = [
-    ("triplet", {}, equations.triplet),
-    ("triplet", {"negatives": "soft", "margin": 0.4}, equations.triplet),
-    ("triplet", {"negatives": "sum", "spare_own": True}, equations.triplet),
-    ("sam", {}, equations.sam),
-    ("sam", {"negatives": "soft", "tau": 2.0}, equations.sam),
-    ("triplet_sn", {}, equations.triplet_sn),
-    ("kendall", {}, equations.kendall),
-    ("kendall_windows", {}, equations.kendall_windows),
-    ("kendall_windows", {"alpha": 0.4, "beta": 0.2}, equations.kendall_windows),
-    ("daa", {"temperature": 0.05}, equations.daa),
-    ("smooth_ap", {"temperature": 0.1}, equations.smooth_ap),
-    ("ladder", {}, equations.ladder),
-    ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}, equations.ladder),
-    ("info_nce", {}, equations.info_nce),
-    ("info_nce", {"targets": "relevance"}, equations.info_nce),
-    ("soft_info_nce", {}, lambda batch: equations.info_nce(batch, targets="relevance")),
-    ("sigmoid", {"temperature": 0.5, "bias": -1.0}, equations.sigmoid_loss),
-    ("sigmoid", {"targets": "own"}, equations.sigmoid_loss),
-    ("sigmoid", {"low": -0.5, "high": 5.0}, equations.sigmoid_loss),
-]
+    ("triplet", {}), ("triplet", {"negatives": "soft", "margin": 0.4}),
+    ("triplet", {"negatives": "sum", "spare_own": True}), ("sam", {}), ("sam", {"negatives": "soft", "tau": 2.0}),
+    ("triplet_sn", {}), ("kendall", {}), ("kendall_windows", {}), ("kendall_windows", {"alpha": 0.4, "beta": 0.2}),
+    ("daa", {"temperature": 0.05}), ("smooth_ap", {"temperature": 0.1}), ("ladder", {}),
+    ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}),
+    ("info_nce", {}), ("soft_info_nce", {}), ("soft_info_nce", {"temperature": 0.2, "softness": 0.5}),
+    ("sigmoid", {}), ("sigmoid", {"temperature": 0.5, "bias": -1.0}), ("sigmoid", {"targets": "own"}),
+    ("sigmoid", {"low": -0.5, "high": 5.0}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "options", "loop"), CASES)
+def value_of(name, batch, options):
+    equation = {"soft_info_nce": soft_info_nce}.get(name) or getattr(equations, name)
+    found = equation(batch, **options)
+    return equations.total(found) if name in HINGES else found
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), images=st.integers(1, 6), captions=st.none() | st.integers(1, 9), masked=st.booleans(),
+    cider=st.booleans(),
+)  # fmt: skip
+def test_a_loss_is_its_equation(name, options, seed, images, captions, masked, cider):
+    batch = batch_of(seed, images, captions, masked=masked, cider=cider)
+    expected = pytest.approx(value_of(name, batch, options), rel=2e-4, abs=1e-5)
+    assert float(term(name, **options)(batch)) == expected
+    assert float(call(name, batch, **options)) == expected
+
+
+def test_every_loss_of_scores_is_public_and_has_an_equation():
+    assert {name for name, _ in CASES} == set(FUNCTIONS)
+    assert {name for name, loss in LOSSES.items() if loss.needs in (None, "relevance")} == set(FUNCTIONS)
+
+
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 7), masked=st.booleans(), cider=st.booleans())
-def test_a_loss_is_its_equation(name, options, loop, seed, size, masked, cider):
-    batch = batch_of(seed, size, masked, cider=cider)
-    found = Terms([{"name": name, **options}])(batch)
-    assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=2e-4)
+@given(seed=st.integers(0, 10**6))
+def test_info_nce_may_take_relevance_as_targets(seed):
+    batch = batch_of(seed, masked=True)
+    assert float(term("info_nce", targets="relevance")(batch)) == float(term("soft_info_nce")(batch))
 
 
 AUTHORS = [
     ("sam", {"tau": 3.0, "negatives": "soft"}, equations.sam_authors),
     ("sam", {"tau": 6.0, "negatives": "hard"}, equations.sam_authors),
-    ("daa", {"temperature": 0.05}, lambda batch, temperature: equations.daa(batch, temperature, "authors")),
+    ("daa", {"temperature": 0.05}, equations.daa_authors),
 ]
 
 
@@ -85,43 +125,51 @@ AUTHORS = [
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 7), cider=st.booleans())
 def test_authors_forms_are_what_their_code_says(name, options, loop, seed, size, cider):
-    batch = batch_of(seed, size, cider=cider)
-    found = Terms([{"name": name, "form": "authors", **options}])(batch)
-    assert float(found) == pytest.approx(loop(batch, **options), rel=2e-4, abs=1e-5)
-    with pytest.raises(
-        InputError, match=f"loss '{name}', form authors, needs .* train.relevance=exact or train.unknown=estimate, or"
-    ):
-        Terms([{"name": name, "form": "authors", **options}])(batch_of(seed, size, masked=True))
+    batch, loss = batch_of(seed, size, cider=cider), term(name, form="authors", **options)
+    assert float(loss(batch)) == pytest.approx(loop(batch, **options), rel=2e-4, abs=1e-5)
+    with pytest.raises(InputError, match="form authors, needs .* train.relevance=exact or train.unknown=estimate, or"):
+        loss(batch_of(seed, size, masked=True))
+    with pytest.raises(InputError, match="form authors, is written for square batches"):
+        loss(batch_of(seed, size, size + 1))
 
 
-def matrices(scores, relevance, known=None):
-    own = torch.eye(len(scores), dtype=torch.bool)
-    return ScoredBatch(
-        torch.tensor(scores), own, torch.tensor(relevance), None if known is None else torch.tensor(known)
-    )
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] in HINGES])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_share_of_active_hinges_is_that_of_the_equation(name, options, seed):
+    loss, batches = term(name, **options), [batch_of(seed, masked=True), batch_of(seed + 1, masked=True)]
+    for batch in batches:
+        loss(batch)
+    costs = [cost > 0 for batch in batches for _, cost in getattr(equations, name)(batch, **options)]
+    assert loss.active_hinges() == {f"active_{name}": pytest.approx(np.mean(costs) if costs else 0)}
+    assert loss.active_hinges() == {}, "counted afresh"
 
 
-def test_both_margins_of_sam_are_of_the_positive_image():
-    """Worked out by hand: towards images the pair 0 has (phi_00 - phi_01) / 1 + S_10 - S_00 = .2 + .1 - .9 < 0, the
-    pair 1 has (phi_11 - phi_10) + S_01 - S_11 = .8 + .5 - .9 = .4; towards captions -.2 and 0."""
-    batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]])
-    assert float(Terms([{"name": "sam", "tau": 1.0}])(batch)) == pytest.approx(0.4)
+def test_terms_of_one_loss_count_their_hinges_together_and_other_losses_have_none():
+    batch = batch_of(1)
+    both = Terms([{"name": "triplet"}, {"name": "triplet", "negatives": "sum"}, *({"name": n} for n in set(FUNCTIONS)
+                 - set(HINGES))])  # fmt: skip
+    both(batch)
+    costs = [cost > 0 for kind in ("hard", "sum") for _, cost in equations.triplet(batch, negatives=kind)]
+    assert both.active_hinges() == {"active_triplet": pytest.approx(np.mean(costs))}
 
 
-def test_sam_asks_for_relevance_to_the_positive_image_alone():
-    """phi(G_1, c_0) is unknown: the pair 1 has no negative in either direction, though phi(G_0, c_1) is known."""
-    batch = matrices([[0.9, 0.5], [0.1, 0.9]], [[1.0, 0.8], [0.2, 1.0]], [[True, True], [False, True]])
-    assert float(Terms([{"name": "sam", "tau": 1.0}])(batch)) == 0
+def test_sam_of_the_authors_has_a_hinge_for_each_image_and_each_caption():
+    """Of two items the second least similar, by cost, is the own one or the other: S_ii - S_ii + a margin of 0 .. 1.
+    Here each row's cost is 0 at the own item and less at the other, so the own one is chosen and the cost is 0."""
+    scores, relevance = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([[1.0, 0.5], [0.0, 1.0]])
+    loss = term("sam", form="authors")
+    assert float(loss(ScoredBatch(scores, torch.eye(2) > 0, relevance))) == 0
+    assert loss.active_hinges() == {"active_sam": 0.0}
+    loss(ScoredBatch(1 - scores, torch.eye(2) > 0, relevance))
+    assert loss.active_hinges()["active_sam"] > 0
 
 
-OWN_AND_OTHER = [(1.0, 0.9, True), (1.0, 1.0, False), (2.6, 1.4, True), (1.4, 2.6, False), (-0.1, -0.2, True)]
-
-
-@pytest.mark.parametrize(("own", "other", "negative"), OWN_AND_OTHER)
+@pytest.mark.parametrize(("own", "other", "negative"), [(1.0, 0.9, True), (1.0, 1.0, False), (1.4, 2.6, False)])
 def test_a_negative_of_triplet_sn_is_less_relevant_than_the_own_pair(own, other, negative):
-    batch = matrices([[0.5, 0.5], [0.5, 0.5]], [[own, other], [other, own]])
-    loss = float(Terms([{"name": "triplet_sn", "margin": 0.3}])(batch))
-    assert loss == pytest.approx(1.2 if negative else 0)  # a margin of each of four queries
+    relevance = torch.tensor([[own, other], [other, own]])
+    loss = losses.triplet_sn(torch.full((2, 2), 0.5), relevance, margin=0.3)
+    assert float(loss) == pytest.approx(1.2 if negative else 0)  # a margin of each of four queries
 
 
 def test_centre_and_classes_by_hand():
@@ -129,117 +177,135 @@ def test_centre_and_classes_by_hand():
     features = torch.cat([batch.images, batch.captions]).numpy()
     labels = np.tile(batch.labels.numpy(), 2)
     total = sum(0.5 * ((features[labels == c] - features[labels == c].mean(0)) ** 2).sum() for c in set(labels))
-    assert float(Terms([{"name": "centre"}])(batch)) == pytest.approx(total, rel=1e-4)
+    assert float(term("centre")(batch)) == pytest.approx(total, rel=1e-4)
     logits = torch.cat([batch.image_logits, batch.caption_logits])
     wanted = -logits.log_softmax(1)[torch.arange(12), torch.tensor(labels)].mean()
-    assert float(Terms([{"name": "classify"}])(batch)) == pytest.approx(float(wanted), rel=1e-4)
+    assert float(term("classify")(batch)) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_losses_of_a_model_are_taken_as_it_made_them():
+    batch = batch_of(5, 6)
+    assert float(term("captioning", weight=3)(batch)) == 6
+    assert float(term("divergence")(batch)) == 3, "the sum over six pairs"
+    with pytest.raises(InputError, match="loss 'captioning' is of a model that has it"):
+        term("captioning")(replace(batch, own_losses={}))
 
 
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - OWN_LOSSES.keys()))
 @pytest.mark.parametrize("masked", [False, True])
 def test_gradients_are_finite_differences(name, masked):
-    """In float32 as the losses compute, so with steps of 1e-2 where they are smooth enough."""
+    """In float32 as the losses compute, where they are smooth enough for it."""
     options = {"temperature": 0.5} if name in ("daa", "smooth_ap", "info_nce") else {}
     options |= {"gamma": 5.0} if name == "triplet_sn" else {}
-    batch = batch_of(11, 5, masked)
-    wrt = {"centre": "images", "classify": "image_logits"}.get(name, "scores")
-    loss = Terms([{"name": name, **options}])
+    batch, loss, step = batch_of(11, 5, masked=masked), term(name, **options), 1e-3
+    of = {"centre": "images", "classify": "image_logits"}.get(name, "scores")
 
     def value(x):
-        return loss(replace(batch, **{wrt: x}))
+        return loss(replace(batch, **{of: x}))
 
-    x = getattr(batch, wrt).clone().requires_grad_()
+    x = getattr(batch, of).clone().requires_grad_()
     value(x).backward()
-    step = 1e-3
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            moved = torch.zeros_like(x)
-            moved[i, j] = step
-            numeric = float(value(x.detach() + moved) - value(x.detach() - moved)) / (2 * step)
-            assert float(x.grad[i, j]) == pytest.approx(numeric, abs=6e-3 * max(1.0, abs(numeric)))
+    for place in np.ndindex(tuple(x.shape)):
+        moved = torch.zeros_like(x)
+        moved[place] = step
+        numeric = float(value(x.detach() + moved) - value(x.detach() - moved)) / (2 * step)
+        assert float(x.grad[place]) == pytest.approx(numeric, abs=6e-3 * max(1.0, abs(numeric)))
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
-    rng = torch.Generator().manual_seed(0)
-    scores = torch.rand(4, 4, generator=rng).requires_grad_()
-    nothing = ScoredBatch(
-        scores, torch.eye(4, dtype=torch.bool), torch.rand(4, 4, generator=rng), torch.zeros(4, 4, dtype=torch.bool),
-        images=torch.zeros(4, 3), captions=torch.zeros(4, 3), image_logits=torch.zeros(4, 2),
-        caption_logits=torch.zeros(4, 2), labels=torch.tensor([0, 1, 0, 1]), own_losses=OWN_LOSSES,
-    )  # fmt: skip
-    loss = Terms([{"name": name}])(nothing)
-    assert torch.isfinite(loss)
-    if name in GRADED and name != "daa":
-        assert float(loss) == 0
-    if loss.requires_grad:
-        loss.backward()
+    batch = batch_of(0, 4, dtype=torch.float32)
+    scores = batch.scores.requires_grad_()
+    nothing = replace(batch, own=torch.eye(4) > 0, known=torch.zeros(4, 4) > 0, weights=torch.zeros(4, 4))
+    loss = term(name)
+    found = loss(nothing)
+    assert found == 0 if name in GRADED and name in HINGES else torch.isfinite(found)
+    assert loss.active_hinges() in ({}, {f"active_{name}": 0.0}) or name == "triplet"
+    if found.requires_grad:
+        found.backward()
         assert scores.grad is None or torch.isfinite(scores.grad).all()
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"sam", "triplet"}))
-def test_the_order_of_a_batch_does_not_matter(name):
-    batch, p = batch_of(7), torch.tensor([3, 0, 5, 1, 4, 2])
-    moved = ScoredBatch(
-        *(x[p][:, p] for x in (batch.scores, batch.own, batch.relevance)), None,
-        images=batch.images[p], captions=batch.captions[p], image_logits=batch.image_logits[p],
-        caption_logits=batch.caption_logits[p], labels=batch.labels[p], own_losses=OWN_LOSSES,
-    )  # fmt: skip
-    loss = Terms([{"name": name}])
-    assert float(loss(moved)) == pytest.approx(float(loss(batch)), rel=1e-4)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_go_into_scores_alone_and_no_dtype_or_autocast_changes_a_loss(name):
+    batch = batch_of(2, masked=True, dtype=torch.float32)
+    batch = replace(batch, scores=batch.scores.requires_grad_(), relevance=batch.relevance.requires_grad_())
+    loss = call(name, batch)
+    loss.backward()
+    assert batch.scores.grad is not None and torch.isfinite(batch.scores.grad).all() and batch.relevance.grad is None
+    with torch.autocast("cpu", torch.bfloat16):
+        under = call(name, batch)
+    assert under.dtype == torch.float32 and float(under.detach()) == pytest.approx(float(loss.detach()), rel=1e-6)
+    coarse = batch.scores.detach().bfloat16()
+    assert float(call(name, batch, coarse)) == pytest.approx(float(call(name, batch, coarse.float())), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_only_losses_that_are_said_to_count_candidates_look_at_weights(name):
+    batch = batch_of(1, masked=True)
+    heavy, light = (float(term(name)(one)) for one in (batch, replace(batch, weights=batch.known.double())))
+    assert (abs(heavy - light) > 1e-3) == (name in COUNTED)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_loss_of_drawn_pairs_is_near_that_of_all(name, seed):
+    """As shards keep pairs: relevant ones for certain, of the others some. A model that knows the relevant ones alone:
+    without weights its loss seems small. `sigmoid` is without bias, `daa`, of ratios of ranks, within a tenth."""
+    rng, size, draws = np.random.default_rng(seed), 16, 60
+    own, relevance = torch.eye(size, dtype=torch.bool), torch.tensor(rng.beta(1, 3, (size, size)))
+    relevance = relevance.where(~own, 1)
+    scores = torch.tensor(rng.uniform(0, 0.4, (size, size))).where(relevance < 0.4, relevance)
+    chance = torch.ones_like(relevance).where(relevance > 0.4, 0.15)
+    options = {"temperature": 0.05} if name == "daa" else {"temperature": 1.0, "bias": 0.0}
+    whole, found, each_once = float(FUNCTIONS[name](scores, relevance, own, **options)), [], []
+    for _ in range(draws):
+        known = torch.tensor(rng.random((size, size))) < chance
+        weights = (1 / chance).where(known, 0)
+        found.append(float(FUNCTIONS[name](scores, relevance, own, known, weights, **options)))
+        each_once.append(float(FUNCTIONS[name](scores, relevance, own, known, known.float(), **options)))
+    near = 5 * np.std(found) / np.sqrt(draws) + (0.1 * whole if name == "daa" else 0)
+    assert abs(np.mean(found) - whole) < near < 0.4 * whole < whole - np.mean(each_once)
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_nan_in_what_is_known_is_not_passed_over(name):
+    batch = batch_of(1, 5, masked=True)
+    batch.relevance[0, 3], batch.own[0, 3] = math.nan, False
+    for known in (False, True):
+        batch.known[0, 3], batch.weights[0, 3] = known, float(known)
+        assert math.isnan(float(call(name, batch))) == known
 
 
 def test_random_negatives_are_others_and_follow_the_generator():
-    batch = batch_of(5, 20)
-    loss = Terms([{"name": "triplet", "negatives": "random", "margin": 3.0}])
+    batch, loss = batch_of(5, 20), term("triplet", negatives="random", margin=3.0)
     values = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
         values.append(float(loss(batch)))
     assert values[0] == values[1] != values[2]
-    least, most = (equations.triplet(batch, 3.0, kind) for kind in ("soft", "hard"))
+    least, most = (equations.total(equations.triplet(batch, 3.0, kind)) for kind in ("soft", "hard"))
     assert least < values[0] < most
-
-
-def test_scores_in_the_order_of_relevance_cost_nothing():
-    batch = batch_of(2)
-    perfect = ScoredBatch(batch.relevance, batch.own, batch.relevance)
-    for name in ("kendall", "kendall_windows"):
-        assert float(Terms([{"name": name}])(perfect)) == 0
 
 
 def test_soft_asp_becomes_asp():
     batch = batch_of(4, 8)
-    sharp = 1 - float(Terms([{"name": "daa", "temperature": 1e-4}])(batch)) / 2
+    sharp = 1 - float(term("daa", temperature=1e-4)(batch)) / 2
     scores, relevance = batch.scores.float().numpy(), batch.relevance.float().numpy()
     exact = (asp(scores, relevance).mean() + asp(scores.T, relevance.T).mean()) / 2
     assert sharp == pytest.approx(exact, abs=2e-3)
 
 
-def test_soft_ranks_of_far_values_are_ranks():
-    x = torch.tensor([[0.9, 0.1, 0.5]])
-    assert soft_ranks(x, torch.ones(1, 3, dtype=torch.bool), 0.01)[0].tolist() == pytest.approx([1, 3, 2], abs=1e-6)
-
-
-def test_bfloat16_scores_are_compared_in_float32():
-    batch = batch_of(1, dtype=torch.float32)
-    half = ScoredBatch(batch.scores.bfloat16(), batch.own, batch.relevance, labels=batch.labels)
-    for name in ("triplet", *GRADED, "info_nce"):
-        found = Terms([{"name": name}])(half)
-        rounded = ScoredBatch(half.scores.float(), batch.own, batch.relevance)
-        assert float(found) == pytest.approx(float(Terms([{"name": name}])(rounded)), rel=1e-4)
-
-
 def test_terms_are_weighed_and_checked():
     batch = batch_of(0)
-    one, two = Terms([{"name": "triplet"}])(batch), Terms([{"name": "kendall"}])(batch)
+    one, two = term("triplet")(batch), term("kendall")(batch)
     both = Terms([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
     assert float(both) == pytest.approx(float(one) + 0.5 * float(two), rel=1e-5)
-    assert needs([{"name": "triplet"}]) == frozenset()
+    assert needs([{"name": "triplet"}]) == needs([{"name": "info_nce"}]) == frozenset()
     assert needs([{"name": "sam"}, {"name": "centre"}]) == {"relevance", "vectors"}
-    assert needs([{"name": "info_nce"}]) == frozenset()
     assert needs([{"name": "info_nce", "targets": "relevance"}]) == {"relevance"}
-    for term, message in (
+    for given_, message in (
         ({"name": "sma"}, "unknown loss 'sma'"),
         ({"name": "sam", "tua": 1}, "loss 'sam' has no option 'tua'"),
         ({"name": "sam", "negatives": "easy"}, "option 'negatives' of loss 'sam' is 'easy'"),
@@ -251,7 +317,7 @@ def test_terms_are_weighed_and_checked():
         ({"name": "kendall_windows", "alpha": 2.5}, "no window of alpha 2.5 and beta 0.1 fits"),
     ):
         with pytest.raises(InputError, match=message):
-            Terms([term])
+            Terms([given_])
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers():
@@ -259,6 +325,32 @@ def test_numbers_that_yaml_reads_as_text_are_numbers():
     assert isinstance(terms[0]["temperature"], str)
     found = Terms(terms)(batch_of(0))
     assert float(found) == pytest.approx(float(Terms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
+
+
+def test_a_term_looks_at_the_scores_of_a_part():
+    batch = batch_of(5)
+    part = replace(batch, scores=-batch.scores, more={"instance": batch.scores})
+    loss = term("triplet", of="instance", weight=5)
+    assert float(loss(part)) == pytest.approx(5 * float(term("triplet")(batch)))
+    with pytest.raises(InputError, match="scores of 'instance'"):
+        loss(batch)
+
+
+def test_logits_take_no_second_temperature():
+    for given_ in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
+        with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
+            Terms([{**given_, "of": "logits"}])
+        Terms([{**given_, "of": "logits", "temperature": 1.0}, {**given_, "of": "instance"}])
+    for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
+        term(name, of="logits")
+
+
+def test_windows_are_of_relevance_from_minus_one_to_one():
+    terms = [{"name": "triplet_sn"}, {"name": "kendall_windows"}]
+    check_scale(terms, "sbert", -1.0, 1.0)
+    check_scale(terms[:1], "cider", 0.0, 10.0)
+    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
+        check_scale(terms, "cider", 0.0, 10.0)
 
 
 @pytest.mark.parametrize("name", ["scores", "own", "relevance", "known", "images", "captions", "labels"])
@@ -275,39 +367,78 @@ def test_what_a_batch_lacks_is_named():
     bare = ScoredBatch(torch.rand(3, 3), torch.eye(3, dtype=torch.bool))
     for name, lacks in (("sam", "relevance"), ("daa", "relevance"), ("centre", "images"), ("classify", "image_logits")):
         with pytest.raises(InputError, match=f"a loss asks for `{lacks}`, which this batch lacks"):
-            Terms([{"name": name}])(bare)
+            term(name)(bare)
 
 
-def test_windows_are_of_relevance_from_minus_one_to_one():
-    terms = [{"name": "triplet_sn"}, {"name": "kendall_windows"}]
-    check_scale(terms, "sbert", -1.0, 1.0)
-    check_scale(terms[:1], "cider", 0.0, 10.0)
-    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
-        check_scale(terms, "cider", 0.0, 10.0)
+def test_tensors_that_do_not_fit_are_named():
+    batch = batch_of(0, 3, 5, masked=True)
+    scores, relevance, own, known = batch.scores, batch.relevance, batch.own, batch.known
+    for arguments, message in (
+        ((scores.numpy(), relevance), "scores is ndarray, not a torch tensor -> torch.from_numpy"),
+        ((scores, relevance), "3 images and 5 captions, and nothing says which belong together -> give own"),
+        ((scores, relevance[:, :4], own), r"relevance is \[3, 4\], scores \[3, 5\]"),
+        ((scores, relevance, own.float()), "own is torch.float32 -> give bool values"),
+        ((scores, own, own), "relevance is torch.bool -> give real values"),
+        ((scores, None, own), "a loss asks for `relevance`, which this batch lacks -> give it: labels.block"),
+        ((scores, relevance, torch.zeros_like(own)), "a batch without pairs -> mark each image's own captions"),
+        ((batch, None, None, known), "loss 'sam' of a ScoredBatch is given known too -> put it into the batch"),
+    ):
+        with pytest.raises(InputError, match=message):
+            losses.sam(*arguments)
+    for name in COUNTED:
+        with pytest.raises(InputError, match=f"'{name}' counts how many pairs each known one stands for, and weights"):
+            FUNCTIONS[name](scores, relevance, own, known)
+    with pytest.raises(InputError, match="'sigmoid' has low 1 and high 0"):
+        losses.sigmoid(scores, relevance, own, low=1, high=0)
+    with pytest.raises(InputError, match="loss 'info_nce' of own targets takes no relevance -> give targets="):
+        losses.info_nce(scores, own, relevance)
 
 
-def test_a_term_looks_at_the_scores_of_a_part():
-    batch = batch_of(5)
-    part = replace(batch, scores=-batch.scores, more={"instance": batch.scores})
-    terms = [{"name": "triplet", "of": "instance", "weight": 5}]
-    assert float(Terms(terms)(part)) == pytest.approx(5 * float(Terms([{"name": "triplet"}])(batch)))
-    with pytest.raises(InputError, match="scores of 'instance'"):
-        Terms(terms)(batch)
+PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
+TABLE = PAGE[PAGE.index("| name | what is summed") : PAGE.index("`of` in a term")].splitlines()[2:]
+ROWS = {tuple(re.findall(r"`(\w+)`", line.split("|")[1])): line.split("|")[3] for line in TABLE if line}
+OPTION = re.compile(r"`(\w+)` (\[[^]]*\]|[^\s,]+)")  # such as `margin` 0.2
 
 
-def test_logits_take_no_second_temperature():
-    for term in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
-        with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
-            Terms([{**term, "of": "logits"}])
-        Terms([{**term, "of": "logits", "temperature": 1.0}])
-        Terms([{**term, "of": "instance"}])
-    for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
-        Terms([{"name": name, "of": "logits"}])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_options_are_declared_once(name):
+    """By the function's signature, which is the library's, a term's and the page's."""
+    function, cell = getattr(losses, name), next(cell for names, cell in ROWS.items() if name in names)
+    parameters = inspect.signature(function).parameters
+    assert LOSSES[name].function is function
+    assert DEFAULTS[name] == {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in DEFAULTS[name].items()}
+    assert {key: yaml.safe_load(value) for key, value in OPTION.findall(cell)} == plain
+    if name in FUNCTIONS:
+        shown = pydoc.plain(pydoc.render_doc(function))
+        assert f"{name}(scores: 'Scores', " in shown and "`capgrade.losses`" in shown
+        assert all(f"{key}: " in shown and repr(value) in shown for key, value in DEFAULTS[name].items())
 
 
-def test_losses_of_a_model_are_taken_as_it_made_them():
-    batch = batch_of(5, 6)
-    assert float(Terms([{"name": "captioning", "weight": 3}])(batch)) == 6
-    assert float(Terms([{"name": "divergence"}])(batch)) == 3, "the sum over six pairs"
-    with pytest.raises(InputError, match="loss 'captioning' is of a model that has it"):
-        Terms([{"name": "captioning"}])(replace(batch, own_losses={}))
+MODULES = {"InfoNCE": "info_nce", "SoftInfoNCE": "soft_info_nce", "Sigmoid": "sigmoid"}
+
+
+@pytest.mark.parametrize(("module", "name"), MODULES.items())
+def test_an_option_of_a_module_has_the_losses_default(module, name):
+    found = {key: one.default for key, one in inspect.signature(getattr(losses, module)).parameters.items()}
+    mine = found.keys() - {"learn"}
+    assert {key: found[key] for key in mine} == {key: DEFAULTS[name][key] for key in mine}
+    assert DEFAULTS[name].keys() - mine <= {"targets"} | ({"softness"} if name == "info_nce" else set())
+
+
+def test_modules_learn_what_they_are_for():
+    batch = batch_of(4, masked=True)
+    arguments = batch.scores, batch.relevance, batch.own, batch.known, batch.weights
+    assert float(losses.Sam(tau=2.0)(*arguments[:3])) == float(losses.sam(*arguments[:3], tau=2.0))
+    for module, given_ in (
+        (losses.InfoNCE(), arguments[:1]), (losses.SoftInfoNCE(), arguments[:4]), (losses.Sigmoid(), arguments),
+    ):  # fmt: skip
+        before = module(*given_)
+        before.backward()
+        assert all(p.grad is not None and p.grad.abs() > 0 for p in module.parameters())
+        torch.optim.SGD(module.parameters(), lr=1e-3).step()
+        assert float(module(*given_).detach()) < float(before.detach())
+    with pytest.raises(InputError, match="loss 'sam' has no option 'tua'"):
+        losses.Sam(tua=1)
+    with pytest.raises(InputError, match="temperature 0"):
+        losses.InfoNCE(0)

@@ -65,6 +65,20 @@ def ncs_eq5(order, labelled, relevance, k):
     return sum(relevance[item] for item in order[:k] if item in ideal) / total if total else 0.0
 
 
+def ncs_authors(order, relevance, k, removed):
+    """metric.py:NCS: means, and 1e-10 beside the best one."""
+    order = [item for item in order if item not in removed]
+    ideal = sorted((relevance[item] for item in order), reverse=True)[:k]
+    return np.mean([relevance[item] for item in order[:k]]) / (np.mean(ideal) + 1e-10) if order else 0.0
+
+
+def ncs_ordered(order, relevance, k):
+    """SAM's `softer_order`: place p weighs log2(k - p + 2)."""
+    weights = [math.log2(k - p + 1) for p in range(min(k, len(order)))]
+    ideal = sum(w * r for w, r in zip(weights, sorted(relevance, reverse=True), strict=False))
+    return sum(w * relevance[item] for w, item in zip(weights, order, strict=False)) / ideal
+
+
 def semantic_recall(order, labelled, relevance, k, m, soft, removed=()):
     order, labelled = ([item for item in one if item not in removed] for one in (order, labelled))
     weight = {item: float(relevance[item]) if soft else 1.0 for item in labelled[:m]}

@@ -1,30 +1,16 @@
-"""Intervals and paired tests: they cover, they keep their level, they see a difference."""
+"""Intervals and paired tests of metrics and of corpus scores: they cover, keep their level, see a difference."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from pycocoevalcap.bleu.bleu import Bleu
 from scipy.stats import permutation_test
 
-from capgrade.metrics.uncertainty import paired_test, resampled_means, resampled_medians
-
-
-def test_interval_is_the_normal_one_for_a_mean():
-    values = np.random.default_rng(0).normal(0.3, 1.0, 4000)
-    low, high = np.quantile(resampled_means(values, samples=4000), [0.025, 0.975])
-    half = 1.96 * values.std() / np.sqrt(len(values))
-    assert low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
-
-
-def test_intervals_cover_the_truth_about_as_often_as_they_say():
-    random = np.random.default_rng(1)
-    covered = 0
-    for seed in range(200):
-        means = resampled_means(random.exponential(1.0, 150), samples=400, seed=seed)
-        low, high = np.quantile(means, [0.05, 0.95])
-        covered += low <= 1.0 <= high
-    assert 0.82 <= covered / 200 <= 0.96
+from capgrade.metrics.uncertainty import interval, paired, paired_test, resampled_means, resampled_medians
+from capgrade.pipelines.measures.scores.measures import scored
+from capgrade.schemas.errors import InputError
+from tests.pipelines.measures.scores.test_scores import corpus, dicts
 
 
 def test_resampling_is_that_of_plain_indexing():
@@ -44,12 +30,6 @@ def test_columns_see_the_same_draws_and_nan_is_left_out():
     means = resampled_means(table, samples=50)
     np.testing.assert_allclose(means[:, 1], means[:, 0] + 1)
     assert not np.isnan(means).any() and table[:, 2][~np.isnan(table[:, 2])].min() <= means[:, 2].min()
-
-
-def test_medians_are_of_drawn_ranks():
-    ranks = np.array([1.0, 1.0, 2.0, 9.0, 30.0])
-    drawn = resampled_medians(ranks, groups=np.arange(len(ranks)), samples=500)
-    assert set(drawn) <= set(ranks) and len(set(drawn)) >= 3
 
 
 @pytest.mark.parametrize("method", ["permutation", "bootstrap"])
@@ -102,3 +82,34 @@ def test_the_interval_of_captions_holds_the_truth_where_images_differ() -> None:
         low, high = np.quantile(resampled_means(values, samples=200, groups=groups), (0.025, 0.975))
         held += low <= 0 <= high
     assert 180 <= held <= 200
+
+
+def test_corpus_scores_are_resampled_as_corpus_scores() -> None:
+    """BLEU of each draw is that of its summed counts: once more as a loop."""
+    pairs = [(" ".join(["a dog runs in the park"[: 3 * k]]), ["a dog runs in a park", "the dog"]) for k in range(1, 8)]
+    bleu = scored(corpus(pairs), ["bleu_2"])["bleu_2"]
+    found = interval(bleu, samples=200, seed=3)
+    generator, draws = np.random.default_rng(3), []
+    for drawn in generator.integers(0, 7, (200, 7)):
+        gts, res = dicts([pairs[k] for k in drawn])
+        draws.append(Bleu(4).compute_score(gts, res, verbose=0)[0][1])
+    np.testing.assert_allclose((found.low, found.high), np.quantile(draws, [0.025, 0.975]), atol=1e-9)
+    assert found.value == bleu.corpus
+
+
+def test_paired_comparison() -> None:
+    pairs = [
+        ("a dog runs", ["a dog runs fast", "the dog"]),
+        ("a cat", ["the cat sat", "cat"]),
+        ("two men", ["two men"]),
+    ] * 5
+    worse = [("the thing", r) for _, r in pairs]
+    for name, one in scored(corpus(pairs), ["bleu", "rouge_l"]).items():
+        other = scored(corpus(worse), [name])[name]
+        same, test = paired(one, one), paired(one, other)
+        assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+        assert test.difference == pytest.approx(one.corpus - other.corpus)
+        assert test.low <= test.difference <= test.high and test.p_value < 0.01 < test.low
+        assert paired(other, one).difference == -test.difference
+    with pytest.raises(InputError, match="15 candidates against 3"):
+        paired(one, scored(corpus(pairs[:3]), [name])[name])

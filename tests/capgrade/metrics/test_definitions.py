@@ -1,5 +1,5 @@
-"""The tie rule: every metric is the mean over all orders of tied candidates, found here by listing them; infinities are
-levels like any other."""
+"""Every metric is its definition, and under ties the mean over all orders of tied candidates, found here by listing
+them; infinities are levels like any other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade import evaluate
 from capgrade.metrics import (
     Positives,
     asp,
     coherent_score,
+    collapse,
     first_rank,
     kendall_tau,
     map_at_r,
@@ -21,8 +23,10 @@ from capgrade.metrics import (
     r_precision,
     recall,
     recall_share,
+    semantic_map,
     semantic_recall,
 )
+from capgrade.metrics.catalogue import CATALOGUE, metric
 
 from . import slow
 
@@ -32,14 +36,6 @@ ROWS = st.lists(st.sampled_from(LEVELS), min_size=N, max_size=N)
 LABELS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=N, max_size=N)
 OWN = st.sets(st.integers(0, N - 1), min_size=1, max_size=N - 2).map(sorted)
 DTYPES = st.sampled_from([np.float32, np.float64])
-
-
-def task(levels, seed, dtype=np.float32):
-    """One query, five candidates: similarity and relevance of few levels, one to four positives."""
-    random = np.random.default_rng(100 * levels + seed)
-    scores = random.integers(0, levels, (1, N)).astype(dtype)
-    relevance = random.integers(0, 4, (1, N)).astype(dtype)
-    return scores, relevance, random.choice(N, random.integers(1, 5), replace=False)
 
 
 def close(value, reference):
@@ -81,17 +77,21 @@ def test_labels(row: list[float], labels: list[float], own: list[int], dtype: ty
         exactly(kendall_tau(scores, relevance), slow.tau_a(places, labels))
 
 
-@given(ROWS, LABELS, st.integers(1, N), st.integers(1, N))
+@given(ROWS, LABELS, OWN, st.integers(1, N), st.integers(1, N), st.booleans())
 @settings(max_examples=15, deadline=None)
-def test_two_rankings(row: list[float], labels: list[float], k: int, m: int) -> None:
+def test_two_rankings(row: list[float], labels: list[float], own: list[int], k: int, m: int, removes: bool) -> None:
     scores, relevance = np.array([row]), np.array([labels])
     exactly(asp(scores, relevance), slow.expected(slow.asp, row, labels))
     exactly(
         ncs(scores, relevance, k=k, form="eq5"), slow.expected(lambda o, r: slow.ncs_eq5(o, r, labels, k), row, labels)
     )
+    groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
+    gone = own if removes else []
     for weight in ("hard", "soft"):
-        one = slow.expected(lambda o, r, s=weight == "soft": slow.semantic_recall(o, r, labels, k, m, s), row, labels)
-        exactly(semantic_recall(scores, relevance, k=k, m=m, weight=weight), one)
+        found = semantic_recall(scores, relevance, k=k, m=m, weight=weight, **(groups if removes else {}))
+        soft = weight == "soft"
+        of = slow.expected(lambda o, r, s=soft: slow.semantic_recall(o, r, labels, k, m, s, gone), row, labels)
+        exactly(found, of)
 
 
 @given(ROWS, st.integers(0, 100))
@@ -101,24 +101,6 @@ def test_classes(row: list[float], seed: int) -> None:
     codes[0], codes[1], query = 0, 1, np.ones(3, np.int64)
     of = [slow.expected(lambda o, z=zeta: slow.r_precision_of_classes(o, query, codes, z), row) for zeta in (0, 1, 2)]
     exactly(pmrp(np.array([row]), query[None], codes), sum(of) / 3)
-
-
-@pytest.mark.parametrize(("levels", "seed"), [(1, 0), (2, 1), (3, 2)])
-@pytest.mark.parametrize(("k", "m"), [(1, 1), (2, 3), (5, 2)])
-@pytest.mark.parametrize("weight", ["hard", "soft"])
-@pytest.mark.parametrize("removal", ["kept", "removed"])
-def test_semantic_recall_is_an_expectation_over_both_rankings(levels, seed, k, m, weight, removal):
-    scores, relevance, own = task(levels, seed)
-    gone = own if removal == "removed" else ()
-    groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
-    value = semantic_recall(scores, relevance, k=k, m=m, weight=weight, **(groups if len(gone) else {}))[0]
-    if N - len(gone) < m:
-        pytest.skip("fewer candidates than m")
-
-    def one(order, labelled):
-        return slow.semantic_recall(order, labelled, relevance[0].tolist(), k, m, weight == "soft", gone)
-
-    close(value, slow.expected(one, scores[0], relevance[0]))
 
 
 def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
@@ -136,31 +118,6 @@ def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
     close(asp(scores, relevance)[0], total / 400)
 
 
-@pytest.mark.parametrize("levels", [1, 3, 50])
-def test_index_order_never_matters(levels):
-    random = np.random.default_rng(levels)
-    scores = random.integers(0, levels, (5, 40)).astype(np.float32)
-    relevance = random.integers(0, 6, (5, 40)).astype(np.float32)
-    own = [random.choice(40, 4, replace=False) for _ in range(5)]
-    shuffle = random.permutation(40)
-    moved = [np.argsort(shuffle)[items] for items in own]
-    pairs = [
-        (metric(scores, relevance, **options), metric(scores[:, shuffle], relevance[:, shuffle], **options))
-        for metric, options in [
-            (ndcg, {"k": 7}),
-            (ncs, {"k": 7}),
-            (asp, {}),
-            (coherent_score, {"k": 7}),
-            (semantic_recall, {"k": 5, "m": 9}),
-        ]
-    ]
-    for metric in (map_at_r, r_precision, first_rank):
-        lists = Positives.from_lists(own), Positives.from_lists(moved)
-        pairs.append((metric(scores, lists[0]), metric(scores[:, shuffle], lists[1])))
-    for before, after in pairs:
-        np.testing.assert_allclose(after, before, atol=1e-12)
-
-
 def test_reference_order_is_numpys_reversed_stable_argsort():
     """The parity mode: among ties the later index first, as argsort()[::-1] of the reference codes."""
     random = np.random.default_rng(0)
@@ -176,3 +133,72 @@ def test_reference_order_is_numpys_reversed_stable_argsort():
         close(map_at_r(scores, positives, ties="reference")[query], slow.average_precision(order, items))
         value = ndcg(scores[one], relevance[one], k=8, ties="reference")[0]
         close(value, slow.ndcg(order, relevance[query], 8))
+
+
+def definitions(k: int, m: int, order, labelled, mean, relevance, own, lists) -> dict[str, float]:
+    """Of one query, by name; `labelled` and `mean` are the orders by relevance and by the mean of two."""
+    places, head = [-order.index(item) for item in range(len(order))], order[:k]
+    tau = slow.tau_a([places[item] for item in head], [relevance[item] for item in head])
+    whole, gone = slow.tau_a(places, relevance), set(own)
+    found = {
+        f"recall@{k}": slow.recall(order, own, k), f"r@{k}": slow.share(order, own, k),
+        "medr": slow.first(order, own), "meanr": slow.first(order, own),
+        f"ndcg@{k}": slow.ndcg(order, relevance, k), f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
+        f"ncs@{k}": slow.ncs(order, relevance, k), f"ncs_other@{k}": slow.ncs(order, relevance, k, gone),
+        f"ncs_eq5@{k}": slow.ncs_eq5(order, labelled, relevance, k),
+        f"ncs_authors@{k}": slow.ncs_authors(order, relevance, k, gone),
+        f"ncs_ordered@{k}": slow.ncs_ordered(order, relevance, k), "asp": slow.asp(order, labelled),
+        "asp_a": slow.asp(order, mean), "kendall_tau_a": whole, "kendall_tau_b": whole, f"cs@{k}": tau,
+        f"cs_tau_a@{k}": tau, "map@r": slow.average_precision(order, lists),
+        "r_precision": slow.share(order, lists, len(lists)),
+    }  # fmt: skip
+    found |= {f"{name}_recall@{k}": slow.recall(order, lists, k) for name in ("eccv", "cxc", "accepted")}
+    for name, soft, removed in (("", False, ()), ("_soft", True, ()), ("_other", False, gone),
+                                ("_soft_other", True, gone)):  # fmt: skip
+        found[f"sr{name}@{k}(m={m})"] = slow.semantic_recall(order, labelled, relevance, k, m, soft, removed)
+    return found
+
+
+ELSEWHERE = {"pmrp", "lambda", "lambda_other", "sr_authors", "sr_soft_authors"}  # test_evaluate.py and test_parity.py
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), images=st.integers(3, 7), k=st.integers(2, 12), m=st.integers(1, 6))
+def test_a_metric_by_name_is_its_definition_in_both_directions(seed, images, k, m):
+    """Without ties, in galleries of a few images with one to four captions."""
+    rng = np.random.default_rng(seed)
+    owner = rng.permutation(np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(3 * images))]))
+    shape = images, len(owner)
+    scores, relevance = rng.permutation(images * len(owner)).reshape(shape) / 1000, rng.uniform(0, 3, shape)
+    other, own = rng.uniform(0, 9, shape), owner == np.arange(images)[:, None]
+    mean = relevance / relevance.max() + other / other.max()
+    lists = [[rng.choice(n, rng.integers(1, n + 1), replace=False).tolist() for _ in range(q)]
+             for q, n in (shape, shape[::-1])]  # fmt: skip
+    positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
+    expected = []
+    for turn, of in ((lambda x: x, lists[0]), (np.transpose, lists[1])):
+        ways = [np.argsort(-turn(x), axis=1).tolist() for x in (scores, relevance, mean)]
+        rows = zip(*ways, turn(relevance).tolist(), map(np.flatnonzero, turn(own)), of, strict=True)
+        expected.append([definitions(k, m, *row) for row in rows])
+    names = list(expected[0][0])
+    assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
+        one.function for one in CATALOGUE.values()
+    }
+    relevances = {"a": relevance, "b": other}
+    found = evaluate(scores, relevances, names, owner=owner, positives=positives, samples=0)
+    for scored, rows in zip((found.i2t, found.t2i), expected, strict=True):
+        for name in names:
+            np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-7, err_msg=name)
+
+
+def test_semantic_map_rewards_collapse_and_says_so():
+    """lambda@K of a constant cosine is that cosine; perfect 1; the check tells them apart."""
+    owner = np.repeat(np.arange(60), 5)
+    constant = np.full((60, 300), 0.99, np.float32)
+    assert semantic_map(constant, k=5) == pytest.approx(0.99)
+    spread = np.where(np.arange(60)[:, None] == owner, 1.0, -0.5)
+    groups = {"query_group": np.arange(60), "candidate_group": owner}
+    assert semantic_map(spread, k=5) == pytest.approx(1.0)
+    assert semantic_map(spread, k=5, **groups) == pytest.approx(-0.5)
+    assert collapse(constant).collapsed and not collapse(spread).collapsed
+    assert "COLLAPSED" in str(collapse(constant))

@@ -1,4 +1,4 @@
-"""The losses of SemanticMap's single stream: classes, and features near the mean of their class."""
+"""Losses of what a model gives beside scores: vectors and classes of SemanticMap's single stream, losses of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from capgrade.losses.base import ScoredBatch, required
 from capgrade.losses.declared import declared
+from capgrade.schemas.errors import InputError
 
 
 @declared("vectors")
@@ -29,3 +30,23 @@ def classify(batch: ScoredBatch) -> Tensor:
     """Mean cross-entropy of the classes of images and captions: the softmax beside `centre`."""
     images, captions, labels = required(batch, "image_logits", "caption_logits", "labels")
     return cross_entropy(torch.cat([images, captions]).float(), torch.cat([labels, labels]))
+
+
+@declared("own_losses")
+def captioning(batch: ScoredBatch) -> Tensor:
+    """-log p of each caption given its image, the mean over captions; VSRN's. Source: Li et al. 2019."""
+    return _own_loss(batch, "captioning")
+
+
+@declared("own_losses")
+def divergence(batch: ScoredBatch) -> Tensor:
+    """KL of the concepts of captions from those of their images, summed over pairs; CVSE's (Wang et al. 2020)."""
+    return _own_loss(batch, "divergence") * len(batch.at[0])
+
+
+def _own_loss(batch: ScoredBatch, name: str) -> Tensor:
+    """A loss that the model makes. InputError where it has none of this name."""
+    if name not in batch.own_losses:
+        hosts = {"captioning": "vsrn", "divergence": "cvse"}
+        raise InputError(f"loss '{name}' is of a model that has it", remedy=f"choose model {hosts[name]}")
+    return batch.own_losses[name]
