@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.labels.stored import RelevanceBlock
+from capgrade.labels.stored import RelevanceBlock, Whole
 from capgrade.pipelines.measures import Fitted, choose
 from capgrade.pipelines.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Computed:
+class Computed(Whole):
     """One measure, fitted on all captions of the split."""
 
     measure: str
@@ -34,7 +34,6 @@ class Computed:
     low: float
     high: float
     device: str = "cpu"
-    sampled: bool = False
 
     @classmethod
     def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
@@ -59,10 +58,10 @@ class Computed:
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 
-    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
+    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
         there = self._there
         values = self.fitted.score(images, captions) if there is None else there.cells(images, captions).cpu().numpy()
-        return RelevanceBlock.whole(np.asarray(values, np.float32))
+        return np.asarray(values, np.float32)
 
     def on_device(self, device: str | torch.device, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock | None:
         """Tensors that never leave the device; None where that is not possible."""
@@ -73,12 +72,8 @@ class Computed:
         values = self._there.cells(images, captions).to(device)
         return RelevanceBlock(values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values))
 
-    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:  # of all captions, the fast road
         return np.arange(self.n_captions), self.fitted.score(np.array([image]))[0]
-
-    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        images = np.arange(self.n_images)
-        return images, self.fitted.score(images, np.array([caption]))[:, 0]
 
     def span(self, measure: str) -> tuple[float, float]:
         return self.low, self.high

@@ -6,6 +6,7 @@ Both lie in parts, each of some images after others. Nothing is copied out of Ar
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -169,41 +170,45 @@ class Sampled:
         return images[some], np.array(values, np.float32)
 
 
-@dataclass
-class Dense:
-    """A whole matrix of each measure, mapped."""
+class Whole(ABC):
+    """Labels that know every pair."""
 
-    matrices: Mapping[str, Relevance]
-    sampled: bool = False
+    sampled = False
+    n_images: int
+    n_captions: int
 
-    @property
-    def measures(self) -> Sequence[str]:
-        return list(self.matrices)
-
-    @cached_property
-    def parts(self) -> dict[str, list[np.ndarray]]:
-        """Of each measure its rows, float32 or float16 [images, n_captions] of each part."""
-        return {
-            name: [batch["relevance"].flatten().to_numpy().reshape(-1, matrix.n_captions) for batch in matrix.batches]
-            for name, matrix in self.matrices.items()
-        }
-
-    def _cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        parts, cells = self.parts[measure], np.empty((len(images), len(captions)), np.float32)
-        for number, places, rows in by_part(np.cumsum([0, *map(len, parts)]), images):
-            cells[places] = parts[number][rows[:, None], captions]
-        return cells
+    @abstractmethod
+    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
+        """float32 [n, m] of images [n] and captions [m]."""
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        return RelevanceBlock.whole(self._cells(images, captions, measure))
+        return RelevanceBlock.whole(self.cells(images, captions, measure))
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        captions = np.arange(self.matrices[measure].n_captions)
-        return captions, self._cells(np.array([image]), captions, measure)[0]
+        captions = np.arange(self.n_captions)
+        return captions, self.cells(np.array([image]), captions, measure)[0]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        images = np.arange(sum(map(len, self.parts[measure])))
-        return images, self._cells(images, np.array([caption]), measure)[:, 0]
+        images = np.arange(self.n_images)
+        return images, self.cells(images, np.array([caption]), measure)[:, 0]
+
+
+class Dense(Whole):
+    """A whole matrix of each measure, mapped: of each its rows, float32 or float16 [images, n_captions] of each part."""
+
+    def __init__(self, matrices: Mapping[str, Relevance]) -> None:
+        self.measures, self.n_captions = list(matrices), next(iter(matrices.values())).n_captions
+        self.parts = {
+            name: [batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions) for batch in matrix.batches]
+            for name, matrix in matrices.items()
+        }
+        self.n_images = sum(map(len, self.parts[self.measures[0]]))
+
+    def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
+        parts, found = self.parts[measure], np.empty((len(images), len(captions)), np.float32)
+        for number, places, rows in by_part(np.cumsum([0, *map(len, parts)]), images):
+            found[places] = parts[number][rows[:, None], captions]
+        return found
 
     def span(self, measure: str) -> tuple[float, float]:
         parts = self.parts[measure]
