@@ -194,7 +194,7 @@ class Whole(ABC):
 
 
 class Dense(Whole):
-    """A whole matrix of each measure, mapped: of each its rows, float32 or float16 [images, n_captions] of each part."""
+    """Whole matrices, mapped: of each measure its rows, float32 or float16 [images, n_captions] of each part."""
 
     def __init__(self, matrices: Mapping[str, Relevance]) -> None:
         self.measures, self.n_captions = list(matrices), next(iter(matrices.values())).n_captions
