@@ -34,9 +34,8 @@ from capgrade.losses.of_model import classify as classify
 from capgrade.losses.of_model import divergence as divergence
 from capgrade.losses.sam import sam
 from capgrade.losses.sigmoid import sigmoid
-from capgrade.losses.soft_negative import triplet_sn
 from capgrade.losses.terms import Terms as Terms
-from capgrade.losses.triplet import triplet
+from capgrade.losses.triplet import triplet, triplet_sn
 
 __all__ = [
     "InfoNCE", "Sam", "Sigmoid", "SoftInfoNCE", "daa", "gather", "info_nce", "kendall", "kendall_windows", "ladder",

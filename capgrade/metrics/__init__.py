@@ -9,9 +9,8 @@ Definitions beside other packages: docs/metrics.md.
 
 from capgrade.metrics.asp import asp
 from capgrade.metrics.base import Positives
-from capgrade.metrics.coherence import coherent_score
 from capgrade.metrics.eccv import human_lists, map_at_r
-from capgrade.metrics.kendall import kendall_tau
+from capgrade.metrics.kendall import coherent_score, kendall_tau
 from capgrade.metrics.ncs import ncs
 from capgrade.metrics.ndcg import ndcg
 from capgrade.metrics.pmrp import coco_codes, pmrp

@@ -12,9 +12,8 @@ import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
 from capgrade.metrics.base import Block, Queries, Score, per_query
-from capgrade.metrics.coherence import cs_of
 from capgrade.metrics.eccv import map_of
-from capgrade.metrics.kendall import tau_of
+from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.ncs import ncs_of
 from capgrade.metrics.ndcg import ndcg_of
 from capgrade.metrics.pmrp import pmrp_of
