@@ -19,8 +19,8 @@ from capgrade import coco, losses, metrics
 from tests.conftest import ROOT
 
 MODULES = [
-    "labels", "labels.batches", "metrics.evaluation", "metrics.runs", "scoring", "coco", "caption_scores", "reward",
-    "pipelines.measures.scores.frequencies",
+    *(f"capgrade.{name}" for name in ("labels", "labels.batches", "metrics.evaluation", "metrics.runs", "scoring")),
+    "capgrade.coco", "capgrade.caption_scores", "capgrade.reward", "capgrade.pipelines.measures.scores.frequencies",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
 PAGE = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores"))
@@ -41,7 +41,7 @@ def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path
     (tmp_path / "dataset").symlink_to(dataset)
     said: list[str] = []
     with contextlib.chdir(tmp_path):
-        for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(f"capgrade.{name}"), extraglobs=names):
+        for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(name), extraglobs=names):
             runner.run(test, out=said.append)
     assert not runner.failures, "".join(said)
 
