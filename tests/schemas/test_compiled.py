@@ -153,7 +153,7 @@ def test_a_full_disk_ends_no_run(kernels: Path) -> None:
 
 
 def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
-    """`semantic_recall` calls `mean_gains` of ranking.py: as an installed package does, kept code beside the sources."""
+    """`semantic_recall` calls `mean_gains` of ranking.py. As an installed package does: kept code beside sources."""
     package = tmp_path / "capgrade"
     package.mkdir()
     shutil.copy(ROOT / "capgrade" / "__init__.py", package)
