@@ -52,11 +52,11 @@ class Cells(NamedTuple):
         """int16, as float32 values of measure m: the cell of each."""
         return np.searchsorted(self.edges[m][~np.isnan(self.edges[m])], values, "right").astype(np.int16)
 
-    def place(self, m: int, values: np.ndarray, at: int, cells: np.ndarray, counts: np.ndarray) -> None:
-        """Put the cells of a measure's values of captions from row `at` on, float32 [images, some], into int16 cells
-        [images, captions]; UNSURE where the error leaves them open. The others are counted, int64 [images, cells]."""
-        args = self.near[m], self.table[m], self.begin[m], self.scale[m], at, cells, counts
-        in_threads(_place, len(values), values, min(values.shape[1], cells.shape[1] - at), *args)
+    def place(self, m: int, values: np.ndarray, cells: np.ndarray, counts: np.ndarray) -> None:
+        """Put the cells of a measure's values, float32 [images, captions], into int16 `cells`; UNSURE where the error
+        leaves them open. The others are counted, int64 [images, cells]."""
+        args = self.near[m], self.table[m], self.begin[m], self.scale[m], cells, counts
+        in_threads(_place, len(values), values, *args)
 
 
 def cells_of(plan: Plan, errors: Sequence[Error]) -> Cells:
@@ -128,13 +128,12 @@ def _cell(value, near, reached):
 
 
 @njit(nogil=True, cache=True)
-def _place(begin, end, values, n, near, table, first, scale, offset, cells, counts):
+def _place(begin, end, values, near, table, first, scale, cells, counts):
     at, count = np.empty(TILE, np.int32), np.empty((2, counts.shape[1] + 1), np.int64)
     for b in range(begin, end):
         count[:] = 0
-        for start in range(0, n, TILE):
-            stop = min(start + TILE, n)
-            some, out = values[b, start:stop], cells[b, offset + start : offset + stop]
+        for start in range(0, values.shape[1], TILE):
+            some, out = values[b, start : start + TILE], cells[b, start : start + TILE]
             for j in range(some.shape[0]):
                 at[j] = _bucket(some[j], first, scale)
             open_ = np.int16(0)

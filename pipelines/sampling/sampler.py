@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import CHUNK, Fill, Fitted, own_pairs
+from capgrade.pipelines.measures.base import Fitted, own_pairs
 from capgrade.pipelines.measures.tops import Searches
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
 from capgrade.pipelines.sampling.keys import drawn
@@ -114,7 +114,9 @@ class _Block:
         cells, tops = np.empty((len(self.measures), size), np.int16), []
         counts = np.zeros((len(self.measures), len(self.images), self.cells.first.shape[1]), np.int64)
         for m, measure in enumerate(self.measures):
-            tops.append(self._top(m, cells[m].reshape(len(self.images), self.n), counts[m]))
+            values = self._block(m)
+            tops.append(self._top(m, values))
+            self.cells.place(m, values, cells[m].reshape(values.shape), counts[m])
             if any(measure.error):
                 near = np.flatnonzero(cells[m] == UNSURE)
                 cells[m, near] = self.cells.of(m, self._settled(m, near))
@@ -130,7 +132,7 @@ class _Block:
                 tops.append(np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel()))
                 scored.append(int(best.pairs.sum()))
             else:
-                tops.append(self._top(m) if self.plan.top else self.own[:0])
+                tops.append(self._top(m, self._block(m)) if self.plan.top else self.own[:0])
                 scored.append(len(self.images) * self.n * bool(self.plan.top))
         self.exact = {}
         pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, *tops]))
@@ -142,25 +144,16 @@ class _Block:
             np.add.at(counts[:, m], (self.share // self.n, cells[m]), 1)
         return tops, cells, counts, [count + len(pairs) for count in scored]
 
-    def _top(self, m: int, cells: np.ndarray | None = None, counts: np.ndarray | None = None) -> np.ndarray:
-        """From the values of all pairs: those of the highest of each image, of equal ones those of the lowest hashes;
-        rising. Meanwhile cells and counts are filled, as by `Cells.place`."""
-        size, error, found = len(self.images), self.measures[m].error, []
-        least, part = np.full(size, -np.inf, np.float32), np.empty((size, CHUNK), np.float32)
-        if not any(error):
-            self.exact[m] = np.empty((size, self.n), np.float32)
-        chunks = self.measures[m].chunks(self.images, 0, self.n, part)
-        for at, _ in zip(range(0, self.n, CHUNK), chunks, strict=True):
-            n = min(CHUNK, self.n - at)
-            self._without_nan(m, part[:, :n])
-            image, column = candidates(part, n, self.plan.top, error, least)
-            found.append((image * self.n + at + column, part[image, column]))
-            if cells is not None and counts is not None:
-                self.cells.place(m, part, at, cells, counts)
-            if m in self.exact:
-                self.exact[m][:, at : at + n] = part[:, :n]
-        pairs, fast = map(np.concatenate, zip(*found, strict=True))
-        pairs = np.sort(pairs[fast >= least[pairs // self.n]])
+    def _block(self, m: int) -> np.ndarray:
+        """float32 [images, captions], within the measure's error."""
+        values = self._without_nan(m, self.measures[m].score(self.images))
+        if not any(self.measures[m].error):
+            self.exact[m] = values
+        return values
+
+    def _top(self, m: int, values: np.ndarray) -> np.ndarray:
+        """The pairs of the highest values of each image, of equal ones those of the lowest hashes; rising."""
+        pairs = candidates(values, self.plan.top, self.measures[m].error)
         image, values = pairs // self.n, self._settled(m, pairs)
         order = np.lexsort((mix_all(self.seeds[image] + self.keys[pairs % self.n]), -values, image))
         top = np.sort(order[np.arange(len(order)) - np.searchsorted(image, image) < self.plan.top])
@@ -226,11 +219,8 @@ class _Given(Fitted):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.values[images, captions]
 
-    def filler(self, images: np.ndarray, start: int) -> Fill:
-        def fill(first: int, last: int, out: np.ndarray) -> None:
-            out[:, : last - first] = self.values[images, first:last]
-
-        return fill
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        return self.values[images] if captions is None else self.values[images][:, captions]
 
 
 def keep(

@@ -23,43 +23,45 @@ def _least(values, k, absolute, relative):
 
 
 @njit(nogil=True, cache=True)
-def _candidates(begin, end, values, n, k, absolute, relative, least, rows, sizes):
+def _candidates(begin, end, values, k, absolute, relative, rows, sizes):
+    n = values.shape[1]
     groups = min(n, max(4 * k, n // BLOCK))  # each has one value in so many
     highest = np.empty(groups, np.float32)
     for b in range(begin, end):
-        row, out, size, found = values[b, :n], rows[b], 0, 0
+        row, out, size, least = values[b], rows[b], 0, np.float32(-np.inf)
         if n > k:
             highest[:] = row[:groups]
             for at in range(groups, n, groups):
                 some = row[at : at + groups]
                 for j in range(some.shape[0]):
                     highest[j] = some[j] if some[j] > highest[j] else highest[j]
-            least[b] = max(least[b], _least(highest, k, absolute, relative))
+            least = _least(highest, k, absolute, relative)
         for at in range(0, n, BLOCK):
             some, high = row[at : at + BLOCK], np.uint8(0)
             for j in range(some.shape[0]):
-                high |= np.uint8(some[j] >= least[b])
+                high |= np.uint8(some[j] >= least)
             if high:
                 for j in range(some.shape[0]):
-                    if some[j] >= least[b]:
+                    if some[j] >= least:
                         out[size] = at + j
                         size += 1
         if size > k:
-            least[b] = max(least[b], _least(row[out[:size]], k, absolute, relative))
-        for j in range(size):
-            out[found] = out[j]
-            found += row[out[j]] >= least[b]
-        sizes[b] = found
+            least = _least(row[out[:size]], k, absolute, relative)
+            for j in range(size):
+                if row[out[j]] >= least:
+                    out[sizes[b]] = out[j]
+                    sizes[b] += 1
+        else:
+            sizes[b] = size
 
 
-def candidates(values: np.ndarray, n: int, k: int, error: Error, least: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Image and column int64 of the first n columns' pairs that may be among the k highest of their image.
+def candidates(values: np.ndarray, k: int, error: Error) -> np.ndarray:
+    """The pairs that may be among the k highest of their image: int64, rising, image x captions + caption each.
 
-    values float32 [images, columns] without NaN, within `error` of the true ones. `least`, float32 [images], is what
-    such a pair reaches; it is raised by these.
+    values float32 [images, captions] without NaN, within `error` of the true ones.
     """
-    rows, sizes = np.empty((len(values), n), np.int32), np.zeros(len(values), np.int64)  # few pages are touched
+    rows, sizes = np.empty(values.shape, np.int32), np.zeros(len(values), np.int64)  # few pages are touched
     if k:
-        in_threads(_candidates, len(values), values, n, k, *error, least, rows, sizes)
-    columns = np.concatenate([one[:size] for one, size in zip(rows, sizes, strict=True)])
-    return np.repeat(np.arange(len(values)), sizes), columns.astype(np.int64)
+        in_threads(_candidates, len(values), values, k, *error, rows, sizes)
+    found = zip(rows, sizes, strict=True)
+    return np.concatenate([one[:size] + b * np.int64(values.shape[1]) for b, (one, size) in enumerate(found)])

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.benchmarks.brute_force import samples_of
-from capgrade.pipelines.measures import base
-from capgrade.pipelines.measures.base import Error, Fill, Fitted
+from capgrade.pipelines.measures.base import Error, Fitted
 from capgrade.pipelines.measures.tops import Tops
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
@@ -38,17 +37,13 @@ class Wrong(Fitted):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.values[images, captions]
 
-    def filler(self, images: np.ndarray, start: int) -> Fill:
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         sides = np.random.default_rng(self.seed).choice([-0.8, 0.0, 0.8], (len(images), self.columns))
         true = self.values[images].astype(float)
         blocks = (true * (1 + sides * self.error.relative / (1 + self.error.relative))) + sides * self.error.absolute
         blocks = blocks.astype(np.float32)
         assert (np.abs(blocks - true) <= self.error.absolute + self.error.relative * np.abs(blocks) + 1e-30).all()
-
-        def fill(first: int, last: int, out: np.ndarray) -> None:
-            out[:, : last - first] = blocks[:, first:last]
-
-        return fill
+        return blocks
 
 
 class Searching(Wrong):
@@ -104,10 +99,7 @@ def test_what_is_kept_is_what_the_rule_says(
     kinds_of = Searching if error == Error() and seed % 2 else Wrong
     measures = [kinds_of(one, error, seed) for one in values]
     names = id_keys([f"i{k}" for k in range(images)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "CHUNK", chunk := int(random.choice([64, 250, 1024])))
-        patch.setattr(base, "CHUNK", chunk)
-        kept, scored = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
+    kept, scored = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
     for i in range(images):
         here = slice(kept.ptr[i], kept.ptr[i + 1])
         rule = samples_of(plan, f"i{i}", id_keys(ids), own[ptr[i] : ptr[i + 1]], values[:, i])
