@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
+from pydantic import BaseModel
 
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job
@@ -39,7 +40,7 @@ from capgrade.pipelines.measures.ngrams import (
 )
 from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.shards import SCORED, TABLE, Source
-from capgrade.pipelines.sources.fields import Position, as_id, as_text, required
+from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -64,6 +65,14 @@ NGRAM_SHARES = 16  # that frequencies are added up in
 TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
 LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list(TEXTS)) for f in SCHEMA])
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
+
+
+class Given(BaseModel):
+    """The fields of an element."""
+
+    image_id: Id
+    caption_id: Id
+    caption: Text
 
 
 @runtime_checkable
@@ -336,12 +345,11 @@ def keyed(element: Element) -> tuple[int, Fields]:
         element = element.as_dict()
     elif isinstance(element, Named):
         element = element._asdict()
-    position = Position(WHERE, reprlib.repr(element))
+    told = reprlib.repr(element)
     if not isinstance(element, Mapping):
-        raise position.refuse("no caption", REMEDY)
-    values = {name: required(element, name, position, REMEDY) for name in ("image_id", "caption_id", "caption")}
-    image, caption = (as_id(values[name], name, position) for name in ("image_id", "caption_id"))
-    return crc32(image.encode()) % SHARES, (image, caption, as_text(values["caption"], "caption", position))
+        raise InputError("no caption", file=WHERE, row=told, remedy=REMEDY)
+    given = entry(Given, dict(element), WHERE, told, REMEDY)
+    return crc32(given.image_id.encode()) % SHARES, (given.image_id, given.caption_id, given.caption)
 
 
 def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table:

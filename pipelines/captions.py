@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.measures.language import warn_of_scripts
 from capgrade.pipelines.measures.tokens import ptb_jar, tokenize
-from capgrade.pipelines.sources import SOURCES
+from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, with_metadata, write_arrow, write_manifest
@@ -34,18 +34,12 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     stage wrote.
     """
     with output_folder(out, "captions"):
-        return _captions(out, params)
-
-
-def _captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
-    if params.source == "scenes":
+        if params.source != "scenes":
+            return write_records(out, list(read_source(params)), params)
         from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
-        records, extra = world.captions, scenes.write(world, out)
-    else:
-        records, extra = list(SOURCES[params.source](params)), {}
-    return write_records(out, records, params, extra)
+        return write_records(out, world.captions, params, scenes.write(world, out))
 
 
 def write_records(
@@ -75,75 +69,55 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
     if not records:
         remedy = "check that it is whole, and the source's format"
         raise InputError("no captions: empty, or a header alone", file=params.input, remedy=remedy)
-    _refuse_duplicates(records)
-    _refuse_split_images(records)
-    warn_of_scripts([r.text for r in records], params.tokenizer)
-    tokens = tokenize(params.tokenizer, [r.text for r in records])
-    empty = [k for k, words in enumerate(tokens) if not words]
+    first: dict[str, Caption] = {}
+    split_of: dict[str, str] = {}
+    for record in records:
+        same = first.setdefault(record.caption_id, record)
+        if same is not record:
+            problem = f"duplicate caption id '{record.caption_id}', first at row {same.row}"
+            raise _refused(record, problem, "caption ids must be unique")
+        split = split_of.setdefault(record.image_id, record.split)
+        if split != record.split:
+            problem = f"image '{record.image_id}' is in split '{split}' and in '{record.split}'"
+            raise _refused(record, problem, "an image belongs to one split")
+    texts = [record.text for record in records]
+    warn_of_scripts(texts, params.tokenizer)
+    tokens = tokenize(params.tokenizer, texts)
+    empty = [record for record, words in zip(records, tokens, strict=True) if not words]
     if empty and params.empty == "refuse":
-        record = records[empty[0]]
-        raise InputError(
-            f"caption '{record.caption_id}' has no words ({record.text!r}), {len(empty)} such in all",
-            file=record.file, row=record.row, remedy="mend them, or leave them out: --set captions.empty=drop",
-        )  # fmt: skip
-    gone = set(empty)
-    kept = [r for k, r in enumerate(records) if k not in gone]
-    bare = {r.image_id: r for r in records}.keys() - {r.image_id for r in kept}
-    if bare:
-        record = next(r for r in records if r.image_id in bare)
-        raise InputError(
-            f"image '{record.image_id}' has no caption left once empty ones are dropped",
-            file=record.file, row=record.row, remedy="remove the image or give it a caption",
-        )  # fmt: skip
+        problem = f"caption '{empty[0].caption_id}' has no words ({empty[0].text!r}), {len(empty)} such in all"
+        raise _refused(empty[0], problem, "mend them, or leave them out: --set captions.empty=drop")
+    kept = [record for record, words in zip(records, tokens, strict=True) if words]
+    images = {record.image_id for record in kept}
+    if bare := [record for record in empty if record.image_id not in images]:
+        problem = f"image '{bare[0].image_id}' has no caption left once empty ones are dropped"
+        raise _refused(bare[0], problem, "remove the image or give it a caption")
     return kept, [words for words in tokens if words], len(empty)
 
 
-def _refuse_duplicates(records: Iterable[Caption]) -> None:
-    seen: dict[str, Caption] = {}
-    for record in records:
-        first = seen.setdefault(record.caption_id, record)
-        if first is not record:
-            raise InputError(
-                f"duplicate caption id '{record.caption_id}', first at row {first.row}",
-                file=record.file, row=record.row, remedy="caption ids must be unique",
-            )  # fmt: skip
-
-
-def _refuse_split_images(records: Iterable[Caption]) -> None:
-    split_of: dict[str, str] = {}
-    for record in records:
-        first = split_of.setdefault(record.image_id, record.split)
-        if first != record.split:
-            raise InputError(
-                f"image '{record.image_id}' is in split '{first}' and in '{record.split}'",
-                file=record.file, row=record.row, remedy="an image belongs to one split",
-            )  # fmt: skip
+def _refused(record: Caption, problem: str, remedy: str) -> InputError:
+    return InputError(problem, file=record.file, row=record.row, remedy=remedy)
 
 
 def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable[pa.RecordBatch]:
     """Captions and their tokens as batches of SCHEMA."""
     for at, stop in pairwise(cuts([len(r.text.encode()) for r in records])):
         part = records[at:stop]
-        columns = [
-            pa.array([r.image_id for r in part]),
-            pa.array([r.caption_id for r in part]),
-            pa.array([r.split for r in part]),
-            pa.array([r.text for r in part]),
-            pa.array(tokens[at:stop], pa.list_(pa.string())),
-            pa.array([r.image_file for r in part], pa.string()),
-        ]
-        yield pa.record_batch(columns, schema=SCHEMA)
+        texts = {"image_id": "image_id", "caption_id": "caption_id", "split": "split", "caption": "text"}
+        columns = {name: [getattr(r, field) for r in part] for name, field in texts.items()}
+        more = {"tokens": tokens[at:stop], "image_file": [r.image_file for r in part]}
+        yield pa.RecordBatch.from_pydict({**columns, **more}, schema=SCHEMA)
 
 
 def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
     """Where batches begin, and the end, of captions of so many bytes."""
-    found, room = [0], BATCH_BYTES
+    starts, left = [0], BATCH_BYTES
     for row, size in enumerate(sizes):
-        if row - found[-1] == BATCH or (size > room and row > found[-1]):
-            found.append(row)
-            room = BATCH_BYTES
-        room -= int(size)
-    return [*found, len(sizes)] if len(sizes) else []
+        if row - starts[-1] == BATCH or (size > left and row > starts[-1]):
+            starts.append(row)
+            left = BATCH_BYTES
+        left -= int(size)
+    return [*starts, len(sizes)] if len(sizes) else []
 
 
 def _inputs(params: CaptionsParams) -> dict[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +12,6 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
-from capgrade.schemas.params import CaptionsParams
 
 FILE = "captions.arrow"
 MOST_ROWS = 2**31 - 1
@@ -45,13 +42,6 @@ class Caption:
     file: str
     row: int | str
     image_file: str | None = None
-
-
-class SourceReader(Protocol):
-    """A source: its parameters in, captions out in file order. Checks that every source shares (duplicate ids,
-    empty captions, images without captions) are the stage's; a source refuses what only it can see."""
-
-    def __call__(self, params: CaptionsParams) -> Iterator[Caption]: ...
 
 
 @dataclass(frozen=True)

@@ -45,29 +45,18 @@ class Claims:
         self.names.update(new)
 
 
-_open: dict[Path, Claims] = {}
+OPEN: dict[Path, Claims] = {}  # by folder, of this process
 
 
 def opened(folder: Path) -> Claims | None:
     """The claims of an output folder that this process has open."""
-    return _open.get(folder.resolve())
-
-
-def open_claims(folder: Path, stage: str, names: set[str]) -> Claims:
-    """Begin to note what a stage writes into a folder."""
-    claims = _open[folder.resolve()] = Claims(folder, stage, names)
-    return claims
-
-
-def close_claims(folder: Path) -> None:
-    """Stop noting; nothing where nothing is noted."""
-    _open.pop(folder.resolve(), None)
+    return OPEN.get(folder.resolve())
 
 
 def finish_claims(folder: Path, keep: set[str]) -> None:
     """The manifest is there: what was written and is not among its files goes, and so does `.stage`."""
-    claims, found = opened(folder), read_claims(folder)
-    for name in (found[1] if found else set()) - keep:
+    claims, noted = opened(folder), read_claims(folder)
+    for name in (noted[1] if noted else set()) - keep:
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             (folder / name).unlink()
     (folder / STAGE).unlink(missing_ok=True)
@@ -78,10 +67,8 @@ def finish_claims(folder: Path, keep: set[str]) -> None:
 def claim(path: Path) -> None:
     """Note a file that is about to be written, where it lies in an open output folder; not what an unfinished run
     keeps for itself, nor the manifest."""
-    if not _open:
-        return
     whole = path.parent.resolve() / path.name
-    for folder, claims in _open.items():
+    for folder, claims in OPEN.items():
         if whole.is_relative_to(folder):
             name = whole.relative_to(folder)
             if name.parts[0] != WORK and name.as_posix() != MANIFEST:
@@ -114,10 +101,10 @@ def inside(name: str) -> bool:
 
 def temporaries(folder: Path, names: set[str]) -> list[Path]:
     """What `atomic` left of these files, and of the manifest, when it was killed."""
-    found, names = [], {MANIFEST, *names}
+    left, names = [], {MANIFEST, *names}
     for place in {(folder / name).parent for name in names}:
         for path in place.glob(".*.tmp"):
-            named = re.fullmatch(r"\.(.+?)\.\d+(\.\d+)?\.tmp", path.name)  # of a process and a thread
-            if named and (path.parent / named[1]).relative_to(folder).as_posix() in names:
-                found.append(path)
-    return sorted(found)
+            own = re.fullmatch(r"\.(.+?)\.\d+(\.\d+)?\.tmp", path.name)  # of a process and a thread
+            if own and (path.parent / own[1]).relative_to(folder).as_posix() in names:
+                left.append(path)
+    return sorted(left)

@@ -215,7 +215,8 @@ class ArrowFile:
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
-            raise _not_whole(self.path, error) from error
+            text = " ".join(str(error).split())
+            raise InputError(f"not a whole Arrow file ({text})", file=self.path, remedy=AGAIN) from error
 
 
 def open_arrow(path: Path) -> ArrowFile:
@@ -226,11 +227,6 @@ def open_arrow(path: Path) -> ArrowFile:
 def read_arrow(path: Path) -> pa.Table:
     """The whole table of an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
     return open_arrow(path).read_all()
-
-
-def _not_whole(path: Path, error: Exception) -> InputError:
-    text = " ".join(str(error).split())
-    return InputError(f"not a whole Arrow file ({text})", file=path, remedy=AGAIN)
 
 
 def write_manifest(
@@ -316,7 +312,9 @@ def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
     """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
     its folder. InputError otherwise."""
     try:
-        manifest = json.loads(_small_text(path))
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"{path.stat().st_size} bytes")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
         kind, old = manifest["kind"], manifest.get("format", 1) == 1 and SELF not in manifest
         right = old or manifest[SELF] == self_digest(manifest)
         files = {
@@ -342,12 +340,6 @@ def check_size(path: Path, size: int, remedy: str) -> None:
         raise InputError("missing, though the manifest lists it", file=path, remedy=remedy)
     if path.stat().st_size != size:
         raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
-
-
-def _small_text(path: Path) -> str:
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{path.stat().st_size} bytes")
-    return path.read_text(encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

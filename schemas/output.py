@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from capgrade.schemas.claims import STAGE, close_claims, open_claims, opened, read_claims
+from capgrade.schemas.claims import OPEN, STAGE, Claims, opened, read_claims
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
 from capgrade.schemas.lock import LOCK, first_process, holder, only_run
@@ -39,12 +39,13 @@ def output_folder(out: Path, stage: str) -> Iterator[None]:
     made = not out.exists()
     try:
         with only_run(out):
-            open_claims(out, stage, refuse_foreign(out, stage))  # again: another run may have been faster
+            OPEN[out.resolve()] = Claims(out, stage, refuse_foreign(out, stage))  # again: another run may be faster
             yield
     finally:
-        close_claims(out)
+        OPEN.pop(out.resolve(), None)
         if made:
-            _remove_empty(out)
+            with suppress(OSError):  # not empty
+                out.rmdir()
 
 
 def refuse_foreign(out: Path, stage: str) -> set[str]:
@@ -87,12 +88,6 @@ def _command(stage: str) -> str:
 
 def _is_lock(path: Path) -> bool:
     return path.is_file() and path.stat().st_size < 24 and re.fullmatch(rb"\d*\n?", path.read_bytes()) is not None
-
-
-def _remove_empty(out: Path) -> None:
-    """A folder that was made for a run which wrote nothing."""
-    with suppress(OSError):
-        out.rmdir()
 
 
 def begin(out: Path, gone: Sequence[str] = ()) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -20,8 +21,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from capgrade.schemas.heartbeat import heartbeat
+from capgrade.schemas.lock import first_process
 
+FIRST, LONGEST = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
+PERIOD = 30.0, 600.0  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
 _T = TypeVar("_T")
 
 
@@ -32,7 +35,7 @@ class Advance(Protocol):
 
 
 class SpeedColumn(ProgressColumn):
-    """Steps per second over the last half minute."""
+    """Steps per second, up to the last one."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
@@ -47,22 +50,57 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
     """A bar on standard error with count, elapsed time and time left, with `unit` also the speed per second; where
     there is no terminal, the same as a line every ten seconds or more. Yields the function that advances it. A total of
     None is not known before the end. Of several processes of a training the first one shows it."""
-    if os.environ.get("RANK", "0") != "0":  # as torchrun numbers them
+    if not first_process():
         yield lambda steps=1: None
         return
     console = Console(stderr=True)
-    if not console.is_terminal:
-        with heartbeat(what, total, unit) as count:
-            yield count.advance
-        return
+    lines, stop = not console.is_terminal, threading.Event()
     columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        *([SpeedColumn(unit)] if unit else []),
     )  # fmt: skip
-    if unit:
-        columns = (*columns, SpeedColumn(unit))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda steps=1: bar.advance(task, steps)
+    with Progress(*columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]) as bar:
+        number = bar.add_task(what, total=total)
+        task = bar.tasks[0]
+
+        def print_lines() -> None:
+            """The clock runs whether or not steps are counted: work that stands still shows."""
+            while not stop.wait(pause(task.elapsed or 0.0)):
+                print(line(task, unit), file=sys.stderr, flush=True)
+
+        printing = threading.Thread(target=print_lines, daemon=True)
+        if lines:
+            printing.start()
+        try:
+            yield lambda steps=1: bar.advance(number, steps)
+        finally:
+            stop.set()
+            if lines:
+                printing.join()
+
+
+def line(task: Task, unit: str | None = None) -> str:
+    """How much is done, after how long, how fast where there is a unit, and about how long it will take."""
+    of = "" if task.total is None else f" of {task.total:,.0f}"
+    said = (
+        f"{task.description}: {task.completed:,.0f}{of}{f' {unit}' if unit else ''} after {spoken(task.elapsed or 0)}"
+    )
+    if unit and task.speed:
+        said += f", {task.speed:.3g} per second"
+    left = task.time_remaining
+    return said if left is None else f"{said}, about {spoken(left)} left"
+
+
+def spoken(seconds: float) -> str:
+    """A duration: 250 s, 12 min, 3.1 h."""
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def pause(seconds: float) -> float:
+    """How long to wait after so long a run: ten seconds, a tenth of the run, a minute."""
+    return min(max(FIRST, seconds / 10), LONGEST)
 
 
 def counted(items: Iterable[_T], advance: Advance, size: Callable[[_T], int]) -> Iterator[_T]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capgrade.pipelines.sources import SOURCES
+from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
@@ -36,7 +36,7 @@ def read(source: str, folder: Path, content: bytes, **options: Any) -> list[Capt
     given_path = folder if source == "precomp" else path
     params = CaptionsParams(source=source, input=str(given_path), **options)  # type: ignore[arg-type]
     try:
-        found = list(SOURCES[source](params))
+        found = list(read_source(params))
     except InputError as error:
         assert str(error).isprintable() or "\n" not in str(error)
         assert str(folder) in str(error)

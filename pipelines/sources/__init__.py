@@ -1,17 +1,18 @@
-"""Caption sources: one module per format, all with the same signature, and the catalogue of their readers."""
+"""Caption sources: the catalogue of their readers."""
 
 from __future__ import annotations
 
-from capgrade.pipelines.sources.coco import read_coco
-from capgrade.pipelines.sources.flickr import read_flickr
-from capgrade.pipelines.sources.hub import read_hub
-from capgrade.pipelines.sources.karpathy import read_karpathy
-from capgrade.pipelines.sources.precomp import read_precomp
-from capgrade.pipelines.sources.table import read_csv, read_jsonl, read_tsv
-from capgrade.schemas.captions import SourceReader
+from collections.abc import Callable, Iterator
 
-# The embedded world, `scenes`, also draws pictures and is not a reader of files.
-SOURCES: dict[str, SourceReader] = {
+from capgrade.pipelines.sources.fields import keep_splits
+from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
+from capgrade.pipelines.sources.table import read_csv, read_hub, read_jsonl, read_tsv
+from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.params import CaptionsParams
+
+# Each takes what --input names. The embedded world, `scenes`, also draws pictures and is not a reader of files.
+SOURCES: dict[str, Callable[[str, CaptionsParams], Iterator[Caption]]] = {
     "coco": read_coco,
     "karpathy": read_karpathy,
     "flickr": read_flickr,
@@ -21,3 +22,10 @@ SOURCES: dict[str, SourceReader] = {
     "jsonl": read_jsonl,
     "hub": read_hub,
 }
+
+
+def read_source(params: CaptionsParams) -> Iterator[Caption]:
+    """The captions of a source in file order, of the splits asked for. Checks that every source shares (duplicate ids,
+    empty captions, images without captions) are the stage's; a source refuses what only it can see, by InputError."""
+    assert params.input is not None  # CaptionsParams asks for it
+    return keep_splits(SOURCES[params.source](params.input, params), params.split, params.input)

@@ -1,4 +1,4 @@
-"""What sources read: the path that was given, JSON, the fields of one entry, checked, and the splits asked for.
+"""What sources read: JSON, the fields of an entry, checked, and the splits asked for.
 
 Every refusal names the file and the row; rows of text files are read by `capgrade.schemas.lines`.
 """
@@ -8,23 +8,15 @@ from __future__ import annotations
 import codecs
 import json
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import decoded, open_bytes, read_lines
-from capgrade.schemas.params import CaptionsParams
-
-__all__ = ["parse_json", "read_json", "read_lines", "source_path"]
-
-
-def source_path(params: CaptionsParams) -> Path:
-    """The file or folder that holds the captions. InputError when none was given."""
-    if params.input is None:
-        raise InputError(f"source {params.source} needs an input", remedy="name it with --input")
-    return Path(params.input)
+from capgrade.schemas.lines import decoded, open_bytes
 
 
 def read_json(path: Path) -> Any:
@@ -47,71 +39,71 @@ def parse_json(text: str, path: Path, *, first_row: int) -> Any:
         raise InputError(problem, file=path, row=first_row, remedy="write the file again") from None
 
 
-class Position(NamedTuple):
-    """Where an entry stands: the file, and the row as an editor or a JSON path shows it; "" is the whole file."""
-
-    file: str
-    row: int | str = ""
-
-    def within(self, part: str) -> Position:
-        """The position of a part of this entry, such as "images[3].sentences[1]"."""
-        return Position(self.file, f"{self.row}.{part}" if self.row else part)
-
-    def refuse(self, problem: str, remedy: str) -> InputError:
-        """The InputError that names this position, for the caller to raise."""
-        return InputError(problem, file=self.file, row=self.row or None, remedy=remedy)
-
-
-def entries(value: Any, key: str, position: Position, remedy: str) -> Iterator[tuple[Position, dict[str, Any]]]:
-    """The objects listed under `key` of a JSON object, each with its position, such as "images[3]".
-
-    Raises InputError when `value` is no object, has no list there, or lists something else than objects.
-    """
-    listed = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(listed, list):
-        raise position.refuse(f"no list '{key}'", remedy)
-    for index, entry in enumerate(listed):
-        inner = position.within(f"{key}[{index}]")
-        if not isinstance(entry, dict):
-            raise inner.refuse(f"{reprlib.repr(entry)} is not a JSON object", remedy)
-        yield inner, entry
-
-
-def required(entry: Mapping[str, Any], key: str, position: Position, remedy: str) -> Any:
-    """The value under `key`. InputError when the entry has none."""
-    if key not in entry:
-        raise position.refuse(f"no '{key}' (there is {', '.join(map(str, entry)) or 'nothing'})", remedy)
-    return entry[key]
-
-
-def as_id(value: Any, name: str, position: Position) -> str:
-    """An id as a string; an integer is written in decimal. InputError for anything else and for ""."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str) or not value:
-        problem = f"'{name}' is {reprlib.repr(value)}, not an id"
-        raise position.refuse(problem, f"give '{name}' as a text that is not empty or as an integer")
-    return _encodable(value, name, position)
-
-
-def as_text(value: Any, name: str, position: Position) -> str:
-    """A caption, unchanged. InputError when it is no string. (Whether it may be empty is the stage's choice.)"""
+def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise position.refuse(f"'{name}' is {reprlib.repr(value)}, not a text", f"give '{name}' as a string")
-    return _encodable(value, name, position)
-
-
-def _encodable(value: str, name: str, position: Position) -> str:
-    # JSON's \ud83d without its second half parses, yet no UTF-8 file, Arrow included, can hold it.
+        raise ValueError("not a text")
     try:
         value.encode("utf-8")
-    except UnicodeEncodeError:
-        problem = f"'{name}' holds half of a surrogate pair, which is no character"
-        raise position.refuse(problem, "repair the text, usually an emoji cut in two") from None
+    except UnicodeEncodeError:  # JSON's \ud83d without its second half parses, yet no file can hold it
+        raise ValueError("with half of a surrogate pair, usually an emoji cut in two") from None
     return value
 
 
-def keep_splits(captions: Iterable[Caption], split: str | None, file: str | Path) -> Iterator[Caption]:
+def _id(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError("not an id, which is an integer or a text that is not empty")
+    return _text(value)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+Text = Annotated[str, PlainValidator(_text)]  # a caption, unchanged; whether it may be empty is the stage's choice
+Id = Annotated[str, PlainValidator(_id)]  # an integer is written in decimal
+Texts = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]  # one alone is a list of one
+Ids = Annotated[list[Id], BeforeValidator(_listed)]
+_Fields = TypeVar("_Fields", bound=BaseModel)
+
+
+def entry(fields: type[_Fields], value: Any, file: str | Path, row: int | str, remedy: str) -> _Fields:
+    """The fields of a mapping, checked. InputError that names the first one that is missing or wrong."""
+    try:
+        return fields.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    place, given = list(first["loc"]), first["input"]
+    if first["type"] == "model_type":
+        problem = f"{reprlib.repr(given)} is not a JSON object"
+    else:
+        while isinstance(place[-1], int):  # one of several texts
+            place.pop()
+        name = place.pop()
+        if first["type"] == "missing":
+            problem = f"no '{name}' (there is {', '.join(map(str, given)) or 'nothing'})"
+        else:
+            problem = f"'{name}' is {reprlib.repr(given)}, {first['msg'].removeprefix('Value error, ')}"
+            remedy = f"correct '{name}' there"
+    below = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    raise InputError(problem, file=file, row=f"{row}{below}".removeprefix(".") if below else row, remedy=remedy)
+
+
+def entries(document: Any, key: str, fields: type[_Fields], path: Path, remedy: str) -> Iterator[tuple[str, _Fields]]:
+    """The objects listed under `key` of a JSON object, checked, and where each stands, such as "images[3]".
+
+    Raises InputError when `document` is no object, has no list there, or lists something else.
+    """
+    listed = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise InputError(f"no list '{key}'", file=path, remedy=remedy)
+    for index, value in enumerate(listed):
+        row = f"{key}[{index}]"
+        yield row, entry(fields, value, path, row, remedy)
+
+
+def keep_splits(captions: Iterable[Caption], split: str | None, file: str) -> Iterator[Caption]:
     """The captions of `split`, say "test" or "train+restval", in their order; all of them for None.
 
     Splits keep the names they have in the source. All of `captions` is read, so its own checks run to the end.
@@ -120,13 +112,11 @@ def keep_splits(captions: Iterable[Caption], split: str | None, file: str | Path
     if split is None:
         yield from captions
         return
-    read = list(captions)
-    if not read:
-        return  # the stage says that there are no captions
+    read = list(captions)  # where there are none, the stage says so
     known = list(dict.fromkeys(caption.split for caption in read))
     wanted = [split] if split in known else split.split("+")  # a split may itself be called "train+restval"
     missing = [part for part in wanted if part not in known]
-    if missing:
+    if known and missing:
         remedy = f"choose with --split from: {', '.join(known)}"
         raise InputError(f"no split '{missing[0]}'", file=file, remedy=remedy)
     yield from (caption for caption in read if caption.split in wanted)

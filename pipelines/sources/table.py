@@ -1,177 +1,134 @@
-"""Captions in a table of one's own: tab separated, comma separated, or JSON Lines."""
+"""Captions in a table of one's own (tab separated, comma separated, JSON Lines) or in a Hugging Face dataset."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
-from capgrade.pipelines.sources.fields import (
-    Position,
-    as_id,
-    as_text,
-    keep_splits,
-    parse_json,
-    read_lines,
-    required,
-    source_path,
-)
+from pydantic import Field, create_model
+
+from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry, parse_json
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
-REMEDY = "every row needs the same fields as the first"
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+KINDS = {"image_id": Id, "caption": Texts, "caption_id": Ids, "split": Id}
 OPTIONAL = ("caption_id", "split")
 IN_ALL = "give it in every row, or in none"
-Record = tuple[Position, Mapping[str, Any]]
+REMEDY = "give every row the fields of the first, an optional one in every row or in none"
+EMPTY = {"problem": "an empty row", "remedy": "delete it"}
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
+Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
+Row = tuple[int, list[str]]
 
 
-@dataclass(frozen=True)
-class Fields:
-    """The columns that a source really has for each field; None where it has none and need not."""
-
-    image_id: str
-    caption: str
-    caption_id: str | None
-    split: str | None
-
-    @classmethod
-    def found(cls, columns: Columns, present: Collection[str], position: Position) -> Fields:
-        """Match the columns asked for with those present. InputError naming the first that is missing."""
-        for field, name in columns:  # as a pydantic model yields them
-            if name is not None and name not in present:
-                remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
-                raise position.refuse(f"no column '{name}' for the {field}", remedy)
-        optional = {field: field if field in present else None for field in OPTIONAL}
-        return cls(
-            columns.image_id,
-            columns.caption,
-            columns.caption_id or optional["caption_id"],
-            columns.split or optional["split"],
-        )
-
-    def unread(self, present: Collection[str]) -> str | None:
-        """The first optional field among these that is not read, as it was not there when the fields were found."""
-        return next((name for name in OPTIONAL if getattr(self, name) is None and name in present), None)
-
-    def names(self) -> list[str]:
-        """The columns that are read."""
-        return [name for name in (self.image_id, self.caption, self.caption_id, self.split) if name is not None]
+def columns_of(columns: Columns, present: Collection[str], file: str, row: int | str) -> dict[str, str]:
+    """The column of each field: as it was asked for, or an optional one that is called as its field. InputError that
+    names the first which is missing."""
+    asked = {field: name for field, name in columns if name is not None}  # as a pydantic model yields them
+    for field, name in asked.items():
+        if name not in present:
+            remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
+            raise InputError(f"no column '{name}' for the {field}", file=file, row=row, remedy=remedy)
+    return {field: field for field in OPTIONAL if field in present} | asked
 
 
-def captions_of(records: Iterable[Record], fields: Fields, split: str) -> Iterator[Caption]:
+def captions_of(records: Iterable[Record], columns: Mapping[str, str], split: str, file: str) -> Iterator[Caption]:
     """One caption for each text of each record, in order; `split` is for records without a split of their own.
 
     Captions without an id are called `<image id>#<k>`, k counting the captions of that image from 0.
     Raises InputError for a missing field, one of the wrong type, an id count that is not the captions', and an optional
     field that only some records have.
     """
+    kinds: dict[str, Any] = {field: (KINDS[field], Field(alias=name)) for field, name in columns.items()}
+    fields = create_model("Fields", **kinds)
     counts: Counter[str] = Counter()
-    for position, record in records:
-        if name := fields.unread(record):
-            raise position.refuse(f"'{name}', which rows before this one do not have", IN_ALL)
-        image_id = as_id(required(record, fields.image_id, position, REMEDY), fields.image_id, position)
-        texts = _texts(required(record, fields.caption, position, REMEDY), fields.caption, position)
+    for row, record in records:
+        if late := [name for name in OPTIONAL if name not in columns and name in record]:
+            problem = f"'{late[0]}', which rows before this one do not have"
+            raise InputError(problem, file=file, row=row, remedy=IN_ALL)
+        values: Any = entry(fields, record, file, row, REMEDY)
+        image_id, texts = values.image_id, values.caption
         start = counts[image_id]
         counts[image_id] += len(texts)
-        if fields.caption_id is None:
-            caption_ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
-        else:
-            value = required(record, fields.caption_id, position, IN_ALL)
-            caption_ids = _ids(value, fields.caption_id, len(texts), position)
-        own = split
-        if fields.split is not None:
-            own = as_id(required(record, fields.split, position, IN_ALL), fields.split, position)
-        for caption_id, text in zip(caption_ids, texts, strict=True):
-            yield Caption(image_id, caption_id, own, text, position.file, position.row)
+        ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
+        if "caption_id" in columns:
+            ids = values.caption_id
+            if len(ids) != len(texts):
+                problem = f"{len(ids)} caption ids in '{columns['caption_id']}' for {len(texts)} captions"
+                remedy = "give an id for each caption, or leave the column out"
+                raise InputError(problem, file=file, row=row, remedy=remedy)
+        own = values.split if "split" in columns else split
+        for caption_id, text in zip(ids, texts, strict=True):
+            yield Caption(image_id, caption_id, own, text, file, row)
 
 
-def _texts(value: Any, name: str, position: Position) -> list[str]:
-    if isinstance(value, list):
-        if not value:
-            raise position.refuse(f"'{name}' is an empty list", "drop the row or give the image a caption")
-        return [as_text(text, name, position) for text in value]
-    return [as_text(value, name, position)]
-
-
-def _ids(value: Any, name: str, count: int, position: Position) -> list[str]:
-    values = value if isinstance(value, list) else [value]
-    if len(values) != count:
-        problem = f"{len(values)} caption ids in '{name}' for {count} captions"
-        raise position.refuse(problem, "give an id for each caption, or leave the column out")
-    return [as_id(value, name, position) for value in values]
-
-
-EMPTY = "an empty row", "delete it"
-BETWEEN = {"csv": "commas", "tsv": "tabs"}  # columns, by source
-Row = tuple[int, list[str]]
-
-
-def read_tsv(params: CaptionsParams) -> Iterator[Caption]:
+def read_tsv(name: str, params: CaptionsParams) -> Iterator[Caption]:
     """A header, then one caption per row. No quoting: a quotation mark is text, a tab always separates.
 
-    Raises InputError for a missing column, a row with more or fewer fields, an unknown split.
+    Raises InputError for a missing column, and for a row with more or fewer fields.
     """
+    rows = ((row, line.split("\t")) for row, line in read_lines(Path(name)))
     remedy = "a tab inside a caption? write a space for it, or use --source csv or jsonl"
-    return _separated(params, _tsv_rows(source_path(params)), remedy)
+    return _separated(name, params, rows, "tabs", remedy)
 
 
-def read_csv(params: CaptionsParams) -> Iterator[Caption]:
+def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
     """A header, then one caption per record, quoted as in RFC 4180; a record in quotes may span rows.
 
-    Raises InputError for a missing column, broken quoting, a row with more or fewer fields, an unknown split.
+    Raises InputError for a missing column, broken quoting, and a row with more or fewer fields.
     """
     remedy = 'a comma or quote inside a caption? put the caption in "...", doubling quotes inside'
-    return _separated(params, _csv_rows(source_path(params)), remedy)
+    return _separated(name, params, _csv_rows(Path(name)), "commas", remedy)
 
 
-def read_jsonl(params: CaptionsParams) -> Iterator[Caption]:
+def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
     """One JSON object per row; the caption is a string, or a list of strings that share the row's image.
 
-    An optional field is in every row or in none. Raises InputError for malformed JSON, a missing field, a value of the
-    wrong type, an unknown split.
+    An optional field is in every row or in none. Raises InputError for malformed JSON, a missing field, and a value of
+    the wrong type.
     """
-    path = source_path(params)
-    return keep_splits(_jsonl_captions(path, params), params.split, path)
+    records = _objects(Path(name))
+    for row, first in records:
+        columns = columns_of(params.columns, first, name, row)
+        yield from captions_of(chain([(row, first)], records), columns, params.split or "all", name)
 
 
-def _separated(params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iterator[Caption]:
-    path = source_path(params)
-    return keep_splits(_table_captions(path, params, rows, remedy), params.split, path)
-
-
-def _table_captions(path: Path, params: CaptionsParams, rows: Iterator[Row], remedy: str) -> Iterator[Caption]:
+def _separated(name: str, params: CaptionsParams, rows: Iterator[Row], between: str, remedy: str) -> Iterator[Caption]:
     row, header = next(rows, (1, []))
-    position = Position(str(path), row)
+
+    def refuse(problem: str, remedy: str) -> InputError:
+        return InputError(problem, file=name, row=row, remedy=remedy)
+
     if not header:
-        raise position.refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
+        raise refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
     if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
-        remedy = f"part columns by {BETWEEN[params.source]}, or choose another --source: csv (commas) or tsv (tabs)"
-        raise position.refuse(f"one column, '{header[0]}'", remedy)
-    twice = [name for index, name in enumerate(header) if name in header[:index]]
-    if twice:
-        raise position.refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
-    fields = Fields.found(params.columns, header, position)
-    yield from captions_of(_records(path, header, rows, remedy), fields, params.split or "all")
+        other = f"part columns by {between}, or choose another --source: csv (commas) or tsv (tabs)"
+        raise refuse(f"one column, '{header[0]}'", other)
+    if twice := [column for column, count in Counter(header).items() if count > 1]:
+        raise refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
+    records = _records(name, header, rows, remedy)
+    yield from captions_of(records, columns_of(params.columns, header, name, row), params.split or "all", name)
 
 
-def _records(path: Path, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
+def _records(name: str, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
     for row, values in rows:
-        position = Position(str(path), row)
         if not any(values):
-            raise position.refuse(*EMPTY)
+            raise InputError(**EMPTY, file=name, row=row)
         if len(values) != len(header):
-            raise position.refuse(f"the row has {len(values)} fields, the header {len(header)}", remedy)
-        yield position, dict(zip(header, values, strict=True))
-
-
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    for row, line in read_lines(path):
-        yield row, line.split("\t")
+            problem = f"the row has {len(values)} fields, the header {len(header)}"
+            raise InputError(problem, file=name, row=row, remedy=remedy)
+        yield row, dict(zip(header, values, strict=True))
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -188,21 +145,61 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         yield row, values
 
 
-def _jsonl_captions(path: Path, params: CaptionsParams) -> Iterator[Caption]:
-    records = _objects(path)
-    first = next(records, None)
-    if first is None:
-        return
-    fields = Fields.found(params.columns, first[1], first[0])
-    yield from captions_of(chain([first], records), fields, params.split or "all")
-
-
 def _objects(path: Path) -> Iterator[Record]:
     for row, line in read_lines(path):
-        position = Position(str(path), row)
         if not line.strip():
-            raise position.refuse(*EMPTY)
+            raise InputError(**EMPTY, file=path, row=row)
         value = parse_json(line, path, first_row=row)
         if not isinstance(value, dict):
-            raise position.refuse("not a JSON object", 'write one {"image_id": ..., "caption": ...} a row')
-        yield position, value
+            remedy = 'write one {"image_id": ..., "caption": ...} a row'
+            raise InputError("not a JSON object", file=path, row=row, remedy=remedy)
+        yield row, value
+
+
+def read_hub(name: str, params: CaptionsParams) -> Iterator[Caption]:
+    """Captions of a dataset on the hub, of a folder from `save_to_disk`, or of data files, in the order of the dataset,
+    one split of it after another.
+
+    The caption column holds a string, or a list of strings that share the row's image. A split column
+    (`params.columns.split`, or one called "split") says each row's split, else it is the dataset's own. Only the
+    columns in use are read, so images are neither decoded nor loaded.
+    Raises InputError for a dataset that cannot be loaded, a missing column, an optional one that only some splits
+    have, and a value of the wrong type.
+    """
+    # A dataset saved alone may not know which split it is.
+    datasets = {split or params.split or "all": dataset for split, dataset in _load(name, params).items()}
+    columns = {split: columns_of(params.columns, one.column_names, name, split) for split, one in datasets.items()}
+    for split, fields in columns.items():
+        for other, theirs in columns.items():
+            if missing := set(theirs.values()) - set(fields.values()):
+                problem = f"no column '{min(missing)}', which split '{other}' has"
+                raise InputError(problem, file=name, row=split, remedy="give it in every split, or in none")
+    for split, dataset in datasets.items():
+        rows = enumerate(dataset.select_columns(list(set(columns[split].values()))).with_format(None))
+        records = ((f"{split}[{index}]", record) for index, record in rows)
+        yield from captions_of(records, columns[split], split, name)
+
+
+def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
+    """The dataset's splits by name; "" for one that has no name."""
+    from datasets import DatasetDict, load_dataset, load_from_disk  # seconds to import
+    from datasets.exceptions import DatasetsError
+
+    path = Path(name)
+    try:
+        if any((path / saved).is_file() for saved in SAVED):
+            loaded = load_from_disk(name)
+        elif path.is_file() or path.suffix in BUILDERS:
+            if path.suffix not in BUILDERS:
+                remedy = f"give one of {', '.join(BUILDERS)}"
+                raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
+            loaded = load_dataset(BUILDERS[path.suffix], data_files=name)
+        else:
+            loaded = load_dataset(name, params.config, revision=params.revision)
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        reason = shorten(str(error), 300)
+        remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"
+        raise InputError(f"cannot be loaded as a dataset ({reason})", file=name, remedy=remedy) from error
+    if isinstance(loaded, DatasetDict):
+        return {str(split): dataset for split, dataset in loaded.items()}
+    return {str(loaded.split or ""): loaded}

@@ -60,23 +60,23 @@ def test_tsv_csv_and_jsonl_give_one_table(tmp_path: Path) -> None:
     assert all(other.equals(first) for other in others)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a 🐕‍🦺 👩🏽‍🚒",
-        "שלום עולם",
-        "e\u0301 \u0915\u094d\u0937",
-        "\u200fكلب\u200e",
-        "犬が走る",
-        "a\u2028b\x85c",
-        "ﬁ ½ Ⅷ",
-    ],
-)
-def test_any_unicode_is_kept(text: str, tmp_path: Path) -> None:
-    captions(tmp_path / "out", write(tmp_path / "c.tsv", f"{ROWS}{text}\t{text}#0\t{text}\tt\n"))
+UNICODE = (
+    "a 🐕‍🦺 👩🏽‍🚒",
+    "שלום עולם",
+    "e\u0301 \u0915\u094d\u0937",
+    "\u200fكلب\u200e",
+    "犬が走る",
+    "a\u2028b\x85c",
+    "ﬁ ½ Ⅷ",
+)  # fmt: skip
+
+
+def test_any_unicode_is_kept(tmp_path: Path) -> None:
+    rows = "".join(f"{text}\t{text}#0\t{text}\tt\n" for text in UNICODE)
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS + rows))
     found = read_captions(tmp_path / "out")
-    assert (found.image_ids, found.caption_ids, found.texts) == ([text], [f"{text}#0"], [text])
-    assert found.table["tokens"][0].as_py()
+    assert found.image_ids == found.texts == list(UNICODE) and found.caption_ids == [f"{text}#0" for text in UNICODE]
+    assert all(found.table["tokens"].to_pylist())
 
 
 def test_the_same_bytes_twice(tmp_path: Path) -> None:
@@ -103,10 +103,12 @@ def test_one_to_hundreds_of_captions_an_image(tmp_path: Path) -> None:
 
 
 def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> None:
-    params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\n")
-    manifest = captions(tmp_path / "out", params.model_copy(update={"empty": "drop"}))
-    assert manifest["dropped_empty"] == 2
-    assert manifest["splits"]["val"] == 1
+    params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\n").model_copy(update={"empty": "drop"})
+    manifest = captions(tmp_path / "out", params)
+    assert (manifest["dropped_empty"], manifest["splits"]["val"]) == (2, 1)
+    write(tmp_path / "c.tsv", TSV + "e\t9\t-\tval\n")
+    with pytest.raises(InputError, match="row 6: image 'e' has no caption left once empty ones are dropped"):
+        captions(tmp_path / "out", params)
 
 
 def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
@@ -122,15 +124,9 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            "a\t2\tagain\ttrain\n",
-            r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be unique",
-        ),
+        ("a\t2\tagain\ttrain\n", r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be"),
         ("a\t9\tagain\tval\n", r"row 6: image 'a' is in split 'train' and in 'val'"),
-        (
-            "a\t9\t \ttrain\n",
-            r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or leave them out: --set",
-        ),
+        ("a\t9\t \ttrain\n", r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or leave them"),
         ("a\t9\t. !\ttrain\n", "row 6: caption '9' has no words"),
     ],
 )
@@ -138,17 +134,6 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV + more))
     assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_an_image_left_without_captions(tmp_path: Path) -> None:
-    params = write(tmp_path / "c.tsv", TSV + "e\t9\t-\tval\n").model_copy(update={"empty": "drop"})
-    with pytest.raises(InputError, match="row 6: image 'e' has no caption left once empty ones are dropped"):
-        captions(tmp_path / "out", params)
-
-
-def test_nothing_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no captions"):
-        captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS))
 
 
 @pytest.mark.parametrize(

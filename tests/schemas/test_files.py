@@ -10,7 +10,6 @@ import pytest
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    atomic,
     metadata_of,
     open_arrow,
     read_manifest,
@@ -26,15 +25,10 @@ def batches() -> list[pa.RecordBatch]:
     return [pa.record_batch([pa.array([1, 2])], schema=SCHEMA)]
 
 
-def test_what_is_written_is_read_with_its_metadata(tmp_path: Path) -> None:
+def test_what_is_written_is_read_and_outlives_a_failed_write(tmp_path: Path) -> None:
     assert write_arrow(tmp_path / "a.arrow", SCHEMA, batches()) == 2
     reader = open_arrow(tmp_path / "a.arrow")
-    assert reader.read_all()["x"].to_pylist() == [1, 2]
-    assert metadata_of(reader.schema)["ümlaut"] == "✓"
-
-
-def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
-    write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
+    assert reader.read_all()["x"].to_pylist() == [1, 2] and metadata_of(reader.schema)["ümlaut"] == "✓"
     before = (tmp_path / "a.arrow").read_bytes()
 
     def broken():
@@ -47,11 +41,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.arrow"]
 
 
-def test_atomic_needs_something_written(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic(tmp_path / "x"):
-        pass
-
-
 @pytest.mark.parametrize("cut", [0, 5, 100, -1])
 def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
     write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
@@ -62,6 +51,9 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
 
 
 def test_manifest_guards_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "captions.token").write_text("1.jpg#0\ta dog\n")
+    with pytest.raises(InputError, match="a file where a captions folder is needed -> give what --out named"):
+        read_manifest(tmp_path / "captions.token", "captions")
     with pytest.raises(InputError, match="no manifest.json: not a finished shards folder"):
         read_manifest(tmp_path, "shards")
     with pytest.raises(InputError, match="gone: no such folder: not a finished shards folder -> check the path"):
@@ -81,16 +73,6 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind"')
     with pytest.raises(InputError, match="not a manifest"):
         read_manifest(tmp_path, "shards")
-
-
-def test_a_file_is_no_folder_of_a_stage(tmp_path: Path) -> None:
-    """The captions themselves given for the folder: nothing is to be written in their place."""
-    file = tmp_path / "captions.token"
-    file.write_text("1.jpg#0\ta dog\n")
-    with pytest.raises(InputError) as error:
-        read_manifest(file, "captions")
-    assert error.value.problem == "a file where a captions folder is needed"
-    assert error.value.remedy == "give what --out named"
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:

@@ -99,12 +99,8 @@ def test_torch_files_of_tensors_are_read_and_damaged_ones_refused(tmp_path):
         archive.writestr("other.txt", "no tensors")
     with pytest.raises(InputError, match="torch file"):
         read_torch(path)
-
-
-def test_damaged_pickles_are_refused(tmp_path):
-    path = tmp_path / "w.pkl"
     whole = pickle.dumps(CONTENT, protocol=2)
-    for content in (b"", whole[:3], whole[:-1], whole[: len(whole) // 2], b"\x80\x02]K\x01s.", b"\x80\x02h\x05."):
+    for content in (b"", whole[:-1], whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(InputError, match="not a whole pickle") as error:
             read_pickle(path)
@@ -133,6 +129,7 @@ POINTER = b"c__builtin__\nset\ncnumpy\nndarray\n(K\x01\x85X\x01\0\0\0OC\x08AAAAA
         "a buffer at an address": (b"c_codecs\nencode\nK\x08\x85R.", "not a whole"),
         "an object of a class": (b"cnumpy\nndarray\nK\x01\x85\x81.", "not a whole"),
         "a persistent id": (b"K\x01Q.", "not a whole"),
+        "nothing": (b"", "not a whole"), "an item of what is no dict": (b"]K\x01s.", "not a whole"),
         "far more bytes than there are": (b"\x8e" + b"\xff" * 7 + b"\x0f.", "not a whole"),
     }.values(),
 )  # fmt: skip

@@ -90,19 +90,17 @@ ROOT = Path(__file__).parents[2]
 FIRST = {
     "a loop": "in_threads(lambda first, last: None, 2)",
     "a kernel of parallel code": "from tests.schemas.test_threads import double; double(np.ones(4))",
-    "their number": "get_num_threads()",
 }
 
 
-@pytest.mark.parametrize("torch_first", [True, False])
-@pytest.mark.parametrize("what", FIRST)
+@pytest.mark.parametrize(("what", "torch_first"), [("a loop", True), ("a kernel of parallel code", False)])
 def test_torch_keeps_the_number_of_threads_that_it_was_given(what: str, torch_first: bool) -> None:
     """numba's threads, when they start, set OpenMP's number, which torch has too: training had one thread or two by
     what was computed before it, and other last bits."""
     pytest.importorskip("torch")
     lines = [
         "import numpy as np",
-        "from capgrade.schemas.threads import get_num_threads, in_threads",
+        "from capgrade.schemas.threads import in_threads",
         FIRST[what],
         "import torch",
     ]

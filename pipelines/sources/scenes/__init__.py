@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from capgrade.pipelines.sources.scenes.draw import draw, png
+from capgrade.pipelines.sources.scenes.drawings import draw, png
 from capgrade.pipelines.sources.scenes.grammar import captions
-from capgrade.pipelines.sources.scenes.kinds import COLOURS, KINDS, SIZES
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
 from capgrade.pipelines.sources.scenes.scene import (
     PREDICATES,
@@ -24,6 +23,7 @@ from capgrade.pipelines.sources.scenes.scene import (
     Span,
 )
 from capgrade.pipelines.sources.scenes.truth import truth
+from capgrade.pipelines.sources.scenes.world import COLOURS, KINDS, SIZES
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.params import ScenesParams

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
-from capgrade.pipelines.sources.scenes.kinds import HYPERNYMS, KINDS, is_a
 from capgrade.pipelines.sources.scenes.sampling import stream
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Relation, Scene, SceneObject, Span
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, is_a
 
 PHRASES = {
     "left of": ("to the left of", "on the left of", "left of"),

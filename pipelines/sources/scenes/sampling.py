@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS, Background
-from capgrade.pipelines.sources.scenes.kinds import KINDS, SIZES, ObjectKind
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Box, Relation, Scene, SceneObject, covered, relations
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, KINDS, SIZES, Background, ObjectKind
 
 TRIES = 30
 MARGIN = 0.015  # kept free at the picture's border
@@ -183,7 +182,7 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
     while True:  # a layout is rarely too empty
         layout = SceneLayout(rng, place)
         for wish in _wishes(rng, place):
-            layout.add(KINDS[wish.kind], wish.colour, wish.size)
+            layout.add(*wish)
         if len(layout.spots) >= 2:
             break
     objects, facts = layout.finish(size)
@@ -191,15 +190,9 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
     return Scene(image_id, split, place.name, size, int(rng.integers(2**31)), objects, facts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    kind: str
-    colour: str
-    size: str
-
-
-def _wishes(rng: np.random.Generator, place: Background) -> list[_Wish]:
-    wishes: list[_Wish] = []
+def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKind, str, str]]:
+    """Kind, colour and size of each object to place."""
+    wishes: list[tuple[ObjectKind, str, str]] = []
     for name in sorted(_kinds(rng, place), key=lambda name: _turn(KINDS[name])):
         kind = KINDS[name]
         shares = COUNTS[: kind.most]
@@ -207,7 +200,7 @@ def _wishes(rng: np.random.Generator, place: Background) -> list[_Wish]:
         size = SIZES[int(rng.integers(2))]
         colour, same = pick(rng, kind.colours), rng.random() < SAME_COLOUR
         for _ in range(min(count, MOST_OBJECTS - len(wishes))):
-            wishes.append(_Wish(name, colour if same else pick(rng, kind.colours), size))
+            wishes.append((kind, colour if same else pick(rng, kind.colours), size))
     return wishes
 
 

@@ -16,16 +16,12 @@ So every caption's relevance to its own scene is 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
-from capgrade.pipelines.sources.scenes.kinds import COLOURS, CONCEPTS, KINDS, SIZES, is_a
-from capgrade.pipelines.sources.scenes.scene import PREDICATES, Meaning, Relation, Scene
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
+from capgrade.pipelines.sources.scenes.scene import PREDICATES, Meaning, Scene
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, COLOURS, CONCEPTS, KINDS, SIZES, is_a
 
 MENTION, NUMBER, RELATION, PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15
@@ -57,116 +53,59 @@ def place_credit(said: str, scene: str) -> float:
     return 0.4 if a.group == b.group else 0.1 if a.setting == b.setting else 0.0
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of integers a scene or a meaning, one after the other: ptr int64 [n + 1], values int64 [rows, columns]."""
-
-    ptr: np.ndarray
-    values: np.ndarray
-
-
-def _rows(items: Sequence[Sequence[tuple[int, ...]]], columns: int) -> _Rows:
-    ptr = np.concatenate([[0], np.cumsum([len(rows) for rows in items])]).astype(np.int64)
-    flat = [row for rows in items for row in rows]
-    return _Rows(ptr, np.array(flat, np.int64).reshape(-1, columns))
-
-
-def _relation_rows(relations: Sequence[Relation]) -> list[tuple[int, ...]]:
-    return [(r.subject, PREDICATES.index(r.predicate), r.object) for r in relations]
-
-
-@njit(cache=True)
-def _object_credit(mention, item, kinds):
-    credit = kinds[mention[0], item[0]]
-    if mention[2] >= 0 and mention[2] != item[1]:
-        credit *= 1.0 - WRONG_COLOUR
-    if mention[3] >= 0 and mention[3] != item[2]:
-        credit *= 1.0 - WRONG_SIZE
-    return credit
-
-
-@njit(cache=True)
-def _number_credit(mention, items, kinds):
-    found = 0
-    for item in items:
-        if kinds[mention[0], item[0]] == 1.0 and (mention[2] < 0 or mention[2] == item[1]):
-            found += 1
-    return min(found, mention[1]) / mention[1]
-
-
-@njit(nogil=True, cache=True)
-def _truth(
-    begin,
-    end,
-    objects,
-    object_ptr,
-    facts,
-    fact_ptr,
-    places,
-    mentions,
-    mention_ptr,
-    said,
-    said_ptr,
-    said_places,
-    kinds,
-    place_of,
-    out,
-):
-    for s in range(begin, end):
-        items = objects[object_ptr[s] : object_ptr[s + 1]]
-        holds = facts[fact_ptr[s] : fact_ptr[s + 1]]
-        for c in range(out.shape[1]):
-            phrases = mentions[mention_ptr[c] : mention_ptr[c + 1]]
-            total, weight = 0.0, 0.0
-            for mention in phrases:
-                best = 0.0
-                for item in items:
-                    best = max(best, _object_credit(mention, item, kinds))
-                total += MENTION * best
-                weight += MENTION
-                if mention[1] > 0:
-                    total += NUMBER * _number_credit(mention, items, kinds)
-                    weight += NUMBER
-            for relation in said[said_ptr[c] : said_ptr[c + 1]]:
-                best = 0.0
-                for fact in holds:
-                    if fact[1] == relation[1]:
-                        a = _object_credit(phrases[relation[0]], items[fact[0]], kinds)
-                        b = _object_credit(phrases[relation[2]], items[fact[2]], kinds)
-                        best = max(best, a * b)
-                total += RELATION * best
-                weight += RELATION
-            if said_places[c] >= 0:
-                total += PLACE * place_of[said_places[c], places[s]]
-                weight += PLACE
-            out[s, c] = total / weight
-
-
 def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     """Relevance of every caption to every scene, 0..1: float32 [len(scenes), len(meanings)], by the rule above."""
-    kind_at = {kind: k for k, kind in enumerate(KINDS)}
-    colour_at, size_at = {c: k for k, c in enumerate(COLOURS)}, {s: k for k, s in enumerate(SIZES)}
-    place_at = {place: k for k, place in enumerate(BACKGROUNDS)}
-    objects = _rows([[(kind_at[o.kind], colour_at[o.colour], size_at[o.size]) for o in s.objects] for s in scenes], 3)
-    facts = _rows([_relation_rows(s.relations) for s in scenes], 3)
-    mentions = _rows(
-        [
-            [
-                (CONCEPTS.index(m.concept), m.count, colour_at.get(m.colour, -1), size_at.get(m.size, -1))
-                for m in c.mentions
-            ]
-            for c in meanings
-        ],
-        4,
-    )
-    said = _rows([_relation_rows(c.relations) for c in meanings], 3)
+    of_kind, of_colour, of_size = _numbers(KINDS), {"": -1, **_numbers(COLOURS)}, {"": -1, **_numbers(SIZES)}
+    of_place, of_predicate, of_concept = _numbers(BACKGROUNDS), _numbers(PREDICATES), _numbers(CONCEPTS)
+    facts: list[tuple[int, float]] = []  # of all captions, one after the other: the caption and the weight
+    mentions: list[tuple[int, ...]] = []  # of each sort the place among the facts, and what is said
+    numbers: list[tuple[int, ...]] = []
+    relations: list[tuple[int, ...]] = []
+    places: list[tuple[int, ...]] = []
+    for c, meaning in enumerate(meanings):
+        first = len(mentions)
+        for m in meaning.mentions:
+            if m.count:
+                numbers.append((len(facts) + 1, len(mentions), m.count))
+            mentions.append((len(facts), of_concept[m.concept], of_colour[m.colour], of_size[m.size]))
+            facts += [(c, MENTION), (c, NUMBER)] if m.count else [(c, MENTION)]
+        for r in meaning.relations:
+            relations.append((len(facts), first + r.subject, of_predicate[r.predicate], first + r.object))
+            facts.append((c, RELATION))
+        if meaning.background:
+            places.append((len(facts), of_place[meaning.background]))
+            facts.append((c, PLACE))
+    caption, weight = np.array([c for c, _ in facts]), np.array([w for _, w in facts])
+    at, concept, colour, size = _columns(mentions, 4)
+    number_at, counted, count = _columns(numbers, 3)
+    relation_at, subject, predicate, other = _columns(relations, 4)
+    place_at, said = _columns(places, 2)
     kinds = np.array([[kind_credit(concept, kind) for kind in KINDS] for concept in CONCEPTS])
-    place_of = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
+    of_places = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
     out = np.empty((len(scenes), len(meanings)), np.float32)
-    in_threads(
-        _truth, len(out),
-        objects.values, objects.ptr, facts.values, facts.ptr, np.array([place_at[s.background] for s in scenes]),
-        mentions.values, mentions.ptr, said.values, said.ptr,
-        np.array([place_at.get(c.background, -1) for c in meanings]), kinds, place_of, out,
-    )  # fmt: skip
+    value, total = np.empty(len(facts)), np.bincount(caption, weight)
+    for s, scene in enumerate(scenes):
+        items = [(of_kind[o.kind], of_colour[o.colour], of_size[o.size]) for o in scene.objects]
+        kind, object_colour, object_size = _columns(items, 3)
+        own = kinds[np.ix_(concept, kind)]
+        right = (colour[:, None] < 0) | (colour[:, None] == object_colour)
+        fits = (size[:, None] < 0) | (size[:, None] == object_size)
+        credit = own * np.where(right, 1.0, 1.0 - WRONG_COLOUR) * np.where(fits, 1.0, 1.0 - WRONG_SIZE)
+        value[at] = credit.max(axis=1)
+        value[number_at] = np.minimum(((own == 1.0) & right).sum(axis=1)[counted], count) / count
+        holds = [(r.subject, of_predicate[r.predicate], r.object) for r in scene.relations]
+        a, holding, b = _columns(holds, 3)
+        both = np.where(predicate[:, None] == holding, credit[np.ix_(subject, a)] * credit[np.ix_(other, b)], 0.0)
+        value[relation_at] = both.max(axis=1, initial=0.0)
+        value[place_at] = of_places[said, of_place[scene.background]]
+        out[s] = np.bincount(caption, weight * value) / total
     return out
+
+
+def _numbers(names: Iterable[str]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(names)}
+
+
+def _columns(rows: Sequence[tuple[int, ...]], n: int) -> np.ndarray:
+    """int64 [n, rows]."""
+    return np.array(rows, np.int64).reshape(-1, n).T

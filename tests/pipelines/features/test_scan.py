@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.scan import read_h5, read_scan, write_scan
-from capgrade.pipelines.sources import SOURCES
+from capgrade.pipelines.sources import read_source
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 
@@ -183,7 +183,7 @@ def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, rep
     assert [regions.image_id for regions in found] == ["dev-0", "dev-1"]
     assert all((regions.features == x).all() for regions, x in zip(found, X, strict=True))
     captions = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")
-    assert list(dict.fromkeys(c.image_id for c in SOURCES["precomp"](captions))) == ["dev-0", "dev-1"]
+    assert list(dict.fromkeys(c.image_id for c in read_source(captions))) == ["dev-0", "dev-1"]
     (tmp_path / "dev_caps.txt").write_text("a\n" * 15)
     with pytest.raises(InputError, match="dev_caps.txt: 15 captions for"):
         list(read_scan(path))

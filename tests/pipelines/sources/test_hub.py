@@ -11,15 +11,13 @@ import pytest
 from datasets import Dataset, DatasetDict, Image
 from datasets.exceptions import DatasetNotFoundError
 
-from capgrade.pipelines.sources import SOURCES
+from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, Columns
 
-ROWS = [
-    {"image_id": 7, "caption": ["A dog.", "A brown dog."]},
-    {"image_id": 8, "caption": ["A cat."]},
-]
+ROWS = [{"image_id": 7, "caption": ["A dog.", "A brown dog."]}, {"image_id": 8, "caption": ["A cat."]}]
+BIRD = {"image_id": 9, "caption": ["A bird."]}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +27,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(name: Path | str, split: str | None = None, **columns: str) -> list[Caption]:
     params = CaptionsParams(source="hub", input=str(name), split=split, columns=Columns(**columns))
-    return list(SOURCES["hub"](params))
+    return list(read_source(params))
+
+
+def saved(folder: Path, **splits: list[dict]) -> Path:
+    DatasetDict({name: Dataset.from_list(rows) for name, rows in splits.items()}).save_to_disk(folder / "saved")
+    return folder / "saved"
 
 
 def test_a_saved_dataset(tmp_path: Path) -> None:
@@ -39,61 +42,36 @@ def test_a_saved_dataset(tmp_path: Path) -> None:
     assert captions[1] == Caption("7", "7#1", "test", "A brown dog.", str(folder), "test[0]")
     assert [(c.image_id, c.text) for c in captions][2] == ("8", "A cat.")
     assert {c.split for c in read(folder)} == {"all"}
-
-
-def test_a_saved_dataset_that_knows_its_split(tmp_path: Path) -> None:
-    folder = tmp_path / "saved"
-    Dataset.from_list(ROWS, split=datasets.Split.TRAIN).save_to_disk(folder)
-    assert {c.split for c in read(folder)} == {"train"}
-    with pytest.raises(InputError, match=r"saved: no split 'test' -> choose with --split from: train"):
-        read(folder, split="test")
+    Dataset.from_list(ROWS, split=datasets.Split.TRAIN).save_to_disk(tmp_path / "train")
+    assert {c.split for c in read(tmp_path / "train")} == {"train"}, "it knows its split"
 
 
 def test_saved_splits(tmp_path: Path) -> None:
-    folder = tmp_path / "saved"
-    parts = {"train": ROWS, "val": [{"image_id": 9, "caption": ["A bird."]}], "test": ROWS[1:]}
-    DatasetDict({name: Dataset.from_list(rows) for name, rows in parts.items()}).save_to_disk(folder)
+    folder = saved(tmp_path, train=ROWS, val=[BIRD], test=ROWS[1:])
     assert [c.split for c in read(folder)] == ["train", "train", "train", "val", "test"]
-    assert [(c.split, c.row) for c in read(folder, split="val+test")] == [
-        ("val", "val[0]"),
-        ("test", "test[0]"),
-    ]
+    assert [(c.split, c.row) for c in read(folder, split="val+test")] == [("val", "val[0]"), ("test", "test[0]")]
     with pytest.raises(InputError, match=r"no split 'dev' -> choose with --split from: train, val, test"):
         read(folder, split="dev")
 
 
 @pytest.mark.parametrize("field", ["caption_id", "split"])
-def test_an_optional_column_is_in_all_splits_or_in_none(tmp_path: Path, field: str) -> None:
+def test_an_optional_field_is_everywhere_or_nowhere(tmp_path: Path, field: str) -> None:
     one, other = {"image_id": 7, "caption": "A dog."}, {"image_id": 8, "caption": "A cat.", field: "x"}
-    DatasetDict({"train": Dataset.from_list([one]), "test": Dataset.from_list([other])}).save_to_disk(tmp_path / "s")
     problem = rf"row train: no column '{field}', which split 'test' has -> give it in every split, or in none"
     with pytest.raises(InputError, match=problem):
-        read(tmp_path / "s")
-
-
-@pytest.mark.parametrize("field", ["caption_id", "split"])
-def test_an_optional_field_is_in_all_rows_or_in_none(tmp_path: Path, field: str) -> None:
-    """The library fills up the rows that lack it with nulls."""
-    path = tmp_path / "captions.jsonl"
+        read(saved(tmp_path, train=[one], test=[other]))
+    path = tmp_path / "captions.jsonl"  # the library fills up the rows that lack it with nulls
     path.write_text(f'{{"image_id": 7, "caption": "A dog."}}\n{{"image_id": 8, "caption": "A cat.", "{field}": "x"}}\n')
     with pytest.raises(InputError, match=rf"row train\[0\]: '{field}' is None, not an id"):
         read(path)
 
 
 def test_flickr30k_columns_without_touching_the_images(tmp_path: Path) -> None:
-    row = {
-        "image": b"no picture",
-        "img_id": "0",
-        "caption": ["A", "B"],
-        "sentids": ["1", "2"],
-        "split": "val",
-    }
+    row = {"image": b"no picture", "img_id": "0", "caption": ["A", "B"], "sentids": ["1", "2"], "split": "val"}
     Dataset.from_list([row]).cast_column("image", Image()).save_to_disk(tmp_path / "saved")
     captions = read(tmp_path / "saved", split="val", image_id="img_id", caption_id="sentids")
-    assert [(c.image_id, c.caption_id, c.split, c.text) for c in captions] == [
-        ("0", "1", "val", "A"),
-        ("0", "2", "val", "B"),
-    ]
+    found = [(c.image_id, c.caption_id, c.split, c.text) for c in captions]
+    assert found == [("0", "1", "val", "A"), ("0", "2", "val", "B")]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json"])
@@ -103,38 +81,29 @@ def test_folders_and_files(tmp_path: Path, kind: str) -> None:
     for split in ("train", "test"):
         dataset = Dataset.from_list([{"image_id": split, "caption": f"A caption of {split}."}])
         getattr(dataset, f"to_{kind}")(str(folder / f"{split}.{kind}"))
-    assert [(c.split, c.text) for c in read(folder)] == [
-        ("train", "A caption of train."),
-        ("test", "A caption of test."),
-    ]
+    assert [(c.split, c.text) for c in read(folder)] == [(s, f"A caption of {s}.") for s in ("train", "test")]
     assert [c.image_id for c in read(folder, split="test")] == ["test"]
     assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}")] == [("test", "train")]
 
 
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "saved"
-    Dataset.from_list([{"img_id": 7, "caption": "A dog."}]).save_to_disk(folder)
-    message = r"saved row all: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*: img_id, caption"
+def test_missing_columns_and_wrong_values_are_refused(tmp_path: Path) -> None:
+    message = r"saved row a: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*: img_id, caption"
     with pytest.raises(InputError, match=message):
-        read(folder)
-
-
-def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "saved"
-    Dataset.from_list([*ROWS, {"image_id": 9, "caption": None}], split=datasets.Split.TRAIN).save_to_disk(folder)
-    with pytest.raises(InputError, match=r"saved row train\[2\]: 'caption' is None, not a text -> give 'caption' as"):
-        read(folder)
+        read(saved(tmp_path, a=[{"img_id": 7, "caption": "A dog."}]))
+    with pytest.raises(InputError, match=r"saved row train\[2\]: 'caption' is None, not a text -> correct 'caption'"):
+        read(saved(tmp_path / "b", train=[*ROWS, {"image_id": 9, "caption": None}]))
 
 
 def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"absent.parquet: cannot be loaded as a dataset .* -> give a dataset id"):
-        read(tmp_path / "absent.parquet")
     (tmp_path / "captions.xls").write_text("")
-    with pytest.raises(InputError, match=r"captions.xls: '.xls' is not a kind of data file -> give one of .parquet"):
-        read(tmp_path / "captions.xls")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"empty: cannot be loaded as a dataset \(.*\) -> give a dataset id"):
-        read(tmp_path / "empty")
+    for name, message in (
+        ("absent.parquet", r"cannot be loaded as a dataset .* -> give a dataset id"),
+        ("captions.xls", r"'.xls' is not a kind of data file -> give one of .parquet"),
+        ("empty", r"cannot be loaded as a dataset \(.*\) -> give a dataset id"),
+    ):
+        with pytest.raises(InputError, match=rf"{name}: {message}"):
+            read(tmp_path / name)
 
     def absent(name: str, config: str | None, revision: str | None) -> Dataset:
         raise DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed.")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capgrade.pipelines.sources import SOURCES
+from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, Columns
 
+from .conftest import Read
+
 COCO = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "coco" / "test5k_captions.tsv"
 TSV = "image_id\tcaption\n7\tA dog.\n8\tA cat.\n7\tA brown dog.\n"
 WITH_SPLIT = "image_id\tcaption_id\tsplit\tcaption\n7\tx\ttrain\tA dog.\n8\ty\ttest\tA cat.\n"
-Read = Callable[..., list[Caption]]
 captions_without_breaks = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r")), min_size=1, max_size=5
 )
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def written(
-        source: Any, text: str, split: str | None = None, columns: dict[str, str] | None = None
-    ) -> list[Caption]:
-        path = tmp_path / f"captions.{source}"
-        path.write_bytes(text.encode())
-        params = CaptionsParams(source=source, input=str(path), split=split, columns=Columns(**(columns or {})))
-        return list(SOURCES[source](params))
-
-    return written
+def read(read: Read) -> Read:
+    """Of a file called captions.tsv, .csv or .jsonl."""
+    return lambda source, text, split=None, columns=None: read(
+        source, f"captions.{source}", text, split, columns=Columns(**(columns or {}))
+    )
 
 
 def test_ids_count_within_an_image(read: Read, tmp_path: Path) -> None:
@@ -60,12 +55,7 @@ def test_columns_may_have_any_name(read: Read) -> None:
     text = "text,file,id,part\r\nA dog.,7.jpg,1,train\r\n"
     columns = {"image_id": "file", "caption_id": "id", "caption": "text", "split": "part"}
     (caption,) = read("csv", text, columns=columns)
-    assert (caption.image_id, caption.caption_id, caption.split, caption.text) == (
-        "7.jpg",
-        "1",
-        "train",
-        "A dog.",
-    )
+    assert (caption.image_id, caption.caption_id, caption.split, caption.text) == ("7.jpg", "1", "train", "A dog.")
 
 
 def test_quotes_are_text_in_tsv_and_quoting_in_csv(read: Read) -> None:
@@ -96,9 +86,9 @@ def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
     assert read("jsonl", "") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+CSV, JSONL = "image_id,caption\n7,A\n", '{"image_id": 7, "caption": "A"}\n'
+WRONG: dict[str, list[tuple[str, str]]] = {
+    "tsv": [
         ("", r"row 1: no header -> name the columns in the first row"),
         ("image\tcaption\n", r"row 1: no column 'image_id' for the image_id -> .*; there are: image, caption"),
         ("image_id\ttext\n", r"row 1: no column 'caption' for the caption -> .*--column caption=NAME"),
@@ -107,61 +97,41 @@ def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
         (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a caption\?"),
         (TSV + "9\n", r"row 5: the row has 1 fields, the header 2 -> a tab inside"),
         (TSV + "\n", r"row 5: an empty row -> delete it"),
-        (TSV + "\tA bird.\n", r"row 5: 'image_id' is '', not an id -> give 'image_id'"),
+        (TSV + "\tA bird.\n", r"row 5: 'image_id' is '', not an id, .* -> correct 'image_id' there"),
     ],
-)
-def test_bad_tsv_is_refused(read: Read, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"captions.tsv {message}"):
-        read("tsv", text)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+    "csv": [
         ("", r"row 1: no header -> name the columns in the first row"),
         ("image_id,caption\n7,A dog, brown\n", r"row 2: the row has 3 fields, the header 2 -> a comma or quote"),
-        ("image_id,caption\n7,A\n\n", r"row 3: an empty row -> delete it"),
-        ('image_id,caption\n7,A\n8,"B\n9,C\n', r"row 3: not valid CSV: unexpected end of data -> close the quotes"),
+        (CSV + "\n", r"row 3: an empty row -> delete it"),
+        (CSV + '8,"B\n9,C\n', r"row 3: not valid CSV: unexpected end of data -> close the quotes"),
         ('image_id,caption\n7,"A"B\n', r"row 2: not valid CSV: .* -> close the quotes"),
         ("image_id;caption\n7;A\n", r"row 1: one column, 'image_id;caption' -> part columns by commas"),
     ],
-)
-def test_bad_csv_is_refused(read: Read, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"captions.csv {message}"):
-        read("csv", text)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ('{"image_id": 8}', r"no 'caption' \(there is image_id\) -> every row needs the same fields"),
-        ('{"image_id": 8,', r"not valid JSON at column 16.* -> correct this row"),
-        ("", r"an empty row -> delete it"),
-        ('["A"]', r"not a JSON object -> write one"),
-        ('{"image_id": 8, "caption": null}', r"'caption' is None, not a text -> give 'caption' as a string"),
-        ('{"image_id": 8, "caption": ["A", 5]}', r"'caption' is 5, not a text -> give 'caption' as a string"),
-        ('{"image_id": 8, "caption": []}', r"'caption' is an empty list -> drop the row"),
-        ('{"image_id": [8], "caption": "A"}', r"'image_id' is \[8\], not an id -> give 'image_id' as a text"),
-        ('{"image_id": 8, "caption": "\\ud83d"}', r"'caption' holds half of a surrogate pair.* -> repair"),
+    "jsonl": [
+        (JSONL + '{"image_id": 8}', r"row 2: no 'caption' \(there is image_id\) -> give every row the fields of"),
+        (JSONL + '{"image_id": 8,', r"row 2: not valid JSON at column 16.* -> correct this row"),
+        (JSONL + "\n", r"row 2: an empty row -> delete it"),
+        (JSONL + '["A"]', r"row 2: not a JSON object -> write one"),
+        (JSONL + '{"image_id": 8, "caption": null}', r"row 2: 'caption' is None, not a text -> correct 'caption'"),
+        (JSONL + '{"image_id": 8, "caption": ["A", 5]}', r"row 2: 'caption' is 5, not a text -> correct 'caption'"),
+        (JSONL + '{"image_id": 8, "caption": []}', r"row 2: 'caption' is \[\], .* at least 1 item"),
+        (JSONL + '{"image_id": [8], "caption": "A"}', r"row 2: 'image_id' is \[8\], not an id"),
+        (JSONL + '{"image_id": 8, "caption": "\\ud83d"}', r"row 2: 'caption' is .*, with half of a surrogate pair"),
+        ('{"image_id": 7}', r"row 1: no column 'caption' for the caption -> .*=NAME; there are: image_id"),
+        ('{"image_id": 7, "caption": "A", "split": null}', r"row 1: 'split' is None, not an id"),
+        ('{"image_id": 7, "caption": "A", "caption_id": null}', r"row 1: 'caption_id' is None, not an id"),
+        (
+            '{"image_id": 7, "caption": ["A", "B"], "caption_id": 1}',
+            r"row 1: 1 caption ids in 'caption_id' for 2 captions -> give an id",
+        ),
     ],
-)
-def test_bad_json_lines_are_refused(read: Read, row: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"captions.jsonl row 2: {message}"):
-        read("jsonl", f'{{"image_id": 7, "caption": "A"}}\n{row}\n')
+}
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({}, r"no column 'caption' for the caption -> .*--column caption=NAME; there are: image_id"),
-        ({"caption": "A", "split": None}, r"'split' is None, not an id -> give 'split'"),
-        ({"caption": "A", "caption_id": None}, r"'caption_id' is None, not an id -> give 'caption_id'"),
-        ({"caption": ["A", "B"], "caption_id": 1}, r"1 caption ids in 'caption_id' for 2 captions -> give an id"),
-    ],
-)
-def test_bad_optional_fields_are_refused(read: Read, fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=rf"captions.jsonl row 1: {message}"):
-        read("jsonl", json.dumps({"image_id": 7, **fields}))
+@pytest.mark.parametrize(("source", "text", "message"), [(s, *one) for s, found in WRONG.items() for one in found])
+def test_bad_tables_are_refused(read: Read, source: str, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"captions.{source} {message}"):
+        read(source, text)
 
 
 @pytest.mark.parametrize("field", ["caption_id", "split"])
@@ -173,7 +143,7 @@ def test_an_optional_field_is_in_all_rows_of_json_lines_or_in_none(read: Read, f
     with pytest.raises(InputError, match=problem):
         read("jsonl", later)
     earlier = json.dumps({**row, field: "test"}) + "\n" + json.dumps(row)
-    with pytest.raises(InputError, match=rf"row 2: no '{field}' \(there is .*\) -> give it in every row, or in none"):
+    with pytest.raises(InputError, match=rf"row 2: no '{field}' \(there is .*\) -> give every row the fields"):
         read("jsonl", earlier)
     renamed = {"caption_id": "own"} if field == "caption_id" else {"split": "own"}
     named = "".join(json.dumps({**row, "own": k, **extra}) + "\n" for k, extra in enumerate([{}, {field: "x"}]))
@@ -189,7 +159,7 @@ def test_a_named_column_has_to_exist(read: Read, field: str) -> None:
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "captions.tsv"
     path.write_bytes(TSV.encode() + b"\xff")
-    captions = SOURCES["tsv"](CaptionsParams(source="tsv", input=str(path)))
+    captions = iter(read_source(CaptionsParams(source="tsv", input=str(path))))
     assert next(captions).text == "A dog."
 
 
@@ -206,13 +176,13 @@ def test_any_caption_comes_back_from_any_table(captions: list[str]) -> None:
         with tempfile.NamedTemporaryFile() as file:
             Path(file.name).write_bytes(text.encode())
             params = CaptionsParams(source=source, input=file.name)
-            assert [c.text for c in SOURCES[source](params)] == captions, source
+            assert [c.text for c in read_source(params)] == captions, source
 
 
 @pytest.mark.skipif(not COCO.is_file(), reason=f"no COCO captions at {COCO}")
 def test_coco_5k() -> None:
     params = CaptionsParams(source="tsv", input=str(COCO), split="test")
-    captions = list(SOURCES["tsv"](params))
+    captions = list(read_source(params))
     assert len(captions) == 25_000
     assert len({c.image_id for c in captions}) == 5_000
     first = "A man with a red helmet on a small moped on a dirt road ."

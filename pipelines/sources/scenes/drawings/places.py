@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from PIL import ImageDraw
 
-from capgrade.pipelines.sources.scenes.backgrounds import BACKGROUNDS
 from capgrade.pipelines.sources.scenes.drawings.pen import Rgb, dark, light, mix
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS
 
 
 class Ground:

@@ -1,0 +1,101 @@
+"""JSON of captions: MS-COCO's annotations and Karpathy's splits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from capgrade.pipelines.sources.fields import Id, Text, entries, read_json
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CaptionsParams
+
+COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
+KARPATHY = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+TWICE = "keep one of the two entries"
+
+
+class CocoImage(BaseModel):
+    id: Id
+    file_name: Text | None = None
+
+
+class Annotation(BaseModel):
+    image_id: Id
+    id: Id
+    caption: Text
+
+
+class Sentence(BaseModel):
+    raw: Text
+    sentid: Id
+
+
+class KarpathyImage(BaseModel):
+    filename: Id
+    split: Id
+    sentences: list[Sentence]
+    cocoid: Id | None = None
+
+
+def read_coco(name: str, params: CaptionsParams) -> Iterator[Caption]:
+    """Captions of captions_train2014.json, or of a file laid out like it, in the order of `annotations`; ids as COCO
+    gives them.
+
+    The split is `params.split`, else the middle of the file name: captions_train2014.json is "train2014".
+    Raises InputError for a malformed file, an image listed twice or without a caption, and a caption of an
+    image that is not listed.
+    """
+    path = Path(name)
+    middle = re.fullmatch(r"captions_(.+)\.json", path.name)
+    if params.split is None and middle is None:
+        raise InputError("the file name does not tell the split", file=path, remedy="name it with --split")
+    split = params.split or str(middle and middle[1])
+    document = read_json(path)
+    files: dict[str, str | None] = {}
+    bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
+    for row, image in entries(document, "images", CocoImage, path, COCO):
+        if image.id in files:
+            raise InputError(f"image {image.id} is listed twice", file=path, row=row, remedy=TWICE)
+        files[image.id], bare[image.id] = image.file_name, row
+    for row, one in entries(document, "annotations", Annotation, path, COCO):
+        image_id = one.image_id
+        if image_id not in files:
+            problem = f"image {image_id} is not in 'images'"
+            raise InputError(problem, file=path, row=row, remedy="list the image or drop the caption")
+        bare.pop(image_id, None)
+        yield Caption(image_id, one.id, split, one.caption, name, row, files[image_id])
+    for image_id, row in bare.items():
+        remedy = "drop the image from 'images' or add its captions; test2014 and test2015 have none"
+        raise InputError(f"image {image_id} has no caption", file=path, row=row, remedy=remedy)
+
+
+def read_karpathy(name: str, _: CaptionsParams) -> Iterator[Caption]:
+    """Captions of dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json, image by image, in file order:
+    the text is `raw`, the caption id `sentid` (COCO's own there).
+
+    The image id is `cocoid` where images have one, else the file name. Splits keep their names, `restval` included.
+    Raises InputError for a malformed file, an image listed twice or without sentences, and a `cocoid` that only some
+    images have.
+    """
+    path, seen = Path(name), set[str]()
+    numbered: bool | None = None  # whether images have a cocoid
+    for row, image in entries(read_json(path), "images", KarpathyImage, path, KARPATHY):
+        if numbered is not None and numbered != (image.cocoid is not None):
+            problem = "no 'cocoid', which images" if numbered else "a 'cocoid', which no images"
+            remedy = "give every image its cocoid, or none: then file names are the image ids"
+            raise InputError(f"{problem} before this one have", file=path, row=row, remedy=remedy)
+        numbered = image.cocoid is not None
+        image_id = image.cocoid or image.filename
+        if image_id in seen:
+            raise InputError(f"image {image_id} is listed twice", file=path, row=row, remedy=TWICE)
+        seen.add(image_id)
+        if not image.sentences:
+            remedy = "drop the image or add its captions"
+            raise InputError(f"image {image_id} has no sentences", file=path, row=row, remedy=remedy)
+        for k, one in enumerate(image.sentences):
+            at = f"{row}.sentences[{k}]"
+            yield Caption(image_id, one.sentid, image.split, one.raw, name, at, image.filename)

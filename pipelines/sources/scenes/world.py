@@ -1,0 +1,87 @@
+"""The kinds of object, what they are called and how they look, and the places where they stand: world.yaml as typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SIZES = ("small", "large")
+Names = tuple[tuple[str, str], ...]  # (singular, plural), the usual word first
+Band = tuple[float, float]  # from, to: shares of the picture's side, downwards
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """One kind of object. `height` is a share of the picture's side, `aspect` is width over height."""
+
+    name: str
+    group: str  # nearest relatives: "pet"
+    family: str  # "animal"
+    names: Names
+    colours: dict[str, float]  # of people, that of their clothes
+    height: float
+    aspect: float
+    place: str = "ground"  # ground, water, air or wall
+    far: bool = False  # stands near the horizon
+    most: int = 1  # of the kind in one picture
+    doing: str = ""  # participle that fits the drawing
+    seat: float | None = None  # others may sit on it, at this share of its height from the top
+    rests: bool = False  # may stand on a seat
+    needs_seat: bool = False  # looks wrong on the floor
+    held: bool = False  # may be in a person's hand
+    ridden: bool = False  # a person may sit on it
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """One place. `weight` is how often it is drawn, `kinds` how often each kind appears in it."""
+
+    name: str
+    group: str  # backgrounds of one group look alike
+    setting: str  # "outdoors" or "indoors"
+    weight: float
+    ground: Band  # where the feet of standing objects are
+    air: Band  # where the middle of flying and hanging objects is
+    water: Band | None
+    kinds: dict[str, float]
+    adverbials: tuple[str, ...]
+
+
+def _names(text: str) -> Names:
+    """Read "dog/dogs, puppy/puppies"."""
+    pairs = [pair.strip().split("/") for pair in text.split(",")]
+    return tuple((one, many) for one, many in pairs)
+
+
+def _colours(text: str) -> dict[str, float]:
+    """Read "brown 5 black 3" into shares."""
+    words = text.split()
+    weights = {name: float(weight) for name, weight in zip(words[::2], words[1::2], strict=True)}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def _kind(name: str, given: dict[str, Any]) -> ObjectKind:
+    return ObjectKind(name, **{**given, "names": _names(given["names"]), "colours": _colours(given["colours"])})
+
+
+def _background(name: str, given: dict[str, Any]) -> Background:
+    pairs = [entry.rsplit(" ", 1) for entry in given["kinds"].split(", ")]  # "cow 8, teddy bear 2"
+    kinds = {kind: float(weight) for kind, weight in pairs}
+    return Background(name, **{**given, "kinds": kinds, "adverbials": tuple(given["adverbials"].split(", "))})
+
+
+_WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text(encoding="utf-8"))
+COLOURS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _WORLD["colours"].items()}
+KINDS = {name: _kind(name, given) for name, given in _WORLD["kinds"].items()}
+BACKGROUNDS = {name: _background(name, given) for name, given in _WORLD["backgrounds"].items()}
+HYPERNYMS = {name: _names(text) for name, text in _WORLD["hypernyms"].items()}
+CONCEPTS = (*KINDS, *HYPERNYMS)  # what a caption's noun may mean
+
+
+def is_a(kind: str, concept: str) -> bool:
+    """Whether every object of `kind` is also a `concept` (a kind or a hypernym)."""
+    return concept in (kind, KINDS[kind].group, KINDS[kind].family)

@@ -1,0 +1,137 @@
+"""Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's token files, and SCAN's folders."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
+from capgrade.schemas.params import CaptionsParams
+
+LAYOUT = "write each row as file.jpg#k, a tab, the caption"
+PER_IMAGE = 5  # rows of captions per image in SCAN's folders, always
+TABLE = "use --source tsv, which takes any number of captions per image"
+logger = logging.getLogger(__name__)
+Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
+
+
+def read_flickr(name: str, params: CaptionsParams) -> Iterator[Caption]:
+    """Captions of Flickr8k.token.txt or results_20130124.token in file order; the image id is the file name, the
+    caption id `file.jpg#k`.
+
+    Without `params.split_lists` everything is in `params.split`, or "all". With lists the split of a caption is
+    the name of the list that has its image, and captions of images in no list are left out: 460 of Flickr8k's,
+    one of them of 2258277193_586949ec62.jpg.1, a slip in the file. How many is logged.
+    Raises InputError for a malformed row, an image in two lists, and a listed image without captions.
+    """
+    listed = _read_lists(params.split_lists)
+    bare, left_out = dict(listed), 0  # listed images without a caption so far
+    for caption in _tokens(name, params.split or "all"):
+        if not params.split_lists:
+            yield caption
+        elif caption.image_id in listed:
+            bare.pop(caption.image_id, None)
+            yield replace(caption, split=listed[caption.image_id][0])
+        else:
+            left_out += 1
+    for image, (_, file, row) in bare.items():
+        remedy = f"drop it from the list, or name images as {Path(name).name} does"
+        raise InputError(f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy)
+    if left_out:
+        logger.info("%s: %s captions left out, their images are in no list", name, f"{left_out:,}")
+
+
+def _tokens(name: str, split: str) -> Iterator[Caption]:
+    for row, line in read_lines(Path(name)):
+        caption_id, tab, text = line.partition("\t")
+        image, hash_sign, number = caption_id.rpartition("#")
+        problem = None if tab else "no tab between the caption id and the caption"
+        if tab and not (image and hash_sign and number.isdecimal()):
+            problem = f"'{caption_id}' is not a file name, '#' and a number"
+        if problem:
+            raise InputError(problem, file=name, row=row, remedy=LAYOUT)
+        yield Caption(image, caption_id, split, text, name, row, image_file=image)
+
+
+def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
+    listed: dict[str, Listed] = {}
+    for split, file in lists.items():
+        before = len(listed)
+        for row, line in read_lines(Path(file)):
+            image = line.strip()
+            if not image:
+                raise InputError("no image in this row", file=file, row=row, remedy="delete the empty row")
+            if image in listed:
+                problem = f"image '{image}' is already in {listed[image][1]} row {listed[image][2]}"
+                raise InputError(problem, file=file, row=row, remedy="keep it in one list, once")
+            listed[image] = split, file, row
+        if len(listed) == before:
+            remedy = "write one file name per row, or leave it out"
+            raise InputError("no images in this list", file=file, remedy=remedy)
+    return listed
+
+
+def read_precomp(name: str, params: CaptionsParams) -> Iterator[Caption]:
+    """Captions of `{params.split}_caps.txt` in a folder that SCAN shared, in file order, five per image; caption ids
+    are `<image id>#<k>`. Of several splits joined by `+`, one after the other.
+
+    `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
+    util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption, repeated five
+    times, or one per image; SCAN's data.py tells the two apart by the count too (`im_div`). They are COCO's image
+    ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never sentence ids. Without the file,
+    images are called `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them.
+    Raises InputError for a missing split, a count of rows that fits neither form, and five rows that do not
+    share one image id.
+    """
+    folder, split = Path(name), params.split
+    splits = sorted(path.name.removesuffix("_caps.txt") for path in folder.glob("*_caps.txt"))
+    choices = f"choose with --split from: {', '.join(splits)}"
+    if not splits:
+        none = "; this one has none" if folder.is_dir() else ""
+        choices = f"give the folder that holds {{split}}_caps.txt as --input{none}"
+    if split is None:
+        raise InputError("which split is not said", file=folder, remedy=choices)
+    for part in [split] if split in splits else split.split("+"):
+        path = folder / f"{part}_caps.txt"
+        if part not in splits:
+            raise InputError(f"no {path.name}", file=folder, remedy=choices)
+        captions = list(read_lines(path))
+        images = _image_ids(folder / f"{part}_ids.txt", path, len(captions))
+        for index, (row, text) in enumerate(captions):
+            image, k = divmod(index, PER_IMAGE)
+            yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)
+
+
+def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
+    """One id per image."""
+    if not path.is_file():
+        if n_captions % PER_IMAGE:
+            raise InputError(f"{n_captions} captions, not a multiple of {PER_IMAGE}", file=captions, remedy=TABLE)
+        split = captions.name.removesuffix("_caps.txt")
+        return [f"{split}-{image}" for image in range(n_captions // PER_IMAGE)]
+    ids = [line.strip() for _, line in read_lines(path)]
+    if "" in ids:
+        remedy = "delete the empty row or write the image's id"
+        raise InputError("no id in this row", file=path, row=ids.index("") + 1, remedy=remedy)
+    if len(ids) == n_captions and n_captions % PER_IMAGE == 0:
+        for index, image_id in enumerate(ids):
+            first = ids[index - index % PER_IMAGE]
+            if image_id != first:
+                problem = f"id {image_id} where {first} is expected, as in the other rows of its {PER_IMAGE}"
+                remedy = f"give image ids, not sentence ids, each {PER_IMAGE} times in a row, or {TABLE}"
+                raise InputError(problem, file=path, row=index + 1, remedy=remedy)
+        ids = ids[::PER_IMAGE]
+    elif len(ids) * PER_IMAGE != n_captions:
+        problem = f"{len(ids)} ids for the {n_captions} captions of {captions.name}"
+        remedy = f"give one id per caption or one for every {PER_IMAGE} captions, or {TABLE}"
+        raise InputError(problem, file=path, remedy=remedy)
+    for image_id, times in Counter(ids).items():
+        if times > 1:
+            problem = f"image {image_id} comes {times} times, {PER_IMAGE} captions each"
+            raise InputError(problem, file=path, remedy=TABLE)
+    return ids

@@ -1,0 +1,205 @@
+"""Text files, strictly: UTF-8 and line feeds; Flickr's token files with lists of splits; SCAN's folders of fives."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources.fields import read_json
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
+from capgrade.schemas.params import CaptionsParams
+
+from .conftest import Read
+
+TOKENS = "a.jpg#0\tA dog .\na.jpg#1\tA brown dog .\nb.jpg#0\tA cat .\nc.jpg.1#0\tNobody's .\n"
+FLICKR8K = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "flickr8k"
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b"", []),
+        (b"one\r\ntwo\n\nfour", ["one", "two", "", "four"]),
+        ("\ufeffone\n\ufefftwo\n".encode(), ["one", "\ufefftwo"]),
+        *[(f"a{mark}b\nc\n".encode(), [f"a{mark}b", "c"]) for mark in "\u2028\u2029\x85\x0b\x0c\x1c\r"],
+    ],
+)
+def test_only_a_line_feed_ends_a_row(tmp_path: Path, content: bytes, rows: list[str]) -> None:
+    (tmp_path / "rows.txt").write_bytes(content)
+    assert list(read_lines(tmp_path / "rows.txt")) == list(enumerate(rows, 1))
+    kept = "".join(line for _, line in read_lines(tmp_path / "rows.txt", keep_ends=True))
+    assert kept == content.decode().removeprefix("\ufeff")
+
+
+def test_what_is_no_text_is_located(tmp_path: Path) -> None:
+    file = tmp_path / "rows.txt"
+    file.write_bytes("fine\ncafé\n".encode("latin-1"))
+    rows = read_lines(file)
+    assert next(rows) == (1, "fine")
+    with pytest.raises(InputError, match=r"rows.txt row 2: byte 0xe9 at position 4 .* -> .*iconv") as error:
+        next(rows)
+    assert (error.value.file, error.value.row) == (file, 2)
+    for content, message in (
+        ('{\n"caption": "café"}'.encode("latin-1"), r"row 2: byte 0xe9 at position 16 is not UTF-8 -> .*iconv"),
+        (b'{"a": 1,\n "b" 2}', r"row 2: not valid JSON at column 6: Expecting ':' .* -> correct this row"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_json(file)
+    file.write_bytes('\ufeff{"a": 1}'.encode())
+    assert read_json(file) == {"a": 1}
+    with pytest.raises(InputError, match=r"absent.txt: no such file -> check the path"):
+        next(read_lines(tmp_path / "absent.txt"))
+    with pytest.raises(InputError, match=r"a folder where a file is needed -> name the file"):
+        read_json(tmp_path)
+
+
+def flickr(read: Read, folder: Path, tokens: str = TOKENS, split: str | None = None, **lists: str) -> list[Caption]:
+    for name, text in lists.items():
+        (folder / f"{name}.txt").write_text(text)
+    files = {name: str(folder / f"{name}.txt") for name in lists}
+    return read("flickr", "tokens.txt", tokens, split, split_lists=files)
+
+
+def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
+    captions = flickr(read, tmp_path)
+    file = str(tmp_path / "tokens.txt")
+    assert captions[1] == Caption("a.jpg", "a.jpg#1", "all", "A brown dog .", file, 2, "a.jpg")
+    assert [c.image_id for c in captions] == ["a.jpg", "a.jpg", "b.jpg", "c.jpg.1"]
+    assert {c.split for c in flickr(read, tmp_path, split="test")} == {"test"}
+
+
+def test_lists_give_the_split_and_the_rest_is_counted(
+    read: Read, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        captions = flickr(read, tmp_path, train="b.jpg\n", dev="a.jpg\r\n")
+    assert [(c.caption_id, c.split) for c in captions] == [("a.jpg#0", "dev"), ("a.jpg#1", "dev"), ("b.jpg#0", "train")]
+    assert "1 captions left out, their images are in no list" in caplog.text
+    lists = {"train": "b.jpg\n", "dev": "a.jpg\n"}
+    assert [c.caption_id for c in flickr(read, tmp_path, split="train", **lists)] == ["b.jpg#0"]
+    with pytest.raises(InputError, match=r"tokens.txt: no split 'test' -> choose with --split from: dev, train"):
+        flickr(read, tmp_path, split="test", **lists)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("b.jpg#0 A cat .", r"tokens.txt row 5: no tab between .* -> write each row as file.jpg#k, a tab"),
+        ("", r"tokens.txt row 5: no tab"),
+        ("b.jpg\tA cat .", r"tokens.txt row 5: 'b.jpg' is not a file name, '#' and a number -> write each row"),
+        ("b.jpg#one\tA cat .", r"tokens.txt row 5: 'b.jpg#one' is not a file name"),
+        ("#0\tA cat .", r"tokens.txt row 5: '#0' is not a file name"),
+    ],
+)
+def test_bad_rows_of_flickr_are_refused(read: Read, tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        flickr(read, tmp_path, f"{TOKENS}{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ({"train": "a.jpg\nb.jpg\n", "dev": "b.jpg\n"}, r"dev.txt row 1: image 'b.jpg' is already in .*in.txt row 2"),
+        ({"train": "a.jpg\na.jpg\n"}, r"train.txt row 2: image 'a.jpg' is already in .* -> keep it in one list, once"),
+        ({"train": "a.jpg\nz.jpg\n"}, r"train.txt row 2: image 'z.jpg' has no caption in .* -> drop it from the list"),
+        ({"train": "a.jpg\n\n"}, r"train.txt row 2: no image in this row -> delete the empty row"),
+        ({"train": ""}, r"train.txt: no images in this list"),
+        ({"train": "a.jpg\rb.jpg\r"}, r"train.txt: rows end with carriage returns alone"),
+    ],
+)
+def test_bad_lists_are_refused(read: Read, tmp_path: Path, lists: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        flickr(read, tmp_path, **lists)
+
+
+@pytest.mark.skipif(not FLICKR8K.is_dir(), reason=f"no Flickr8k at {FLICKR8K}")
+def test_flickr8k(caplog: pytest.LogCaptureFixture) -> None:
+    lists = {split: str(FLICKR8K / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev", "test")}
+    tokens = str(FLICKR8K / "Flickr8k.token.txt")
+    with caplog.at_level(logging.INFO):
+        captions = list(read_source(CaptionsParams(source="flickr", input=tokens, split_lists=lists)))
+    assert Counter(c.split for c in captions) == {"train": 30_000, "dev": 5_000, "test": 5_000}
+    assert "460 captions left out" in caplog.text
+    assert len({c.image_id for c in captions}) == 8_000
+    everything = list(read_source(CaptionsParams(source="flickr", input=tokens)))
+    assert len(everything) == 40_460
+    assert len({c.image_id for c in everything}) == 8_093  # 8,092 and the slip below
+    assert "2258277193_586949ec62.jpg.1" in {c.image_id for c in everything}
+
+
+CAPTIONS = [f"caption {k}" for k in range(10)]
+
+
+def precomp(
+    folder: Path, captions: list[str] = CAPTIONS, ids: list[str] | None = None, split: str | None = "test"
+) -> list[Caption]:
+    (folder / "test_caps.txt").write_text("".join(f"{line}\n" for line in captions))
+    if ids is not None:
+        (folder / "test_ids.txt").write_text("".join(f"{line}\n" for line in ids))
+    return list(read_source(CaptionsParams(source="precomp", input=str(folder), split=split)))
+
+
+def test_without_ids_scans_images_are_numbered(tmp_path: Path) -> None:
+    captions = precomp(tmp_path)
+    assert captions[6] == Caption("test-1", "test-1#1", "test", "caption 6", str(tmp_path / "test_caps.txt"), 7)
+    assert [c.image_id for c in captions] == ["test-0"] * 5 + ["test-1"] * 5
+
+
+def test_several_splits_of_scan_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "dev_caps.txt").write_text("".join(f"dev {k}\n" for k in range(5)))
+    captions = precomp(tmp_path, split="test+dev")
+    assert [c.split for c in captions] == ["test"] * 10 + ["dev"] * 5
+    assert [c.image_id for c in captions[::5]] == ["test-0", "test-1", "dev-0"]
+    with pytest.raises(InputError, match=r"no train_caps.txt -> choose with --split from: dev, test"):
+        precomp(tmp_path, split="test+train")
+    (tmp_path / "test+dev_caps.txt").write_text("".join(f"both {k}\n" for k in range(5)))
+    assert {c.image_id for c in precomp(tmp_path, split="test+dev")} == {"test+dev-0"}, "a split may be called so"
+
+
+@pytest.mark.parametrize("ids", [["391895", "60623"], ["391895"] * 5 + ["60623"] * 5])
+def test_ids_an_image_or_a_caption(tmp_path: Path, ids: list[str]) -> None:
+    captions = precomp(tmp_path, ids=ids)
+    assert [c.image_id for c in captions] == ["391895"] * 5 + ["60623"] * 5
+    assert [c.caption_id for c in captions][4:6] == ["391895#4", "60623#0"]
+    assert [c.text for c in captions] == CAPTIONS
+    assert {c.image_id for c in precomp(tmp_path, CAPTIONS[:5], ids[: len(ids) // 2])} == {"391895"}
+
+
+@pytest.mark.parametrize(
+    ("captions", "ids", "message"),
+    [
+        (CAPTIONS[:9], None, r"test_caps.txt: 9 captions, not a multiple of 5 -> use --source tsv"),
+        (CAPTIONS, ["1", "2", "3"], r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id per"),
+        (CAPTIONS[:9], ["1"] * 9, r"test_ids.txt: 9 ids for the 9 captions .* or one for every 5"),
+        (CAPTIONS, ["1", ""], r"test_ids.txt row 2: no id in this row -> delete the empty row"),
+        (CAPTIONS, ["8", "8"], r"test_ids.txt: image 8 comes 2 times, 5 captions each -> use --source tsv"),
+        (
+            CAPTIONS,
+            ["1"] * 5 + ["2"] * 3 + ["3"] * 2,
+            r"test_ids.txt row 9: id 3 where 2 is expected, .* -> give image ids, not sentence ids, each 5 times",
+        ),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(
+    tmp_path: Path, captions: list[str], ids: list[str] | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        precomp(tmp_path, captions, ids)
+
+
+def test_the_split_of_scan_has_to_be_said_and_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"which split is not said -> choose with --split from: test"):
+        precomp(tmp_path, split=None)
+    with pytest.raises(InputError, match=r"no dev_caps.txt -> choose with --split from: test"):
+        precomp(tmp_path, split="dev")
+    (tmp_path / "test_caps.txt").unlink()
+    for folder, told in ((tmp_path, r"as --input; this one has none"), (tmp_path / "absent", r"as --input$")):
+        with pytest.raises(InputError, match=rf"no test_caps.txt -> give the folder .* {told}"):
+            list(read_source(CaptionsParams(source="precomp", input=str(folder), split="test")))

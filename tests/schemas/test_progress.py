@@ -1,0 +1,54 @@
+"""Signs of life where there is no terminal: lines, not bars, and none of a short piece of work."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from rich.progress import Progress
+
+from capgrade.schemas import progress as module
+from capgrade.schemas.progress import PERIOD, line, pause, progress, spoken
+
+
+@pytest.mark.parametrize(
+    ("total", "unit", "steps", "expected"),
+    [
+        (2000, None, [(0, 400), (10, 500)], "work: 900 of 2,000 after 10 s, about 22 s left"),
+        (None, "images", [(0, 0), (600, 1500)], "work: 1,500 images after 10 min, 2.5 per second"),
+        (4, "blocks", [], "work: 0 of 4 blocks after 0 s"),
+        (4, "blocks", [(100, 1)], "work: 1 of 4 blocks after 100 s"),  # perhaps of an earlier run
+    ],
+)
+def test_a_line_says_how_much_how_fast_and_how_long(total, unit, steps, expected):
+    now = [0.0]
+    bar = Progress(disable=True, get_time=lambda: now[0], speed_estimate_period=PERIOD[1])
+    number = bar.add_task("work", total=total)
+    for now[0], count in steps:
+        bar.advance(number, count)
+    assert line(bar.tasks[0], unit) == expected
+
+
+def test_durations():
+    assert [spoken(s) for s in (599, 601, 7300)] == ["599 s", "10 min", "2.0 h"]
+    assert [pause(s) for s in (0, 100, 300, 10_000)] == [10, 10, 30, 60]
+
+
+def test_lines_come_by_the_clock_without_a_terminal(monkeypatch, capfd):
+    monkeypatch.setattr(module, "FIRST", 0.02)
+    monkeypatch.setattr(module, "LONGEST", 0.02)
+    printed = threading.Event()
+    monkeypatch.setattr(module, "print", lambda *a, **k: (print(*a, **k), printed.set()), raising=False)
+    with progress("encoding 7 captions", 7) as advance:
+        advance(3)
+        assert printed.wait(20), "no line although no step was counted meanwhile"
+    said = capfd.readouterr()
+    assert said.err.startswith("encoding 7 captions: ") and " of 7 after 0 s" in said.err and not said.out
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_short_work_and_other_processes_are_silent(rank, monkeypatch, capfd):
+    monkeypatch.setenv("RANK", rank)
+    with progress("training", 5) as advance:
+        advance(5)
+    assert capfd.readouterr() == ("", "")
