@@ -127,7 +127,7 @@ def write(
         write_json(out / f"curves_{name}.json", points)
     write_json(out / "metrics.json", as_json(evaluations))
     names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
-    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs), rows=dict.fromkeys(names, 0))
+    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
 
 
 def similarity_names(files: Sequence[Path]) -> list[str]:

@@ -73,4 +73,4 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
 
 
 def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> RetrievalModel:
-    return MODELS[name].model(config, feature_dim, vocabulary_size)  # type: ignore[call-arg]
+    return MODELS[name].model(config, feature_dim, vocabulary_size)

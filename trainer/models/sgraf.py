@@ -205,9 +205,9 @@ class Sgr(Sgraf):
 
         every, some = super().scores, self.some_pairs
         learned = [p for part in (self.local, self.whole, self.graph, self.out) for p in part.parameters()]
-        return FewPairs.apply(
-            lambda *x: every(*encoded(*x)), lambda *x: some(*x[:2], *encoded(*x[2:])), len(learned), *learned, *sides
-        )
+        of_all = lambda *x: every(*encoded(*x))  # noqa: E731
+        of_some = lambda rows, columns, *x: some(rows, columns, *encoded(*x))  # noqa: E731
+        return FewPairs.apply(of_all, of_some, len(learned), *learned, *sides)
 
     def some_pairs(self, rows: Tensor, columns: Tensor, images: Encoded, captions: Encoded) -> Tensor:
         """Scores [pairs] of the pairs of image rows[p] and caption columns[p], in tiles of one length."""

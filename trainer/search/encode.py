@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -79,7 +79,8 @@ NAMES = {"F32": np.float32, "BOOL": np.bool_}
 def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     """Write the header of a safetensors file and return its tensors, zeros, as arrays on disk: masks bool, others
     float32."""
-    entries, at = {}, 0
+    entries: dict[str, Any] = {}
+    at = 0
     for name, shape in shapes.items():
         kind = "BOOL" if name.endswith(".mask") else "F32"
         size = math.prod(shape) * np.dtype(NAMES[kind]).itemsize
@@ -92,9 +93,11 @@ def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.nd
         file.truncate(8 + len(header) + at)
     found = {}
     for name, entry in entries.items():
-        kind, (first, end) = NAMES[entry["dtype"]], entry["data_offsets"]
+        dtype, (first, end) = NAMES[entry["dtype"]], entry["data_offsets"]
         place = 8 + len(header) + first
-        found[name] = np.memmap(path, kind, "r+", place, shapes[name]) if end > first else np.zeros(shapes[name], kind)
+        found[name] = (
+            np.memmap(path, dtype, "r+", place, shapes[name]) if end > first else np.zeros(shapes[name], dtype)
+        )
     return found
 
 
