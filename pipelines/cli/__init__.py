@@ -135,6 +135,10 @@ def main() -> None:
 
 def _run() -> None:
     """Typer exits whenever it has run."""
+    from capgrade.pipelines.cli.renamed import moved
+
+    if told := moved(sys.argv[1:]):
+        raise told
     try:
         app()
     except SystemExit as done:
