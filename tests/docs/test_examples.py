@@ -128,7 +128,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
         "capgrade agree --captions captions": "wants judged captions of Flickr8k",
     },
-    "notebook.md": {"capgrade bench shards": "tests/benchmarks/test_shards.py runs it", "python": "minutes"},
+    "notebook.md": {"capgrade bench shards": "tests/benchmarks/test_shards.py runs it"},
     "first_hour.md": {
         "dvc": ELSEWHERE,
         "git": ELSEWHERE,
