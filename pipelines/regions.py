@@ -209,7 +209,7 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
 def as_regions(image_id: str, detections: Detections) -> Regions:
     """What a detector found as it is stored. InputError if it found nothing, or impossible values."""
     if not len(detections):
-        raise InputError("no region detections")
+        raise InputError("no region found")
     attributes = None if detections.attributes is None else detections.attributes.astype(np.int32)
     return Regions(
         image_id, detections.width, detections.height, detections.boxes, detections.features,

@@ -107,7 +107,7 @@ def test_an_installed_wheel_works_outside_the_checkout(built: Path, tmp_path: Pa
     done = subprocess.run([python, "-c", RUN], input=json.dumps(LINES), **ran)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr[-3000:]
     page = (tmp_path / "work" / "report.html").read_text(encoding="utf-8")
-    assert all(f'<details id="{name}"' in page for name in ("distributions", "corpus", "missing"))
+    assert all(f'<details id="{name}"' in page for name in ("runs", "corpus", "missing"))
     helped = subprocess.run([python.with_name("capgrade"), "--help"], **ran)  # type: ignore[call-overload]
     assert "Usage: capgrade" in helped.stdout
 

@@ -163,13 +163,9 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tm
 
 
 def test_a_stand_in_leaves_the_gallery(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the encoder: any matrix of images x the other captions."""
-    from capgrade.trainer.evaluation import task as module
-
-    def embedded(texts: list[str], chosen: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        return np.random.default_rng(1).random((len(chosen), len(kept)))
-
-    monkeypatch.setattr(module, "_embedded", embedded)
+    """Without the encoder: any vectors of the captions."""
+    vectors = lambda texts, model: np.random.default_rng(1).random((len(texts), 8), np.float32)  # noqa: E731
+    monkeypatch.setattr("capgrade.pipelines.measures.embeddings.embed", vectors)
     given: dict[str, Any] = {"calibration": world / "calibration.json", "relevance": world / "relevance"}
     found = audit(world / "captions", tmp_path / "d.html", stand_in=0, **given)["model"]
     assert found["i2t"]["known"] == pytest.approx(1) and found["t2i"]["known"] == pytest.approx(1)
